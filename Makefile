@@ -69,7 +69,7 @@ fmt: ## Format all code
 .PHONY: docs
 docs: ## Generate what is made from the code: the pages of docs/reference, docs/reference/openapi.json, the UI's types of the API
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-admin --test reference > /dev/null
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-archive -p interflow-admin --test reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_document > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page > /dev/null

@@ -40,7 +40,7 @@ async function wrong(page: Page): Promise<string[]> {
     .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
 }
 
-const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept', '/docs/guides/web-ui.html'];
+const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/keys', '/intercept', '/docs/guides/web-ui.html'];
 
 describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] as const)('in %s, %i pixels wide', (colorScheme, width) => {
   let page: Page;
@@ -106,11 +106,10 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   });
 
   it('totals by model and by agent have none', async () => {
-    await page.goto(`http://${world.admin}/conversations`);
-    await page.getByRole('button', { name: 'Totals' }).click();
+    await page.goto(`http://${world.admin}/conversations?view=totals`);
     await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
     expect(await wrong(page)).toEqual([]);
-    const box = await page.getByRole('img', { name: /^Tokens per day/ }).boundingBox();
+    const box = await page.getByRole('group', { name: /^Cost per day/ }).boundingBox();
     expect(box?.height).toBeGreaterThan(40);
   });
 
@@ -124,6 +123,10 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.keyboard.press('e');
     await page.waitForTimeout(200);
     expect(await wrong(page)).toEqual([]);
+    await page.keyboard.press('t');
+    await page.getByRole('treeitem').first().click();
+    await page.getByText('Open the flow').waitFor();
+    expect(await wrong(page)).toEqual([]);
   });
 });
 
@@ -136,7 +139,7 @@ it('the keyboard reaches everything in reading order', async () => {
     await page.keyboard.press('Tab');
     seen.push(await page.evaluate(() => document.activeElement?.textContent?.trim() ?? ''));
   }
-  const places = ['Traffic', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Media', 'Overview', 'Settings'];
+  const places = ['Traffic', 'Intercept', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Keys & budgets', 'Media', 'Overview', 'Settings'];
   expect(seen.slice(0, places.length)).toEqual(places);
   expect(seen).toContain('Download certificate');
   const outline = await page.evaluate(() => getComputedStyle(document.activeElement!).outlineStyle);

@@ -1,4 +1,5 @@
 // Conversations: list, thread with tools and a sub-agent, request diffs, totals, exports, and links from flows.
+import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';
@@ -53,9 +54,9 @@ describe('the list', () => {
     const first = page.locator('.entry', { hasText: 'what is here?' });
     await expect.poll(() => first.textContent()).toMatch(/claude-code.*claude-sonnet-4-5.*2 turns/s);
     expect(await first.textContent()).toContain('$');
-    await page.getByLabel('all').check();
+    await page.getByLabel('Sub-agents and utility calls').check();
     await expect.poll(() => page.locator('.entry').count()).toBe(3);
-    await page.getByLabel('all').uncheck();
+    await page.getByLabel('Sub-agents and utility calls').uncheck();
     await expect.poll(() => page.locator('.entry').count()).toBe(2);
   });
 
@@ -73,12 +74,29 @@ describe('the list', () => {
     await expect.poll(() => page.locator('.entry').count()).toBe(2);
   });
 
-  it('shows totals by model and by agent', async () => {
-    await page.getByRole('button', { name: 'Totals' }).click();
+  it('shows totals by model and by agent, which open their conversations', async () => {
+    await page.getByRole('tab', { name: 'Totals' }).click();
     await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
-    await page.getByRole('button', { name: 'by agent' }).click();
+    expect(await page.locator('.cards').textContent()).toMatch(/Requests5.*Errors0/s);
+    await page.getByLabel('By', { exact: true }).selectOption('agent');
+    await page.getByLabel('Show', { exact: true }).selectOption('tokens');
     await page.getByRole('rowheader', { name: 'claude-code' }).waitFor();
-    await page.getByRole('button', { name: 'Totals' }).click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Export CSV' }).click()]);
+    expect(readFileSync(await file.path(), 'utf8')).toMatch(/^from,agent,model,user,requests,errors,.*\r\n\d{4}-.*,claude-code,claude-sonnet-4-5,,5,0,/);
+    await page.locator('.bars .bar:enabled').last().click();
+    await expect.poll(() => page.locator('.entry').count()).toBe(3);
+    await page.getByRole('button', { name: 'Conversations of any time' }).click();
+    await page.getByLabel('Sub-agents and utility calls').uncheck();
+    await expect.poll(() => page.locator('.entry').count()).toBe(2);
+  });
+
+  it('is grouped by what is chosen', async () => {
+    await page.getByRole('heading', { name: /^Today/ }).waitFor();
+    await page.getByLabel('Group by').selectOption('agent');
+    await page.getByRole('heading', { name: /^claude-code/ }).waitFor();
+    await page.reload();
+    await page.getByRole('heading', { name: /^claude-code/ }).waitFor();
+    await page.getByLabel('Group by').selectOption('day');
   });
 });
 
@@ -108,6 +126,11 @@ describe('a thread', () => {
     await page.locator('article.nested').getByText('the helper is done').waitFor();
   });
 
+  it('names its figures', async () => {
+    const bar = await page.locator('.thread .bar.soft').first().textContent();
+    for (const words of ['Input 2150, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
+  });
+
   it('explains what changed between two requests', async () => {
     await page.getByRole('button', { name: 'changes' }).nth(2).click();
     await page.getByText('message the same').waitFor();
@@ -115,7 +138,7 @@ describe('a thread', () => {
   });
 
   it('is saved as a document', async () => {
-    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'HTML' }).click()]);
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByLabel('Save as').selectOption('html')]);
     expect(file.suggestedFilename()).toMatch(/^[0-9a-f]{16}\.html$/);
   });
 

@@ -113,12 +113,16 @@ it('hostile conversations run nothing, neither in the page nor in the export', a
   await page.getByRole('article').waitFor();
   await page.keyboard.press('e');
   await expect.poll(() => page.getByRole('article').textContent()).toContain('javascript:window.pwned=1');
-  await page.getByRole('button', { name: 'Totals' }).click();
+  await page.keyboard.press('t');
+  await page.getByRole('treeitem').first().waitFor();
+  await page.keyboard.press('t');
+  await page.getByRole('tab', { name: 'Totals' }).click();
   await page.getByRole('rowheader').first().waitFor();
-  await page.getByRole('button', { name: 'Totals' }).click();
+  await page.getByRole('tab', { name: 'List' }).click();
+  await page.getByRole('article').waitFor();
   expect(await page.locator('article a[href]').evaluateAll((list) => list.map((a) => (a as HTMLAnchorElement).protocol))).not.toContain('javascript:');
 
-  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'HTML' }).click()]);
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByLabel('Save as').selectOption('html')]);
   const document = readFileSync(await file.path(), 'utf8');
   const reader = await world.page('/settings');
   const asked: string[] = [];

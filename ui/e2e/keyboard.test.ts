@@ -46,7 +46,7 @@ function focused(): Stop {
 }
 
 describe.each([1280, 390])('%i pixels wide', (width) => {
-  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'])('%s', async (path) => {
+  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/keys'])('%s', async (path) => {
     await page.setViewportSize({ width, height: 800 });
     await page.goto(`http://${world.admin}${path}`);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
@@ -71,7 +71,7 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     }
     expect(stops.length).toBeGreaterThan(10);
     expect(stops.length).toBeLessThan(250);
-    expect(stops.slice(0, 8).map((s) => s.name.replace(/\s*\d+$/, ''))).toEqual(['Traffic', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Media', 'Overview', 'Settings']);
+    expect(stops.slice(0, 11).map((s) => s.name.replace(/\s*\d+$/, ''))).toEqual(['Traffic', 'Intercept', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Keys & budgets', 'Media', 'Overview', 'Settings']);
     expect(stops.filter((s) => !s.name), 'without a name').toEqual([]);
     expect(stops.filter((s) => !s.seen), 'out of sight').toEqual([]);
     expect(stops.filter((s) => !s.marked), 'not marked').toEqual([]);

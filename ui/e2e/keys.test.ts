@@ -176,6 +176,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   goSettings: goes('/settings'),
   goCompose: goes('/compose'),
   goIntercept: goes('/intercept'),
+  goKeys: goes('/keys'),
 };
 
 describe('each key does what the help says', () => {

@@ -43,7 +43,7 @@ async function shifted(page: Page): Promise<{ sum: number; of: unknown[] }> {
 }
 
 describe.each([1280, 390])('%i pixels wide', (width) => {
-  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept'])('%s does not shift while it loads', async (path) => {
+  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept', '/keys'])('%s does not shift while it loads', async (path) => {
     const page = await watched(path, width);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
     await page.waitForTimeout(1800);

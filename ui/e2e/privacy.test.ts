@@ -153,11 +153,11 @@ it('findings are charted by kind, host and route, and link to the flows', async 
 
 describe('keys, limits and budgets', () => {
   it('a key with a budget is created, used, counted, rejected beyond its limit, and revoked', async () => {
-    await page.goto(`http://${world.admin}/privacy`);
+    await page.goto(`http://${world.admin}/keys`);
     await page.getByText('A virtual key stands for').waitFor();
     await page.getByLabel('Owner').fill('ada');
     await page.getByLabel('Models').fill('claude-*');
-    await page.getByLabel('Dollars per day').fill('5');
+    await page.getByLabel('Budget per day (USD)').fill('5');
     await page.getByLabel('Requests per minute').fill('2');
     await page.getByLabel('Expires').selectOption('in 30 days');
     await page.getByRole('button', { name: 'Create key' }).click();
@@ -175,11 +175,27 @@ describe('keys, limits and budgets', () => {
       .toEqual(['ada', 'claude-sonnet-4-5 anthropic', '2', '1', '4300', '40']);
     expect(await row.getByRole('cell').last().textContent()).toMatch(/^\$0\.00\d+$/);
     const budgets = page.getByRole('table', { name: 'Budgets' });
-    await expect.poll(() => budgets.textContent()).toMatch(/money per day.*\$0\.\d+ of \$5/);
-    await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*tokens per day.*of 100.?000/);
-    await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*money per month.*of \$20/);
-    await expect.poll(() => page.getByRole('table', { name: 'Rates' }).textContent()).toMatch(/requests.*2 of 2/);
+    await expect.poll(() => budgets.textContent()).toMatch(/Budget per day \(USD\).*\$0\.\d+ of \$5/);
+    await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*Tokens per day.*of 100.?000/);
+    await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*Budget per month \(USD\).*of \$20/);
+    await expect.poll(() => page.getByRole('table', { name: 'Rates' }).textContent()).toMatch(/Requests.*2 of 2/);
     await page.getByText('1 request was refused since the start').waitFor();
+
+    // The bar of its budget, and a disabled key.
+    const ada = keys.getByRole('row', { name: /ada/ });
+    await expect.poll(() => ada.getByRole('meter', { name: /^Budget per day/ }).count()).toBe(1);
+    await ada.getByRole('button', { name: 'Disable' }).click();
+    await expect.poll(() => ada.textContent()).toContain('disabled');
+    expect((await ask('while disabled', { key })).status).toBe(401);
+    await ada.getByRole('button', { name: 'Enable' }).click();
+    await expect.poll(() => ada.textContent()).toContain('active');
+    await ada.getByRole('button', { name: 'Rotate' }).click();
+    await page.getByRole('dialog', { name: /^Rotate/ }).getByRole('button', { name: 'Rotate' }).click();
+    await expect.poll(() => page.getByRole('status').locator('code').textContent()).not.toBe(key);
+    expect((await ask('with the old secret', { key })).status).toBe(401);
+    await ada.getByRole('button', { name: 'Expiry' }).click();
+    await page.getByRole('dialog', { name: /^Expiry/ }).getByRole('button', { name: 'Save' }).click();
+    await expect.poll(() => ada.textContent()).toContain('never');
 
     await keys.getByRole('row', { name: /ada/ }).getByRole('button', { name: 'Revoke' }).click();
     await page.getByRole('dialog', { name: /^Revoke/ }).getByRole('button', { name: 'Revoke' }).click();

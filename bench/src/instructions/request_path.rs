@@ -15,7 +15,7 @@ use crate::testbed::{Role, Testbed, beside_us, free_port};
 use crate::{Result, rule_set};
 
 /// The symbol of a connection task's poll function; it must not be inlined.
-const WATCHED: &str = "interflow_proxy::worker::Worker::serve::{{closure}}";
+const WATCHED: &str = "interflow_proxy::worker::*::serve::{{closure}}";
 /// Requests of the short run, which includes one-time costs: plans, connections and pools.
 const FEW: u32 = 50;
 /// Requests of the long run.

@@ -29,6 +29,20 @@ pub struct AdminConfig {
     /// Let agents that come over MCP (`/mcp`) change things too: tags and comments of flows, and send requests again. They
     /// only read otherwise.
     pub mcp_writes: bool,
+    /// Whether the web UI and the API may change the configuration file: `write`, or `read-only` where something else
+    /// manages it.
+    pub settings: SettingsAccess,
+}
+
+/// Whether the configuration file may be changed over the admin API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettingsAccess {
+    /// It may.
+    #[default]
+    Write,
+    /// It is shown only.
+    ReadOnly,
 }
 
 impl Default for AdminConfig {
@@ -42,6 +56,7 @@ impl Default for AdminConfig {
             max_connections: 256,
             events_write_timeout: HumanDuration::from_secs(10),
             mcp_writes: false,
+            settings: SettingsAccess::Write,
         }
     }
 }

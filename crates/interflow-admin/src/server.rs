@@ -10,6 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_codec::prometheus::MetricsPage;
+use interflow_llm_gateway::gateway::LlmGateway;
 #[cfg(feature = "media")]
 use interflow_media::MediaService;
 use tokio::net::TcpListener;
@@ -18,6 +19,7 @@ use crate::auth::{self, AuthGuard};
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
+use crate::settings::SettingsEditor;
 use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
@@ -54,6 +56,11 @@ impl AdminServer {
         Ok(Self { state, router, listener })
     }
 
+    /// Gives the LLM gateway to the API.
+    pub fn set_llm(&self, gateway: Arc<LlmGateway>) {
+        let _ = self.state.llm.set(gateway);
+    }
+
     /// Gives the media component to the API.
     #[cfg(feature = "media")]
     pub fn set_media(&self, media: Arc<MediaService>) {
@@ -70,6 +77,11 @@ impl AdminServer {
     pub fn set_reload(&self, reload: ReloadFn) {
         // A second one would be a mistake of the caller; the first stays.
         let _ = self.state.reload.set(reload);
+    }
+
+    /// Lets the API change the configuration file.
+    pub fn set_settings(&self, settings: Arc<dyn SettingsEditor>) {
+        let _ = self.state.settings.set(settings);
     }
 
     /// Gives what the page "Intercept" needs of the machine to the API.

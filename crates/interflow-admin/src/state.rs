@@ -11,6 +11,7 @@ use interflow_approvals::approvals::Approvals;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
+use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::llm_telemetry::LlmTelemetry;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
@@ -18,6 +19,7 @@ use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
 use interflow_rules::ActiveRules;
 use interflow_store::FlowStore;
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
@@ -29,6 +31,7 @@ use crate::metrics::MetricsSources;
 use crate::reload::ReloadFn;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
+use crate::settings::SettingsEditor;
 use crate::setup::MachineSetup;
 
 /// Concurrent store queries; more wait.
@@ -44,7 +47,7 @@ pub struct AdminDeps {
     pub store: Option<Arc<dyn FlowStore>>,
     /// The conversation indexer, if recording is enabled.
     pub conversations: Option<IndexerHandle>,
-    /// The configuration at startup, as JSON; reloadable settings are read from the proxy each time.
+    /// The active configuration, as JSON. A reload replaces it.
     pub config: serde_json::Value,
     pub rules: Option<Arc<ActiveRules>>,
     pub token: String,
@@ -78,14 +81,18 @@ pub struct AdminState {
     /// Set after the start, because the media service needs the server's state; empty until then.
     #[cfg(feature = "media")]
     pub media: OnceLock<Arc<MediaService>>,
+    /// The LLM gateway; set after the start.
+    pub(crate) llm: OnceLock<Arc<LlmGateway>>,
     pub redaction: Option<Arc<RedactionService>>,
-    pub config: serde_json::Value,
+    config: RwLock<Arc<serde_json::Value>>,
     pub rules: Option<Arc<ActiveRules>>,
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
     pub doctor: Option<DoctorFn>,
     /// Reloads the configuration, once the instance can.
     pub reload: OnceLock<ReloadFn>,
+    /// Changes the configuration file, if the instance has one.
+    pub settings: OnceLock<Arc<dyn SettingsEditor>>,
     /// The machine, for the page "Intercept"; set after the start, too.
     pub(crate) setup: OnceLock<MachineSetup>,
     pub(crate) address: SocketAddr,
@@ -117,13 +124,15 @@ impl AdminState {
             conversations: deps.conversations,
             #[cfg(feature = "media")]
             media: OnceLock::new(),
+            llm: OnceLock::new(),
             redaction: deps.redaction,
-            config: deps.config,
+            config: RwLock::new(Arc::new(deps.config)),
             rules: deps.rules,
             schemas: deps.schemas,
             approvals: deps.approvals,
             doctor: deps.doctor,
             reload: OnceLock::new(),
+            settings: OnceLock::new(),
             setup: OnceLock::new(),
             address,
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),
@@ -138,6 +147,16 @@ impl AdminState {
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             port_limits: PortLimits::new(config),
         }
+    }
+
+    /// The active configuration, as in its file, with secrets.
+    pub fn config(&self) -> Arc<serde_json::Value> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// Tells what a reload has made active.
+    pub fn set_config(&self, config: serde_json::Value) {
+        *self.config.write() = Arc::new(config);
     }
 
     /// The store, or an error if nothing is recorded.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use interflow_admin::error_kinds::API_ERROR_KINDS;
-use interflow_admin::mcp::{WriteAccess, list_tools};
+use interflow_admin::mcp::{WriteAccess, list_prompts, list_resource_templates, list_resources, list_tools};
 use interflow_codec::json_schema::{self, cell};
 use interflow_llm::error_codes::LLM_ERROR_CODES;
 use interflow_llm_gateway::llm_telemetry::{AUDIT_FIELDS, SPAN_ATTRIBUTES};
@@ -130,6 +130,23 @@ fn mcp_tools() -> String {
         } else {
             page.push_str("It has no parameters.\n");
         }
+    }
+    page.push_str("\n## Resources\n\nThey hold the same texts as the tools give.\n\n| URI | holds |\n|---|---|\n");
+    for resource in list_resources().iter().chain(&list_resource_templates()) {
+        let uri = resource.get("uri").unwrap_or(&resource["uriTemplate"]);
+        let _ = writeln!(page, "| `{}` | {} |", text(uri), cell(&text(&resource["description"])));
+    }
+    page.push_str("\n## Prompts\n\n| prompt | argument | does |\n|---|---|---|\n");
+    for prompt in list_prompts() {
+        let argument = &prompt["arguments"][0];
+        let (name, about) = (text(&argument["name"]), text(&argument["description"]));
+        let _ = writeln!(
+            page,
+            "| `{}` | `{name}`: {} | {} |",
+            text(&prompt["name"]),
+            cell(&about),
+            cell(&text(&prompt["description"]))
+        );
     }
     page
 }

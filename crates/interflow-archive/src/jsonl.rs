@@ -4,9 +4,11 @@ use std::io::{self, BufRead, Read, Write};
 
 use bytes::Bytes;
 use interflow_types::{Direction, Headers, Method};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
+use interflow_store::serde_repr::BytesRepr;
 use interflow_store::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
 
 /// The version of the line format.
@@ -15,21 +17,36 @@ const VERSION: u32 = 1;
 /// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 4 << 30;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct JsonlRecord<R> {
-    /// The version; also distinguishes these lines from other JSON.
+    /// The version of the format: 1. It also distinguishes these lines from other JSON.
     interflow: u32,
+    /// Everything but bodies and messages.
     flow: R,
+    /// The request's body as sent to the origin: with its content coding, without its transfer coding.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[schemars(with = "Option<BytesRepr<'static>>")]
     request_body: Bytes,
+    /// The response's body as sent to the client.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[schemars(with = "Option<BytesRepr<'static>>")]
     response_body: Bytes,
+    /// The request's body as received, if a rule or redaction edited it; only with `--originals`.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[schemars(with = "Option<BytesRepr<'static>>")]
     original_request_body: Bytes,
+    /// The response's body as received, if it was edited; only with `--originals`.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[schemars(with = "Option<BytesRepr<'static>>")]
     original_response_body: Bytes,
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    /// The messages of a WebSocket, an event stream or a gRPC call, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     messages: Vec<MessageRow>,
+}
+
+/// The JSON Schema of a line.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(JsonlRecord<FlowRow>).to_value()
 }
 
 /// Writes flows as lines. Holds one flow at a time in memory, with its bodies.

@@ -170,7 +170,7 @@ fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Removes control characters, so that peers cannot inject terminal escapes.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub fn clean(text: &str) -> Cow<'_, str> {
     // Directional marks and isolates can make a terminal show text in another order.
     let odd = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -182,7 +182,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// Like [`clean`] for several lines: line terminators and tabs are kept.
-fn clean_lines(text: &str) -> String {
+pub fn clean_lines(text: &str) -> String {
     text.split('\n').map(|l| l.split('\t').map(clean).collect::<Vec<_>>().join("\t")).collect::<Vec<_>>().join("\n")
 }
 

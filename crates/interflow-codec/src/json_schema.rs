@@ -144,7 +144,9 @@ fn values(schema: &Value) -> Vec<String> {
         text.or_else(|| value.as_number().map(ToString::to_string)).map(|t| format!("`{t}`"))
     };
     let mut found: Vec<String> = Vec::new();
-    for value in listed.into_iter().flatten().filter_map(value) {
+    // Variants without a description stand together in one `enum`.
+    let each = |v: &'_ Value| v["enum"].as_array().cloned().unwrap_or_else(|| vec![v.clone()]);
+    for value in listed.into_iter().flatten().flat_map(each).filter_map(|v| value(&v)) {
         if !found.contains(&value) {
             found.push(value);
         }

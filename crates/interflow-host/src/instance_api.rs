@@ -68,6 +68,16 @@ impl InstanceApi {
         read(answer)
     }
 
+    /// A response that is not JSON, such as a body or an export.
+    pub fn get_text(&self, path: &str) -> Result<String, CliError> {
+        let mut answer =
+            self.agent.get(self.url(path)).header("Authorization", self.bearer()).call().map_err(no_answer)?;
+        match answer.status().is_success() {
+            true => read_text(&mut answer),
+            false => Err(read(Ok(answer)).err().unwrap_or_else(|| CliError::Failed("no response".into()))),
+        }
+    }
+
     pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
@@ -107,10 +117,9 @@ impl InstanceApi {
 }
 
 fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> {
-    let lost = |e: ureq::Error| CliError::Failed(format!("the running instance does not answer: {e}"));
-    let mut answer = answer.map_err(lost)?;
+    let mut answer = answer.map_err(no_answer)?;
     let status = answer.status();
-    let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(lost)?;
+    let text = read_text(&mut answer)?;
     let value: Value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::Null) };
     if status.is_success() {
         return Ok(value);
@@ -119,4 +128,12 @@ fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> 
     let message = error["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
     let remedy = error["remedy"].as_str().map(|r| format!("; {r}")).unwrap_or_default();
     Err(CliError::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
+}
+
+fn read_text(answer: &mut Response<Body>) -> Result<String, CliError> {
+    answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(no_answer)
+}
+
+fn no_answer(error: ureq::Error) -> CliError {
+    CliError::Failed(format!("the running instance does not answer: {error}"))
 }

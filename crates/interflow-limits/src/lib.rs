@@ -24,8 +24,9 @@ pub use counter_store::{
     SharedStoreStatus,
 };
 pub use keys::{
-    KEY_PREFIX, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey, ScopeRequest,
-    ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp, revoke_key,
+    KEY_PREFIX, KeyChange, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey,
+    ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp,
+    revoke_key,
 };
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};

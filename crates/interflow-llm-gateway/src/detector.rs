@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
-    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock,
+    MaybeFuture, MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId,
+    RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use bytes::Bytes;
@@ -79,6 +79,19 @@ impl ProviderDetector {
 }
 
 impl ProviderDetector {
+    /// Finds the configured route of a request whose model is known, so that the stages that follow judge the request
+    /// for all its deployments. Only requests that the gateway itself sends have a choice.
+    fn find_route(&self, flow: &mut Flow) {
+        let local = flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local);
+        let Some(call) = flow.extension::<LlmCall>().filter(|c| local && c.route.is_none()) else { return };
+        let table = self.gateway.table();
+        let model = call.model.as_deref().filter(|_| call.operation.has_model() && call.upstream.is_some());
+        let Some(route) = model.and_then(|model| table.route_of_model(model)) else { return };
+        let call = flow.extension_mut::<LlmCall>();
+        call.others = route.upstreams().into_iter().filter(|name| Some(name) != call.upstream.as_ref()).collect();
+        call.route = Some(route.name.as_str().into());
+    }
+
     /// A call to an endpoint whose API format the operator configured. Methods without a body are no calls.
     fn named(&self, head: &RequestHead) -> Option<DetectedCall> {
         let websocket = realtime::is_websocket(head);
@@ -195,6 +208,7 @@ impl Stage for ProviderDetector {
             *flow.extension_mut() = id;
         }
         attach(flow, LlmCall { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
+        self.find_route(flow);
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
@@ -238,6 +252,7 @@ impl Stage for ProviderDetector {
                     // Unreadable bodies yield no facts; stages that must understand them report the error.
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
+                self.find_route(flow);
             }
             Ok(Body::from(raw))
         })

@@ -7,6 +7,8 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::LlmRouteConfig;
+
 /// LLM providers: the gateway's endpoints for them, and how requests to them are parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -27,6 +29,8 @@ pub struct LlmConfig {
     /// Upstreams by name, which is the first segment of their paths. The known providers are predefined; a setting here
     /// replaces the default.
     pub provider: BTreeMap<String, LlmUpstreamConfig>,
+    /// Models that several deployments serve, by the name that clients ask for.
+    pub route: BTreeMap<String, LlmRouteConfig>,
 }
 
 /// What is done with an agent's telemetry to its provider.
@@ -147,6 +151,7 @@ impl Default for LlmConfig {
             telemetry: TelemetryRule::default(),
             aliases: BTreeMap::new(),
             provider: BTreeMap::new(),
+            route: BTreeMap::new(),
         }
     }
 }

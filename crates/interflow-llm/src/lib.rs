@@ -12,6 +12,7 @@ pub mod message;
 pub mod otlp;
 pub mod provider;
 pub mod realtime;
+mod route_config;
 pub mod spans;
 pub mod translate;
 pub mod usage;
@@ -20,4 +21,7 @@ pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
 pub use error_body::LlmRefusal;
 pub use llm_call::{LlmCall, ResponseSummary};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
+pub use route_config::{
+    DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
+};
 pub use usage::CallUsage;

@@ -16,7 +16,10 @@ pub struct LlmCall {
     pub operation: Operation,
     /// The gateway's name of the upstream, for requests of the gateway.
     pub upstream: Option<ByteStr>,
-    /// Fallback upstreams that the request may be sent to: it must be suitable for them too.
+    /// The gateway's route (`llm.route`) that the model's name selects.
+    pub route: Option<ByteStr>,
+    /// Upstreams that the request may be sent to beside `upstream`, as a fallback or by its route: it must be suitable
+    /// for them too.
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,

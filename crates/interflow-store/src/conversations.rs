@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::serde_repr;
+use crate::store::FlowAnnotation;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationRow {
@@ -74,6 +75,8 @@ pub struct ExchangeRow {
     pub model: String,
     pub provider: String,
     pub used: TokenUsage,
+    /// Whether it ended with an error.
+    pub failed: bool,
     /// Further facts as opaque JSON of the conversations component.
     pub facts: String,
 }
@@ -122,6 +125,47 @@ pub struct ConversationSummary {
     pub used: TokenUsage,
     /// Exchanges whose prompt left with findings that redaction would have replaced.
     pub unredacted: u64,
+    /// The operator's tags and comments; the one without a message is of the conversation itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<ConversationNote>,
+}
+
+/// The operator's tags and comment on a conversation, or on one of its messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ConversationNote {
+    /// The key of the message, 32 hexadecimal digits; absent for the conversation as a whole.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex_key")]
+    #[schemars(with = "Option<String>")]
+    pub message: Option<u128>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl ConversationNote {
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.comment.is_none()
+    }
+}
+
+fn hex_key<S: serde::Serializer>(key: &Option<u128>, s: S) -> std::result::Result<S::Ok, S::Error> {
+    match key {
+        Some(key) => s.collect_str(&format_args!("{key:032x}")),
+        None => s.serialize_none(),
+    }
+}
+
+impl ConversationSummary {
+    /// The tags of the conversation itself.
+    pub fn tags(&self) -> &[String] {
+        self.note(None).map_or(&[], |n| &n.tags)
+    }
+
+    /// The note on a message, or on the conversation itself.
+    pub fn note(&self, message: Option<u128>) -> Option<&ConversationNote> {
+        self.notes.iter().find(|n| n.message == message)
+    }
 }
 
 /// Filter and paging of a list of conversations, latest first; at most `limit` are returned. With `parent`, only
@@ -129,28 +173,44 @@ pub struct ConversationSummary {
 #[derive(Clone, Debug)]
 pub struct ConversationOptions {
     /// Selects conversations. Keys have the same meaning as for flows: `agent:`, `model:`, `provider:`, `host:`,
-    /// `user:`, `tokens:`, `time:`, `dur:`, `id:`; bare words search title, agent and model.
+    /// `user:`, `tokens:`, `time:`, `dur:`, `id:`, `tag:`, `comment:`; bare words search title, agent and model.
     pub query: Query,
     pub parent: Option<String>,
     pub all: bool,
     /// Only conversations after this one: the last id of the previous page.
     pub after: Option<String>,
+    /// Only conversations with an exchange that started in this range, without its end.
+    pub during: Option<(Timestamp, Timestamp)>,
     pub limit: usize,
 }
 
 impl Default for ConversationOptions {
     fn default() -> Self {
-        Self { query: Query::all(), parent: None, all: false, after: None, limit: 100 }
+        Self { query: Query::all(), parent: None, all: false, after: None, during: None, limit: 100 }
     }
 }
 
-/// Usage of one agent and model within a time bucket.
+/// Which exchanges are summed up: those that started in a range, without its end, in buckets of `span` microseconds.
+/// Buckets begin at multiples of it, which `offset` microseconds move to the east of UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct TotalsRange {
+    pub since: Timestamp,
+    pub until: Timestamp,
+    pub span: u64,
+    pub offset: i64,
+}
+
+/// Usage of one user, agent and model within a time bucket.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ConversationTotal {
     /// Start of the bucket, in microseconds since the Unix epoch.
     pub from: u64,
     pub agent: String,
     pub model: String,
+    /// The user, or the virtual key that was used; empty if unknown.
+    pub user: String,
+    /// Exchanges that ended with an error.
+    pub failed: u64,
     pub used: TokenUsage,
 }
 
@@ -235,11 +295,18 @@ pub trait ConversationStore {
     /// A database error.
     fn exchanges_in(&self, flow: FlowId) -> Result<Vec<ExchangeRow>>;
 
-    /// Usage since a point in time, in buckets of `span` microseconds.
+    /// Usage over time, by user, agent and model.
     ///
     /// # Errors
     /// A database error.
-    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>>;
+    fn totals(&self, range: TotalsRange) -> Result<Vec<ConversationTotal>>;
+
+    /// Changes the tags and the comment of a conversation, or of one of its messages; what does not exist is not
+    /// changed.
+    ///
+    /// # Errors
+    /// The store is read-only or cannot be written.
+    fn annotate_conversation(&self, id: &str, message: Option<u128>, change: FlowAnnotation) -> Result<()>;
 }
 
 impl TokenUsage {
@@ -279,6 +346,8 @@ impl QuerySubject for ConversationSummary {
             Key::User => &[&row.user],
             Key::Id => &[&row.id],
             Key::Parent => &[row.parent.as_deref().unwrap_or_default()],
+            Key::Tag => return Tristate::any(self.notes.iter().flat_map(|n| &n.tags).map(String::as_str), fits),
+            Key::Comment => return Tristate::any(self.notes.iter().filter_map(|n| n.comment.as_deref()), fits),
             _ => &[],
             // Other keys concern flows, not conversations.
         };

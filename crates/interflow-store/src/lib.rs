@@ -8,6 +8,7 @@ pub mod decoded_body;
 mod error;
 mod model;
 mod originals;
+mod overview;
 mod recorder;
 pub mod serde_repr;
 mod store;
@@ -15,8 +16,9 @@ mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
 pub use conversations::{
-    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
-    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, call_text_matches, call_tokens, single_line,
+    ConversationNote, ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange, call_text_matches, call_tokens,
+    single_line,
 };
 pub use error::{Result, StoreError};
 pub use model::{
@@ -25,6 +27,10 @@ pub use model::{
     UpstreamTlsRow, media_type,
 };
 pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
+pub use overview::{
+    FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
+    OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
+};
 pub use recorder::StoreRecorder;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,

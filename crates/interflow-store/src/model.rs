@@ -26,7 +26,9 @@ pub enum FlowState {
     /// Still running, or running when its process ended without a final write.
     #[default]
     Open,
+    /// Ended without an error.
     Complete,
+    /// Ended with an error.
     Failed,
     /// Recording stopped before the flow ended: the process exited, or the capture was dropped.
     Cut,
@@ -38,6 +40,7 @@ pub enum FlowKind {
     /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
     #[default]
     Http,
+    /// A WebSocket, with its handshake as request and response.
     WebSocket,
     /// A tunnel whose bytes were passed through, so that it has no request.
     Tunnel,

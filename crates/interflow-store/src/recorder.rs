@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use interflow_types::{
     ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, Headers, Recorder, RequestHead,
@@ -38,24 +39,22 @@ const SIZE_REPORT_BYTES: u64 = 1 << 20;
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<WriterQueue>,
-    bodies: bool,
-    heads: BodyPolicy,
-    decrypted_media: bool,
+    /// The active configuration, which a reload replaces: a flow is recorded to its end as it was begun.
+    config: Arc<ArcSwap<RecordConfig>>,
 }
 
 impl StoreRecorder {
-    pub(crate) fn new(queue: Arc<WriterQueue>, config: &RecordConfig) -> Self {
-        Self {
-            queue,
-            bodies: config.bodies,
-            heads: BodyPolicy::from_config(config),
-            decrypted_media: config.decrypted_media,
-        }
+    pub(crate) const fn new(queue: Arc<WriterQueue>, config: Arc<ArcSwap<RecordConfig>>) -> Self {
+        Self { queue, config }
     }
 }
 
 impl Recorder for StoreRecorder {
     fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
+        let config = self.config.load();
+        if !config.enabled {
+            return None;
+        }
         // Refused before anything is allocated; the flow then runs unrecorded.
         if !self.queue.has_room() {
             self.queue.dropped_flows.fetch_add(1, Relaxed);
@@ -65,14 +64,15 @@ impl Recorder for StoreRecorder {
         let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
         // With `record.bodies = false`, no body is ever whole.
         let is_secret = flow.extension::<SecretBodies>().is_some();
-        let missing = match (self.bodies, is_secret) {
+        let missing = match (config.bodies, is_secret) {
             (true, false) => [None; 2],
             (true, true) => [Some(MissingReason::Secret); 2],
             (false, _) => [Some(MissingReason::Capped); 2],
         };
-        let cap = self.heads.cap();
+        let heads = BodyPolicy::from_config(&config);
+        let cap = heads.cap();
         let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
-        let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
+        let request = head.map_or(capped, |h| heads.allowance(Direction::Request, &h.headers));
         // Marked as queued from the start: the push below is the one that counts.
         let news = PendingUpdates {
             queued: true,
@@ -92,11 +92,11 @@ impl Recorder for StoreRecorder {
             queue: self.queue.clone(),
             remaining: [request.max_bytes, cap, cap, cap],
             reasons: [request.reason, MissingReason::Capped],
-            over: [!self.bodies || is_secret; 2],
+            over: [!config.bodies || is_secret; 2],
             counted: [0; 2],
-            heads: self.heads,
-            bodies: self.bodies,
-            decrypted_media: self.decrypted_media,
+            heads,
+            bodies: config.bodies,
+            decrypted_media: config.decrypted_media,
             is_secret,
             original: None,
             is_tunnel: head.is_none(),

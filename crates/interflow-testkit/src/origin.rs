@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -205,10 +205,14 @@ impl Origin {
         Self::accept(loopback(), None, Arc::default(), handler).await
     }
 
-    /// An address without a listener: its port was free a moment ago.
+    /// An address that refuses connections: its socket is bound, so that nobody else gets the port, and never listens.
     pub async fn nobody() -> SocketAddr {
-        let listener = TcpListener::bind(loopback()).await.expect("a free port");
-        listener.local_addr().expect("a bound socket has an address")
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(loopback()).expect("a free port");
+        let addr = socket.local_addr().expect("a bound socket has an address");
+        // It stays bound until the process ends.
+        std::mem::forget(socket);
+        addr
     }
 
     async fn accept(bind: SocketAddr, ca: Option<Arc<TestCa>>, shared: Arc<Shared>, handler: Handler) -> Self {

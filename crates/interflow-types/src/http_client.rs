@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use crate::{Request, Response, Result};
+use crate::{ByteStr, Request, Response, Result};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -34,4 +34,13 @@ pub trait HttpClient: Send + Sync {
     /// # Errors
     /// Those of any flow: see [`ErrorKind`](crate::ErrorKind). A response with an error status is not an error.
     fn send(&self, request: Request) -> ResponseFuture<'_>;
+
+    /// Sends a request whose flow is recorded with these tags.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
+        let _ = tags;
+        self.send(request)
+    }
 }

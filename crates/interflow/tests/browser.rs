@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::Origin;
+use interflow_testkit::{Origin, Reply};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -55,8 +55,9 @@ fn scripted(home: &Path, words: &[&str]) -> (Child, Vec<String>) {
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let script = script.display().to_string();
     let all = [&["browser", "--browser", &script], words].concat();
-    let child =
-        interflow(home, &all).env("DISPLAY", ":nowhere").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = interflow(home, &all);
+    command.env("DISPLAY", ":nowhere").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
     let arguments = eventually("the script is not started", || std::fs::read_to_string(home.join("arguments")).ok());
     (child, arguments.lines().map(str::to_owned).collect())
 }
@@ -65,9 +66,11 @@ fn value<'a>(arguments: &'a [String], name: &str) -> &'a str {
     arguments.iter().find_map(|a| a.strip_prefix(name)).unwrap_or_else(|| panic!("{name} is not among {arguments:?}"))
 }
 
+/// Whether the script's own process has ended. It may still await its new parent.
 fn is_gone(home: &Path) -> bool {
     let pid = std::fs::read_to_string(home.join("helper")).unwrap();
-    !Path::new("/proc").join(pid.trim()).exists()
+    let listed = Command::new("ps").args(["-o", "stat=", "-p", pid.trim()]).output().unwrap();
+    matches!(text(&listed.stdout).trim().as_bytes().first(), None | Some(b'Z'))
 }
 
 /// Requests a page through the SOCKS5 proxy, without credentials.
@@ -182,15 +185,17 @@ async fn chromium_opens_an_intercepted_page_without_a_certificate_error() {
         eprintln!("skipped: Chromium is not installed");
         return;
     }
-    let origin = Origin::https().start().await;
+    // Chromium would save what is no page.
+    let page = || Reply::ok("<p>seen</p>").header("Content-Type", "text/html");
+    let origin = Origin::https().answering(move |_| page()).start().await;
     std::fs::write(home.path().join("origin.pem"), origin.ca().pem()).unwrap();
     std::fs::write(home.path().join("c.toml"), "[upstream]\nextra_ca = [\"origin.pem\"]\n").unwrap();
-    let url = origin.url("/echo?in=chromium");
+    let url = origin.url("/page?in=chromium");
     let mut command = interflow(home.path(), &["-c", "c.toml", "browser", "-b", "chromium", &url, "--"]);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
     let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", "path:/echo user:chromium status:200"]);
+    assert!(said.status.success() && text(&said.stdout).contains("<p>seen</p>"), "{said:?}");
+    let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", "path:/page user:chromium status:200"]);
     let listed = { listed }.output().unwrap();
     let flow = text(&listed.stdout);
     assert!(flow.contains("in=chromium"), "{flow}{}", text(&said.stderr));

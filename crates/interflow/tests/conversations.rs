@@ -102,8 +102,36 @@ fn conversation_is_shown_with_tools_and_exported_as_documents() {
     let place = folder.path().join("talks");
     said(&["conversations", "export", "-o", place.to_str().expect("UTF-8"), "--format", "markdown"]);
     assert_eq!(std::fs::read_dir(place).expect("the folder").count(), 7);
+    // A directory is one also for a single conversation.
+    for place in [folder.path().join("one/"), folder.path().to_owned()] {
+        said(&["conversations", "export", id, "-o", place.to_str().expect("UTF-8")]);
+        assert!(place.join(format!("{id}.md")).is_file(), "{}", place.display());
+    }
     let out = interflow(HOME.path(), &["conversations", "show", "nobody"], "");
     assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
+fn conversations_are_searched_tagged_and_commented() {
+    let copy = tempfile::tempdir().expect("a temporary folder");
+    let from = HOME.path().to_str().expect("UTF-8");
+    let copied = Command::new("cp").args(["-a", &format!("{from}/."), copy.path().to_str().expect("UTF-8")]).status();
+    assert!(copied.expect("cp").success());
+    let run = |args: &[&str]| {
+        let out = interflow(copy.path(), &[&["conversations"], args].concat(), "");
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let (_, found) = run(&["search", "THREE_dimes", "agent:claude-code"]);
+    assert!(found.contains("three_dimes"), "{found}");
+    assert_eq!(run(&["search", "no such words"]), (Some(0), String::new()));
+    let id = listed(&["agent:claude-code"]).remove(0)["id"].as_str().expect("an id").to_owned();
+    assert_eq!(run(&["tag", &id, "regression", "--comment", "slow since Monday"]).0, Some(0));
+    assert!(run(&["list", "tag:regression"]).1.contains("[regression]"));
+    assert!(run(&["show", &id]).1.contains("note  [regression] slow since Monday"));
+    assert_eq!(run(&["tag", &id, "regression", "--remove", "--comment", ""]).0, Some(0));
+    assert_eq!(run(&["list", "tag:regression"]).1, "");
+    assert_eq!(run(&["tag", &id]).0, Some(2));
+    assert_eq!(run(&["tag", &id, "x", "--message", &"0".repeat(32)]).0, Some(1));
 }
 
 #[test]

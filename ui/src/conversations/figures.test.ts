@@ -1,7 +1,7 @@
-// Formatting of token counts, costs and totals.
+// Formatting of token counts and costs.
 import { describe, expect, it } from 'vitest';
-import { ago, by, cached, COLOURS, cost, money, series, sign, stacks, textOf, tokens } from './figures';
-import type { Exchange, Total, Used } from './types';
+import { ago, cached, cost, money, sign, textOf, tokens } from './figures';
+import type { Exchange, Used } from './types';
 
 const used = (input: number, cost: number, unpriced = 0): Used => ({
   exchanges: 1, input, output: 1, cache_read: 0, cache_write: 0, reasoning: 0, cost, unpriced,
@@ -23,38 +23,6 @@ describe('figures', () => {
     const usage = { input: 200, output: 1, cache_read: 150, cache_write: 0, reasoning: 0 };
     expect(cached({ usage } as Exchange)).toBe(75);
     expect(cached({ usage: null } as Exchange)).toBeNull();
-  });
-});
-
-describe('a chart of totals', () => {
-  const total = (from: number, model: string, input: number): Total => ({ from, agent: 'a', model, used: used(input, input) });
-
-  it('colours names in the order of their table, and groups the rest', () => {
-    const few = stacks([total(0, 'x', 5), total(0, 'y', 9), total(100, 'x', 1)], 'model', 0, 100, 150);
-    // Each call also has one output token.
-    expect(few.map((b) => b.parts)).toEqual([[10, 6], [0, 2]]);
-    const many = Array.from({ length: 9 }, (_, i) => total(0, `m${i}`, 100 - i));
-    const [bar] = stacks(many, 'model', 0, 100, 50);
-    expect(bar?.parts.length).toBe(COLOURS);
-    expect(bar?.parts.reduce((n, p) => n + p, 0)).toBe(bar!.used.input + bar!.used.output);
-  });
-});
-
-describe('totals', () => {
-  const totals: Total[] = [
-    { from: 100, agent: 'a', model: 'x', used: used(5, 1) },
-    { from: 300, agent: 'b', model: 'x', used: used(7, 2) },
-    { from: 300, agent: '', model: 'y', used: used(9, 0) },
-  ];
-
-  it('are summed by model and agent, highest cost first', () => {
-    expect(by(totals, 'model').map((r) => [r.name, r.used.input])).toEqual([['x', 12], ['y', 9]]);
-    expect(by(totals, 'agent').map((r) => r.name)).toEqual(['b', 'a', '–']);
-  });
-
-  it('have an entry for every span', () => {
-    expect(series(totals, 150, 100, 420).map((s) => s.used.input)).toEqual([5, 0, 16, 0]);
-    expect(series(totals, 0, 1, 1e9).length).toBe(400);
   });
 });
 

@@ -1,5 +1,5 @@
 // Formats tokens, costs and totals.
-import type { Block, Exchange, Total, Used } from './types';
+import type { Block, Exchange, Used } from './types';
 
 /** Short form of a token count: `950`, `12.3k`, `2.50M`. */
 export function tokens(n: number): string {
@@ -37,12 +37,7 @@ export function cached(exchange: Exchange): number | null {
   return Math.round((usage.cache_read * 100) / usage.input);
 }
 
-export interface Row {
-  name: string;
-  used: Used;
-}
-
-const NONE: Used = {
+export const NONE: Used = {
   exchanges: 0, input: 0, output: 0, cache_read: 0, cache_write: 0, reasoning: 0, cost: 0, unpriced: 0,
 };
 
@@ -57,38 +52,6 @@ export function add(a: Used, b: Used): Used {
     cost: a.cost + b.cost,
     unpriced: a.unpriced + b.unpriced,
   };
-}
-
-/** Totals by model or agent, highest cost first. */
-export function by(totals: Total[], key: 'model' | 'agent'): Row[] {
-  const rows = new Map<string, Used>();
-  for (const t of totals) rows.set(t[key] || '–', add(rows.get(t[key] || '–') ?? NONE, t.used));
-  const list = [...rows].map(([name, used]) => ({ name, used }));
-  return list.sort((a, b) => b.used.cost - a.used.cost || b.used.input - a.used.input || a.name.localeCompare(b.name));
-}
-
-/** One total per time span from `since` until now, including empty spans. */
-export function series(totals: Total[], since: number, span: number, now: number): { from: number; used: Used }[] {
-  const first = Math.floor(since / span) * span;
-  const count = Math.min(400, Math.floor((now - first) / span) + 1);
-  const list = Array.from({ length: Math.max(0, count) }, (_, i) => ({ from: first + i * span, used: NONE }));
-  for (const t of totals) {
-    const slot = list[Math.round((t.from - first) / span)];
-    if (slot) slot.used = add(slot.used, t.used);
-  }
-  return list;
-}
-
-/** Number of chart colours; names beyond it share the last one. */
-export const COLOURS = 6;
-
-/** Usage per span, with tokens per colour in the order of `by`. */
-export function stacks(totals: Total[], key: 'model' | 'agent', since: number, span: number, now: number): { from: number; used: Used; parts: number[] }[] {
-  const names = by(totals, key).map((row) => row.name);
-  const colour = (t: Total) => Math.min(names.indexOf(t[key] || '–'), COLOURS - 1);
-  const layers = Array.from({ length: Math.min(names.length, COLOURS) }, (_, i) => series(totals.filter((t) => colour(t) === i), since, span, now));
-  const of = (at: number) => layers.map((layer) => (layer[at] ? layer[at].used.input + layer[at].used.output : 0));
-  return series(totals, since, span, now).map((bar, at) => ({ ...bar, parts: of(at) }));
 }
 
 /** Plain text of a tool result or of a message in a diff. */

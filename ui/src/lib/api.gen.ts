@@ -51,6 +51,12 @@ export interface components {
         };
         /** @description An API format, named after its creator; other providers may use it. */
         ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "ollama";
+        /** @description What changes did. */
+        AppliedSettings: {
+            file: string;
+            changes: components["schemas"]["ChangedSetting"][];
+            reload: components["schemas"]["ReloadReport"];
+        };
         /** @description A rule's decision. */
         ApprovalAction: "allow" | "deny";
         /** @description Requests that are no longer pending, the latest first. Only those since the start. */
@@ -358,6 +364,13 @@ export interface components {
             role: components["schemas"]["MessageRole"];
             blocks: components["schemas"]["ContentBlock"][];
         };
+        /** @description A setting before and after a change, with credentials masked. */
+        ChangedSetting: {
+            key: string;
+            before: unknown;
+            after: unknown;
+            effect: components["schemas"]["SettingEffect"];
+        };
         CheckedPolicy: {
             ok: boolean;
             /** @description The policy's name, if it is valid. */
@@ -402,6 +415,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             link: components["schemas"]["SubagentLink"] | null;
         };
         Client: {
@@ -609,17 +624,51 @@ export interface components {
             /** @description The original value. */
             value: unknown;
         };
+        /** @description The operator's tags and comment on a conversation, or on one of its messages. */
+        ConversationNote: {
+            /** @description The key of the message, 32 hexadecimal digits; absent for the conversation as a whole. */
+            message?: string;
+            tags?: string[];
+            comment?: string;
+        };
+        /** @description The tags and comments of a conversation. */
+        ConversationNotes: {
+            notes: components["schemas"]["ConversationNote"][];
+        };
         ConversationPage: {
             conversations: components["schemas"]["ListedConversation"][];
             /** @description The cursor for the next page; null on the last one. */
             next: string | null;
         };
-        /** @description Usage of one agent and model within a time bucket. */
+        /** @description Changes to tags and comment of a conversation; what is absent stays. */
+        ConversationPatch: {
+            /**
+             * @description The key of the message to change; the conversation itself if absent.
+             * @default null
+             */
+            message?: string | null;
+            /**
+             * @description Replaces all tags.
+             * @default null
+             */
+            tags?: string[] | null;
+            /** @default [] */
+            add_tags?: string[];
+            /** @default [] */
+            remove_tags?: string[];
+            /** @default null */
+            comment?: string | null;
+        };
+        /** @description Usage of one user, agent and model within a time bucket. */
         ConversationTotal: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
             agent: string;
             model: string;
+            /** @description The user, or the virtual key that was used; empty if unknown. */
+            user: string;
+            /** @description Exchanges that ended with an error. */
+            failed: number;
             used: components["schemas"]["TokenUsage"];
         };
         /** @description A conversation with its token usage. */
@@ -647,6 +696,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             version: string;
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
@@ -696,6 +747,14 @@ export interface components {
             side: components["schemas"]["DiffSide"];
             text: string;
         };
+        /** @description A line of a difference between two texts. */
+        DiffLine2: {
+            kind: components["schemas"]["DiffLineKind"];
+            /** @description Its number in the file; in the new text for an added line. Absent for a gap. */
+            line?: number;
+            text: string;
+        };
+        DiffLineKind: ("same" | "removed" | "added") | "gap";
         /** @description Which of the two texts contains a line. */
         DiffSide: ("both" | "before" | "after") | "gap";
         /**
@@ -939,6 +998,30 @@ export interface components {
             message: string;
         };
         /**
+         * @description Totals of flows. A flow counts in one of the three classes of errors at most; flows that are still open count as
+         *     requests only.
+         */
+        FlowFigures: {
+            /** @description Flows of every kind: HTTP exchanges, WebSockets and tunnels. */
+            requests: number;
+            /** @description Responses with a status of 400 to 499. */
+            client_errors: number;
+            /** @description Responses with a status of 500 or more. */
+            server_errors: number;
+            /** @description Flows that failed, whatever their status. */
+            failed: number;
+            /** @description Bytes of bodies and tunnels to origins. */
+            sent: number;
+            /** @description Bytes of bodies and tunnels from origins. */
+            received: number;
+            /** @description Median duration of HTTP exchanges in microseconds, within 2 %; null if there were none. */
+            p50: number | null;
+            /** @description The duration that 95 % of them did not exceed, within 2 %. */
+            p95: number | null;
+            /** @description The duration that 99 % of them did not exceed, within 2 %. */
+            p99: number | null;
+        };
+        /**
          * @description The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
          *
          *     The text form is 26 characters of Crockford's base 32, which sort like the ids.
@@ -947,7 +1030,7 @@ export interface components {
         FlowIdsInput: {
             ids: string[];
         };
-        FlowKind: "websocket" | "http" | "tunnel";
+        FlowKind: "http" | "websocket" | "tunnel";
         FlowPage: {
             flows: components["schemas"]["FlowSummary"][];
             /** @description The cursor for the next page in the requested direction. */
@@ -956,7 +1039,7 @@ export interface components {
             damaged?: number;
         };
         /** @description The recording state of a flow. */
-        FlowState: ("complete" | "failed") | "open" | "cut";
+        FlowState: "open" | "complete" | "failed" | "cut";
         /** @description The summary of a flow for live views; contains no headers or bodies. */
         FlowSummary: {
             id: components["schemas"]["FlowId"];
@@ -990,6 +1073,38 @@ export interface components {
         };
         FlushedFlows: {
             flushed: boolean;
+        };
+        /** @description A conversation with its token usage. */
+        FoundConversation: {
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description When its first exchange started. */
+            started: components["schemas"]["Timestamp"];
+            /** @description When its last exchange ended, by which lists are sorted. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
+            /** @description How many of its messages contain the text. */
+            hits: number;
+            /** @description The first of them. */
+            excerpts: components["schemas"]["TextExcerpt"][];
         };
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
@@ -1142,8 +1257,21 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description What to change of a key. Absent members stay as they are. */
+        KeyChangeInput: {
+            /**
+             * @description Whether it is rejected until it is enabled again.
+             * @default null
+             */
+            disabled?: boolean | null;
+            /**
+             * @description Expiry, as RFC 3339; an empty text removes it.
+             * @default null
+             */
+            expires?: string | null;
+        };
         /** @enum {string} */
-        KeyState: "active" | "expired" | "revoked";
+        KeyState: "active" | "disabled" | "expired" | "revoked";
         LimitsView: {
             /** @description The configured rules. */
             rules: components["schemas"]["QuotaRule"][];
@@ -1288,6 +1416,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
@@ -1351,6 +1481,27 @@ export interface components {
             /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
+        };
+        ModelFigures: {
+            name: string | null;
+            used: components["schemas"]["TokenUsage"];
+        };
+        ModelSeries: {
+            name: string | null;
+            tokens: number[];
+            cost: number[];
+        };
+        NamedFigures: {
+            /** @description Absent for the sum of all that were too many to be told apart. */
+            name: string | null;
+            requests: number;
+            /** @description Those of them that failed or have a status of 400 or more. */
+            errors: number;
+            bytes: number;
+        };
+        NamedSeries: {
+            name: string | null;
+            values: number[];
         };
         /** @description The properties of a new key. */
         NewKeyInput: {
@@ -1454,6 +1605,78 @@ export interface components {
         };
         /** @description What is done with findings in a response. */
         OutboundMode: "off" | "flag" | "redact" | "block";
+        /** @description Figures of the flows that began in a span of time. */
+        Overview: {
+            /** @description The first microsecond of the first bucket, since the Unix epoch. */
+            from: number;
+            /** @description The microsecond after the last one. */
+            to: number;
+            /** @description Length of a bucket, in microseconds; the last one may be shorter. */
+            step: number;
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
+            /**
+             * @description The same for the span of the same length before `from`; absent if it was not asked for, or if the figures are of a
+             *     sample.
+             */
+            previous?: components["schemas"]["PreviousFigures"];
+            series: components["schemas"]["OverviewSeries"];
+            /** @description The hosts with the most flows, the busiest first. */
+            hosts: components["schemas"]["NamedFigures"][];
+            /** @description Flows of the busiest hosts by bucket; an entry without a name sums up all others. */
+            host_series: components["schemas"]["NamedSeries"][];
+            users: components["schemas"]["NamedFigures"][];
+            processes: components["schemas"]["NamedFigures"][];
+            /** @description Kinds of errors, the most frequent first. */
+            errors: components["schemas"]["NamedFigures"][];
+            /** @description Status codes of responses, the most frequent first. */
+            statuses: components["schemas"]["StatusFigures"][];
+            /** @description Models by tokens, the most used first. */
+            models: components["schemas"]["ModelFigures"][];
+            /** @description Tokens and cost of the most used models by bucket; an entry without a name sums up all others. */
+            model_series: components["schemas"]["ModelSeries"][];
+            /** @description HTTP exchanges that took the longest. */
+            slowest: components["schemas"]["FlowSummary"][];
+            /** @description Flows with the most bytes. */
+            largest: components["schemas"]["FlowSummary"][];
+            /**
+             * @description Present while older flows have not been summarised yet: the figures are of the newest flows only, and the next
+             *     request continues where this one stopped.
+             */
+            indexing?: components["schemas"]["OverviewIndexing"];
+            /** @description Present if the query selects more flows than are examined: the figures are of the newest of them. */
+            sample?: components["schemas"]["OverviewSample"];
+        };
+        /** @description How many of the recorded flows have been summarised. */
+        OverviewIndexing: {
+            done: number;
+            total: number;
+        };
+        /** @description The part of a query's flows that was examined. */
+        OverviewSample: {
+            flows: number;
+            /** @description When the oldest of them began, in microseconds since the Unix epoch; nothing older is in the figures. */
+            since: number;
+        };
+        /** @description One value per bucket. */
+        OverviewSeries: {
+            requests: number[];
+            client_errors: number[];
+            server_errors: number[];
+            failed: number[];
+            sent: number[];
+            received: number[];
+            /** @description Null where no HTTP exchange ended. */
+            p50: (number | null)[];
+            p95: (number | null)[];
+            p99: (number | null)[];
+            /** @description Calls of language models. */
+            calls: number[];
+            input: number[];
+            output: number[];
+            /** @description US dollars. */
+            cost: number[];
+        };
         PendingClient: {
             address: string;
             user: string | null;
@@ -1583,6 +1806,11 @@ export interface components {
              * @default null
              */
             base?: string | null;
+        };
+        /** @description The figures of the span before. */
+        PreviousFigures: {
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
         };
         /** @description Dates of the price lists: a year and a month, or the text in the operator's list. */
         PriceListDates: {
@@ -2273,6 +2501,92 @@ export interface components {
         Sessions: {
             sessions: components["schemas"]["SessionView"][];
         };
+        Setting: {
+            /** @description Its path in the file, such as `intercept.mode`. */
+            key: string;
+            label: string;
+            group: components["schemas"]["SettingGroup"];
+            /** @description What it does, in Markdown. */
+            description: string;
+            kind: components["schemas"]["SettingKind"];
+            /** @description The values of a choice. */
+            choices?: components["schemas"]["SettingChoice"][];
+            /** @description What is configured, with credentials masked. */
+            value: unknown;
+            default: unknown;
+            /** @description What the instance runs with until it is restarted, if that is something else. */
+            active?: unknown;
+            source: components["schemas"]["SettingSource"];
+            effect: components["schemas"]["SettingEffect"];
+            /** @description Why it cannot be set; absent if it can. */
+            locked?: string;
+        };
+        /** @description A setting to change. */
+        SettingChange: {
+            key: string;
+            /**
+             * @description Its new value, as in the file; null removes the key, so that the default applies.
+             * @default null
+             */
+            value?: unknown;
+        };
+        SettingChoice: {
+            value: string;
+            description: string;
+        };
+        /** @description When a change takes effect. */
+        SettingEffect: "restart" | "now";
+        /**
+         * @description Where a setting is shown.
+         * @enum {string}
+         */
+        SettingGroup: "interception" | "recording" | "privacy" | "upstream" | "notifications" | "logging";
+        /** @description The form of a setting's value. */
+        SettingKind: ("choice" | "text" | "number") | "switch" | "size" | "duration" | "list" | "proxies";
+        /** @description Where a value comes from. */
+        SettingSource: {
+            /** @constant */
+            kind: "default";
+        } | {
+            /** @constant */
+            kind: "file";
+            line: number;
+        } | {
+            /** @constant */
+            kind: "environment";
+            name: string;
+        } | {
+            /** @constant */
+            kind: "option";
+            name: string;
+        };
+        SettingsDraft: {
+            changes: components["schemas"]["SettingChange"][];
+        };
+        SettingsInput: {
+            changes: components["schemas"]["SettingChange"][];
+            /** @description `base` of the preview: if the file has changed since, the request fails. */
+            base: string;
+        };
+        /** @description What changes would do. */
+        SettingsPreview: {
+            file: string;
+            /** @description Identifies the text that the changes are based on; to be sent with them. */
+            base: string;
+            /** @description The lines of the file that change, with their surroundings; secrets are masked. */
+            diff: components["schemas"]["DiffLine2"][];
+            changes: components["schemas"]["ChangedSetting"][];
+        };
+        /** @description The settings of an instance. */
+        SettingsView: {
+            /** @description The configuration file. */
+            file: string;
+            /** @description Whether it exists; a first change creates it. */
+            exists: boolean;
+            /** @description Why nothing can be set; absent if changes are possible. */
+            locked?: string;
+            settings: components["schemas"]["Setting"][];
+        };
         /** @description How clients reach this instance. */
         SetupView: {
             /** @description Address of the proxy for programs on this machine. */
@@ -2320,9 +2634,15 @@ export interface components {
             event_clients: number;
             held: components["schemas"]["HeldCounts"];
         };
+        StatusFigures: {
+            status: number;
+            requests: number;
+        };
         /** @description Statistics of a store and its recorder. */
         StoreStats: {
             flows: number;
+            /** @description Whether new flows are recorded (`record.enabled`). */
+            recording: boolean;
             /** @description Flows in progress that are being recorded. */
             open_flows: number;
             segments: number;
@@ -2384,7 +2704,24 @@ export interface components {
             before: string;
             after: string;
         };
+        /** @description A match with its surroundings, in one line. */
+        TextExcerpt: {
+            /** @description The key of the message. */
+            key: string;
+            role: components["schemas"]["MessageRole"];
+            before: string;
+            found: string;
+            after: string;
+        };
         TextProblem: components["schemas"]["RuleProblem"] | components["schemas"]["PolicyProblem"];
+        /** @description A page of a search. */
+        TextSearchPage: {
+            conversations: components["schemas"]["FoundConversation"][];
+            /** @description How many conversations were read. */
+            searched: number;
+            /** @description The cursor behind which the search continues; null once all conversations were searched. */
+            next: string | null;
+        };
         ThreadBranch: {
             /** @description A message's hash, serialized as 32 hexadecimal digits. */
             leaf: string;
@@ -2613,6 +2950,8 @@ export interface components {
             /** @description The first moment at which it is no longer valid. */
             expires?: string;
             revoked?: string;
+            /** @description Whether it is rejected until it is enabled again. */
+            disabled: boolean;
             /** @description Provider names; `*` matches any run of characters. */
             providers?: string[];
             /** @description Model names; `*` matches any run of characters. */
@@ -2649,6 +2988,7 @@ export type ActiveRule = components['schemas']['ActiveRule'];
 export type ActiveStream = components['schemas']['ActiveStream'];
 export type AnnotationPatch = components['schemas']['AnnotationPatch'];
 export type ApiFormat = components['schemas']['ApiFormat'];
+export type AppliedSettings = components['schemas']['AppliedSettings'];
 export type ApprovalAction = components['schemas']['ApprovalAction'];
 export type ApprovalHistory = components['schemas']['ApprovalHistory'];
 export type ApprovalMode = components['schemas']['ApprovalMode'];
@@ -2674,6 +3014,7 @@ export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
 export type CertificateView = components['schemas']['CertificateView'];
 export type ChangedMessage = components['schemas']['ChangedMessage'];
+export type ChangedSetting = components['schemas']['ChangedSetting'];
 export type CheckedPolicy = components['schemas']['CheckedPolicy'];
 export type CheckedQuery = components['schemas']['CheckedQuery'];
 export type CheckedRules = components['schemas']['CheckedRules'];
@@ -2697,7 +3038,10 @@ export type ComposedRequest = components['schemas']['ComposedRequest'];
 export type ComposedRequestInput = components['schemas']['ComposedRequestInput'];
 export type ConfigView = components['schemas']['ConfigView'];
 export type ContentBlock = components['schemas']['ContentBlock'];
+export type ConversationNote = components['schemas']['ConversationNote'];
+export type ConversationNotes = components['schemas']['ConversationNotes'];
 export type ConversationPage = components['schemas']['ConversationPage'];
+export type ConversationPatch = components['schemas']['ConversationPatch'];
 export type ConversationTotal = components['schemas']['ConversationTotal'];
 export type ConversationView = components['schemas']['ConversationView'];
 export type CountBy = components['schemas']['CountBy'];
@@ -2708,6 +3052,8 @@ export type DecidedFlow = components['schemas']['DecidedFlow'];
 export type DecidedItem = components['schemas']['DecidedItem'];
 export type DeletedFlows = components['schemas']['DeletedFlows'];
 export type DiffLine = components['schemas']['DiffLine'];
+export type DiffLine2 = components['schemas']['DiffLine2'];
+export type DiffLineKind = components['schemas']['DiffLineKind'];
 export type DiffSide = components['schemas']['DiffSide'];
 export type Direction = components['schemas']['Direction'];
 export type DoctorFinding = components['schemas']['DoctorFinding'];
@@ -2730,6 +3076,7 @@ export type FlowConversations = components['schemas']['FlowConversations'];
 export type FlowCount = components['schemas']['FlowCount'];
 export type FlowDetail = components['schemas']['FlowDetail'];
 export type FlowError = components['schemas']['FlowError'];
+export type FlowFigures = components['schemas']['FlowFigures'];
 export type FlowId = components['schemas']['FlowId'];
 export type FlowIdsInput = components['schemas']['FlowIdsInput'];
 export type FlowKind = components['schemas']['FlowKind'];
@@ -2737,6 +3084,7 @@ export type FlowPage = components['schemas']['FlowPage'];
 export type FlowState = components['schemas']['FlowState'];
 export type FlowSummary = components['schemas']['FlowSummary'];
 export type FlushedFlows = components['schemas']['FlushedFlows'];
+export type FoundConversation = components['schemas']['FoundConversation'];
 export type FoundKind = components['schemas']['FoundKind'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
@@ -2747,6 +3095,7 @@ export type HumanDuration = components['schemas']['HumanDuration'];
 export type ImportResult = components['schemas']['ImportResult'];
 export type Interim = components['schemas']['Interim'];
 export type IssuedCredential = components['schemas']['IssuedCredential'];
+export type KeyChangeInput = components['schemas']['KeyChangeInput'];
 export type KeyState = components['schemas']['KeyState'];
 export type LimitsView = components['schemas']['LimitsView'];
 export type LinkRequest = components['schemas']['LinkRequest'];
@@ -2762,11 +3111,19 @@ export type Microseconds = components['schemas']['Microseconds'];
 export type MissingReason = components['schemas']['MissingReason'];
 export type ModeRequest = components['schemas']['ModeRequest'];
 export type ModeView = components['schemas']['ModeView'];
+export type ModelFigures = components['schemas']['ModelFigures'];
+export type ModelSeries = components['schemas']['ModelSeries'];
+export type NamedFigures = components['schemas']['NamedFigures'];
+export type NamedSeries = components['schemas']['NamedSeries'];
 export type NewKeyInput = components['schemas']['NewKeyInput'];
 export type Original = components['schemas']['Original'];
 export type OriginalRequest = components['schemas']['OriginalRequest'];
 export type OriginalResponse = components['schemas']['OriginalResponse'];
 export type OutboundMode = components['schemas']['OutboundMode'];
+export type Overview = components['schemas']['Overview'];
+export type OverviewIndexing = components['schemas']['OverviewIndexing'];
+export type OverviewSample = components['schemas']['OverviewSample'];
+export type OverviewSeries = components['schemas']['OverviewSeries'];
 export type PendingClient = components['schemas']['PendingClient'];
 export type PendingDecision = components['schemas']['PendingDecision'];
 export type PendingItem = components['schemas']['PendingItem'];
@@ -2782,6 +3139,7 @@ export type PolicyProblem = components['schemas']['PolicyProblem'];
 export type PolicySchema = components['schemas']['PolicySchema'];
 export type PolicySource = components['schemas']['PolicySource'];
 export type PolicyTextInput = components['schemas']['PolicyTextInput'];
+export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
 export type ProxyStats = components['schemas']['ProxyStats'];
@@ -2834,17 +3192,31 @@ export type Secrets = components['schemas']['Secrets'];
 export type SessionSpec = components['schemas']['SessionSpec'];
 export type SessionView = components['schemas']['SessionView'];
 export type Sessions = components['schemas']['Sessions'];
+export type Setting = components['schemas']['Setting'];
+export type SettingChange = components['schemas']['SettingChange'];
+export type SettingChoice = components['schemas']['SettingChoice'];
+export type SettingEffect = components['schemas']['SettingEffect'];
+export type SettingGroup = components['schemas']['SettingGroup'];
+export type SettingKind = components['schemas']['SettingKind'];
+export type SettingSource = components['schemas']['SettingSource'];
+export type SettingsDraft = components['schemas']['SettingsDraft'];
+export type SettingsInput = components['schemas']['SettingsInput'];
+export type SettingsPreview = components['schemas']['SettingsPreview'];
+export type SettingsView = components['schemas']['SettingsView'];
 export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type Stats = components['schemas']['Stats'];
+export type StatusFigures = components['schemas']['StatusFigures'];
 export type StoreStats = components['schemas']['StoreStats'];
 export type StreamsView = components['schemas']['StreamsView'];
 export type SubagentLink = components['schemas']['SubagentLink'];
 export type SuggestedRule = components['schemas']['SuggestedRule'];
 export type Suggestions = components['schemas']['Suggestions'];
 export type TextChange = components['schemas']['TextChange'];
+export type TextExcerpt = components['schemas']['TextExcerpt'];
 export type TextProblem = components['schemas']['TextProblem'];
+export type TextSearchPage = components['schemas']['TextSearchPage'];
 export type ThreadBranch = components['schemas']['ThreadBranch'];
 export type ThreadItem = components['schemas']['ThreadItem'];
 export type ThreadTurn = components['schemas']['ThreadTurn'];
@@ -2881,6 +3253,7 @@ export interface ApiCalls {
     'GET /diff': { request: unknown; response: FlowComparison };
     'GET /conversations': { request: unknown; response: ConversationPage };
     'GET /conversations/totals': { request: unknown; response: Totals };
+    'GET /conversations/search': { request: unknown; response: TextSearchPage };
     'GET /conversations/by-flow': { request: unknown; response: FlowConversations };
     'POST /conversations/rebuild': { request: unknown; response: RebuildResult };
     'GET /conversations/endpoints': { request: unknown; response: EndpointOverrideList };
@@ -2921,8 +3294,12 @@ export interface ApiCalls {
     'POST /secrets': { request: SecretSpec; response: SecretView };
     'GET /events': { request: unknown; response: unknown };
     'GET /stats': { request: unknown; response: Stats };
+    'GET /overview': { request: unknown; response: Overview };
     'GET /config': { request: unknown; response: ConfigView };
     'POST /reload': { request: unknown; response: ReloadReport };
+    'GET /settings': { request: unknown; response: SettingsView };
+    'POST /settings': { request: SettingsInput; response: AppliedSettings };
+    'POST /settings/preview': { request: SettingsDraft; response: SettingsPreview };
     'GET /ca': { request: unknown; response: CaView };
     'GET /doctor': { request: unknown; response: DoctorReport };
     'GET /passthrough': { request: unknown; response: BypassedClients };

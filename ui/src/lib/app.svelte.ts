@@ -3,21 +3,23 @@ import { get, errorMessage } from './api';
 import type { Action } from './keys';
 import type { Stats } from './types';
 
-export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept';
+export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept' | 'keys';
 export type Theme = 'system' | 'light' | 'dark';
 
 /** Pages in the order of their keys (Alt+1 ...). */
-export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose', 'intercept'];
+export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose', 'intercept', 'keys'];
 /** The same in the order of the navigation. */
-export const NAVIGATION: Page[] = ['traffic', 'intercept', 'compose', ...PAGES.filter((page) => !['traffic', 'intercept', 'compose'].includes(page))];
+export const NAVIGATION: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
   media: '/media', overview: '/overview', settings: '/settings', compose: '/compose', intercept: '/intercept',
+  keys: '/keys',
 };
 const TITLES: Record<Page, string> = {
   traffic: 'Traffic', conversations: 'Conversations', approvals: 'Approvals', rules: 'Rules', privacy: 'Privacy',
   media: 'Media', overview: 'Overview', settings: 'Settings', compose: 'Compose', intercept: 'Intercept',
+  keys: 'Keys & budgets',
 };
 
 export interface Notice {

@@ -5,7 +5,7 @@ export type Action =
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
-  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept';
+  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
 
 export interface Binding {
   action: Action;
@@ -64,6 +64,7 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
   bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
   bind('Pages', false, 'goIntercept', ['Alt+0'], 'Intercept'),
+  bind('Pages', false, 'goKeys', ['Alt+k'], 'Keys & budgets'),
   bind('Pages', false, 'theme', ['T'], 'theme: light, dark or system'),
   bind('Pages', false, 'help', ['?'], 'help: keyboard shortcuts, filters, documentation'),
 ];
@@ -79,8 +80,13 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'focus the filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
+  { page: 'Conversations', keys: ['t'], doc: 'messages or trace' },
+  { page: 'Conversations', keys: ['n', 'N'], doc: 'next, previous hit of the search' },
+  { page: 'Conversations', keys: ['x'], doc: 'choose for comparison' },
+  { page: 'Conversations', keys: ['c'], doc: 'compare the two chosen ones' },
+  { page: 'Conversations', keys: ['+', '-', '0'], doc: 'zoom the trace, fit it' },
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
-  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the body or the messages of the open flow' },
+  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the open flow or conversation' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
   { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];

@@ -1,7 +1,7 @@
 // Pure functions: formatters, queries, keys, JSON, ids, statistics, timings.
 import { describe, expect, it, test } from 'vitest';
 import * as format from './format';
-import { percentile, topHosts } from './figures';
+import { percentile } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
 import { actionOf, BINDINGS } from './keys';
@@ -126,12 +126,6 @@ test('percentiles are the bounds of their buckets', () => {
   expect(percentile([5, 4, 1], [10, 20], 0.9)).toBe(20);
   expect(percentile([0, 0, 1], [10, 20], 0.5)).toBe(20);
   expect(percentile([], [10, 20], 0.5)).toBe(0);
-});
-
-test('hosts are counted without ports', () => {
-  const flow = (authority: string, status?: number) => ({ authority, status, request_size: 1, response_size: 2 }) as Summary;
-  const hosts = topHosts([flow('a.test:443', 200), flow('a.test:80', 503), flow('[::1]:80', 200)], 1);
-  expect(hosts).toEqual([{ host: 'a.test', flows: 2, failed: 1, bytes: 6 }]);
 });
 
 test('timings become spans on both sides', () => {

@@ -14,13 +14,17 @@ use interflow_conversations::conversations::endpoints::{EndpointOverride, Endpoi
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_conversations::conversations::load::{self, ConversationView};
-use interflow_store::{ConversationOptions, ConversationSummary, ConversationTotal, FlowStore};
+use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
+use interflow_store::{
+    ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
+};
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;
+use super::flows::AnnotationPatch;
 use super::input::{StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::error::{ApiError, Result};
@@ -32,11 +36,13 @@ const MAX_FLOWS: usize = 500;
 const ACTIVE_WITHIN: u64 = 90_000_000;
 /// Shortest time bucket of totals, in microseconds: one minute.
 const MIN_SPAN: u64 = 60_000_000;
+/// Farthest clock from UTC, in minutes.
+const MAX_OFFSET: i32 = 24 * 60;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationListParams {
-    /// Keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:.
+    /// Keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:, tag:, comment:.
     query: String,
     /// Conversations on a page, 1 to 500.
     limit: usize,
@@ -46,11 +52,15 @@ pub(crate) struct ConversationListParams {
     parent: Option<String>,
     /// Also sub-agents, and conversations of utility calls alone.
     all: bool,
+    /// Only with an exchange that started then or later, in microseconds since the Unix epoch.
+    from: Option<u64>,
+    /// Only with an exchange that started before.
+    to: Option<u64>,
 }
 
 impl Default for ConversationListParams {
     fn default() -> Self {
-        Self { query: String::new(), limit: 100, after: None, parent: None, all: false }
+        Self { query: String::new(), limit: 100, after: None, parent: None, all: false, from: None, to: None }
     }
 }
 
@@ -69,6 +79,13 @@ struct ListedConversation {
     live: bool,
 }
 
+/// A range of time whose end may be open.
+fn range(from: u64, to: Option<u64>) -> (Timestamp, Timestamp) {
+    // SQLite's integers are signed.
+    let time = |t: u64| Timestamp::from_micros(t.min(i64::MAX as u64));
+    (time(from), time(to.unwrap_or(u64::MAX)))
+}
+
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<ConversationListParams>,
@@ -79,6 +96,8 @@ pub(crate) async fn list(
         parent: params.parent,
         all: params.all,
         after: params.after,
+        during: (params.from.is_some() || params.to.is_some())
+            .then(|| range(params.from.unwrap_or_default(), params.to)),
         limit,
     };
     run_query(&state, move |store, _| {
@@ -97,6 +116,92 @@ pub(crate) async fn list(
 
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+pub(crate) struct TextSearchParams {
+    /// The text, whatever its case.
+    text: String,
+    /// Only conversations that this query selects.
+    query: String,
+    /// Also sub-agents, and conversations of utility calls alone.
+    all: bool,
+    /// Only those behind the conversation of this id: where the search before ended.
+    after: Option<String>,
+    /// Conversations on a page, 1 to 100; 30 by default.
+    limit: Option<usize>,
+}
+
+/// `GET /conversations/search`: reads for at most two seconds; `next` continues.
+pub(crate) async fn search(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(params): StrictQuery<TextSearchParams>,
+) -> Result<Json<TextSearchPage>> {
+    if params.text.trim().is_empty() {
+        return Err(ApiError::bad_request("`text` is what to search for"));
+    }
+    let options = ConversationOptions {
+        query: query(&params.query)?,
+        all: params.all,
+        after: params.after,
+        limit: params.limit.unwrap_or(30).clamp(1, 100),
+        ..ConversationOptions::default()
+    };
+    run_query(&state, move |store, cancelled| {
+        Ok(Json(text_search::search(store, params.text.trim(), options, &|| cancelled.check())?))
+    })
+    .await
+}
+
+/// Changes to tags and comment of a conversation; what is absent stays.
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ConversationPatch {
+    /// The key of the message to change; the conversation itself if absent.
+    message: Option<String>,
+    /// Replaces all tags.
+    tags: Option<Vec<String>>,
+    add_tags: Vec<String>,
+    remove_tags: Vec<String>,
+    comment: Option<String>,
+}
+
+/// The tags and comments of a conversation.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ConversationNotes {
+    notes: Vec<ConversationNote>,
+}
+
+pub(crate) async fn annotate(
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+    StrictJson(patch): StrictJson<ConversationPatch>,
+) -> Result<Json<ConversationNotes>> {
+    let message = patch.message.as_deref().map(message_key).transpose()?.map(|k| k.0);
+    let marks = AnnotationPatch::new(patch.tags, [patch.add_tags, patch.remove_tags], patch.comment);
+    marks.check()?;
+    run_query(&state, move |store, _| {
+        let id = resolve_id(store, &id)?;
+        let summary = || store.conversation(&id)?.ok_or_else(|| not_found(&id));
+        if let Some(key) = message
+            && !store.nodes(&id, false)?.iter().any(|n| n.key == key)
+        {
+            let why = format!("the conversation {id} has no message {}", patch.message.unwrap_or_default());
+            return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", why));
+        }
+        let now = summary()?;
+        let change = marks.into_annotation(now.note(message).map_or(&[], |n| &n.tags));
+        store.annotate_conversation(&id, message, change)?;
+        Ok(Json(ConversationNotes { notes: summary()?.notes }))
+    })
+    .await
+}
+
+fn message_key(text: &str) -> Result<MessageHash> {
+    u128::from_str_radix(text, 16)
+        .map(MessageHash)
+        .map_err(|_| ApiError::bad_request(format!("`{text}` is no message's key: 32 hexadecimal digits")))
+}
+
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationShowParams {
     /// The key of the message that the thread leads to; by default the last one.
     leaf: Option<String>,
@@ -108,8 +213,7 @@ pub(crate) async fn show(
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationShowParams>,
 ) -> Result<Json<ConversationView>> {
-    let leaf = params.leaf.map(|t| u128::from_str_radix(&t, 16).map(MessageHash)).transpose();
-    let leaf = leaf.map_err(|_| ApiError::bad_request("`leaf` is a message's key: 32 hexadecimal digits"))?;
+    let leaf = params.leaf.as_deref().map(message_key).transpose()?;
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         let opened = load::load_conversation(store, &id, leaf)?.ok_or_else(|| not_found(&id))?;
@@ -188,6 +292,12 @@ pub(crate) struct TotalsParams {
     since: HumanDuration,
     /// The length of each bucket, at least a minute; one day by default.
     span: HumanDuration,
+    /// The begin of the range instead of `since`, in microseconds since the Unix epoch.
+    from: Option<u64>,
+    /// The end of the range, in microseconds since the Unix epoch; now by default.
+    to: Option<u64>,
+    /// Minutes by which the buckets' clock is ahead of UTC, so that days begin at midnight there.
+    offset: i32,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -201,7 +311,13 @@ pub(crate) struct Totals {
 
 impl Default for TotalsParams {
     fn default() -> Self {
-        Self { since: HumanDuration::from_secs(7 * 86_400), span: HumanDuration::from_secs(86_400) }
+        Self {
+            since: HumanDuration::from_secs(7 * 86_400),
+            span: HumanDuration::from_secs(86_400),
+            from: None,
+            to: None,
+            offset: 0,
+        }
     }
 }
 
@@ -210,11 +326,12 @@ pub(crate) async fn totals(
     StrictQuery(params): StrictQuery<TotalsParams>,
 ) -> Result<Json<Totals>> {
     let span = (params.span.0.as_micros() as u64).max(MIN_SPAN);
-    let since = Timestamp::now().micros().saturating_sub(params.since.0.as_micros() as u64);
-    run_query(&state, move |store, _| {
-        Ok(Json(Totals { since, span, totals: store.totals(Timestamp::from_micros(since), span)? }))
-    })
-    .await
+    let past = Timestamp::now().micros().saturating_sub(params.since.0.as_micros() as u64);
+    let (since, until) = range(params.from.unwrap_or(past), params.to);
+    let offset = i64::from(params.offset.clamp(-MAX_OFFSET, MAX_OFFSET)) * 60_000_000;
+    let range = TotalsRange { since, until, span, offset };
+    run_query(&state, move |store, _| Ok(Json(Totals { since: since.micros(), span, totals: store.totals(range)? })))
+        .await
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -191,7 +191,15 @@ const MAX_TAG: usize = 100;
 const MAX_COMMENT: usize = 64 << 10;
 
 impl AnnotationPatch {
-    fn check(&self) -> Result<()> {
+    pub(super) fn new(
+        tags: Option<Vec<String>>,
+        [add_tags, remove_tags]: [Vec<String>; 2],
+        comment: Option<String>,
+    ) -> Self {
+        Self { tags, add_tags, remove_tags, comment }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
         let tags = self.tags.iter().flatten().chain(&self.add_tags);
         if let Some(bad) = tags.into_iter().find(|t| t.is_empty() || t.len() > MAX_TAG || t.contains(char::is_control))
         {
@@ -204,11 +212,12 @@ impl AnnotationPatch {
         Ok(())
     }
 
-    fn into_annotation(self, row: &FlowRow) -> FlowAnnotation {
+    /// The change of what has these tags now.
+    pub(super) fn into_annotation(self, now: &[String]) -> FlowAnnotation {
         let (mut add_tags, mut remove_tags) = (self.add_tags, self.remove_tags);
         if let Some(tags) = self.tags {
             // Replacing is expressed as a difference, so that a tag which was added concurrently survives.
-            remove_tags.extend(row.tags.iter().filter(|t| !tags.contains(t)).cloned());
+            remove_tags.extend(now.iter().filter(|t| !tags.contains(t)).cloned());
             add_tags.extend(tags);
         }
         FlowAnnotation { add_tags, remove_tags, comment: self.comment }
@@ -222,7 +231,7 @@ pub(crate) async fn annotate(
 ) -> Result<Json<FlowDetail>> {
     marks.check()?;
     run_query(&state, move |store, _| {
-        let change = marks.into_annotation(&store.get(id)?);
+        let change = marks.into_annotation(&store.get(id)?.tags);
         store.annotate(id, change)?;
         Ok(FlowDetail::from_row(store.get(id)?))
     })

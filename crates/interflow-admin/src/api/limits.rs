@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_limits::{
-    CounterSnapshot, KeyScope, KeyState, NewVirtualKey, PriceListDates, Quota, RequestAttributes, RuleConfig,
-    SharedStoreStatus, UsageRow, VirtualKey, parse_timestamp,
+    CounterSnapshot, KeyChange, KeyFileError, KeyScope, KeyState, KeyStore, NewVirtualKey, PriceListDates, Quota,
+    RequestAttributes, RuleConfig, SharedStoreStatus, UsageRow, VirtualKey, parse_timestamp,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -165,14 +165,65 @@ pub(crate) async fn make_key(
     Ok(Json(CreatedKey { id: id.to_string(), key: secret.reveal().to_owned() }))
 }
 
+/// What to change of a key. Absent members stay as they are.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyChangeInput {
+    /// Whether it is rejected until it is enabled again.
+    #[serde(default)]
+    disabled: Option<bool>,
+    /// Expiry, as RFC 3339; an empty text removes it.
+    #[serde(default)]
+    expires: Option<String>,
+}
+
+/// Runs a change of the keys file, which writes to the disk. Its errors are those of the request.
+async fn change_keys<T: Send + 'static>(
+    state: &AdminState,
+    work: impl FnOnce(&KeyStore) -> std::result::Result<T, KeyFileError> + Send + 'static,
+) -> Result<T> {
+    let keys = limit_deps(state)?.keys;
+    let done = tokio::task::spawn_blocking(move || work(&keys)).await;
+    done.map_err(|e| ApiError::internal(e.to_string()))?.map_err(|e| ApiError::bad_request(e.to_string()))
+}
+
+fn no_key(id: &str) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key {id}"))
+}
+
+/// `PATCH /keys/{id}`: a revoked key cannot be changed.
+pub(crate) async fn change_key(
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+    StrictJson(input): StrictJson<KeyChangeInput>,
+) -> Result<StatusCode> {
+    let expires = match input.expires.as_deref() {
+        None => None,
+        Some("") => Some(None),
+        Some(text) => Some(Some(parse_timestamp(text).map_err(ApiError::bad_request)?)),
+    };
+    let change = KeyChange { disabled: input.disabled, expires };
+    let asked = id.clone();
+    match change_keys(&state, move |keys| keys.change(&asked, change)).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(no_key(&id)),
+    }
+}
+
+/// `POST /keys/{id}/rotate`: the old key is rejected from then on.
+pub(crate) async fn rotate_key(
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+) -> Result<Json<CreatedKey>> {
+    let asked = id.clone();
+    let secret = change_keys(&state, move |keys| keys.rotate(&asked)).await?.ok_or_else(|| no_key(&id))?;
+    Ok(Json(CreatedKey { id, key: secret.reveal().to_owned() }))
+}
+
 pub(crate) async fn revoke_key(State(state): State<Arc<AdminState>>, Path(id): Path<String>) -> Result<StatusCode> {
     let keys = limit_deps(&state)?.keys;
     let asked = id.clone();
     let done = tokio::task::spawn_blocking(move || keys.revoke(&asked)).await;
     let done = done.map_err(|e| ApiError::internal(e.to_string()))?;
-    if done.map_err(|e| ApiError::internal(e.to_string()))? {
-        Ok(StatusCode::NO_CONTENT)
-    } else {
-        Err(ApiError::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key {id}")))
-    }
+    if done.map_err(|e| ApiError::internal(e.to_string()))? { Ok(StatusCode::NO_CONTENT) } else { Err(no_key(&id)) }
 }

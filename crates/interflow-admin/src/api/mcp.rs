@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::blocking::run_query;
 use super::input::{FlowIdPath, StrictJson};
-use super::{flows, replay, rules};
+use super::{flows, replay, rules, setup};
 use crate::error::{ApiError, Result};
-use crate::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
+use crate::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
 /// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
@@ -35,6 +36,13 @@ pub(crate) async fn post(
     let mut answers = Vec::new();
     // One after the other: a batch may contain calls that depend on each other.
     for message in messages {
+        if let Some(call) = mcp::wait_call(&message) {
+            answers.push(match call {
+                Ok(call) => wait_for_flow(&state, call).await?,
+                Err(refused) => refused,
+            });
+            continue;
+        }
         let answer = match mcp::remote_tool_call(&message, access) {
             // Calls that need the running instance; everything else is answered from the store.
             Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &call).await)),
@@ -50,20 +58,41 @@ pub(crate) async fn post(
     })
 }
 
+/// Looks at the store now and then: a call that waits holds none of the places for queries meanwhile.
+async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value> {
+    let deadline = Instant::now() + call.timeout;
+    let call = Arc::new(call);
+    loop {
+        let asked = Arc::clone(&call);
+        if let Some(answer) = run_query(state, move |store, _| Ok(asked.poll(store))).await? {
+            return Ok(answer);
+        }
+        if Instant::now() >= deadline {
+            return Ok(call.timed_out());
+        }
+        sleep(WAIT_POLL).await;
+    }
+}
+
 /// Calls the same handlers as the REST API, so that both have the same checks and limits.
 async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result<Value, String> {
     // A tool reports its errors as text to the model.
     let said = |e: ApiError| e.into_details().message;
-    let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(call.flow), call.input.clone());
+    let (state, input) = (State(Arc::clone(state)), call.input.clone());
+    let id = || call.flow.map(FlowIdPath).ok_or_else(|| "the flow is not named".to_owned());
     match call.verb {
-        ToolAction::ExplainRules => rules::explain_flow(state, id).await.map_err(said).and_then(|Json(v)| to_json(v)),
+        ToolAction::ListRules => rules::list(state).await.map_err(said).and_then(|Json(v)| to_json(v)),
+        ToolAction::Setup => setup::machine_facts(&state).await.map_err(said).and_then(to_json),
+        ToolAction::ExplainRules => {
+            rules::explain_flow(state, id()?).await.map_err(said).and_then(|Json(v)| to_json(v))
+        }
         ToolAction::Annotate => {
             let marks = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            flows::annotate(state, id, StrictJson(marks)).await.map_err(said).and_then(|Json(v)| to_json(v))
+            flows::annotate(state, id()?, StrictJson(marks)).await.map_err(said).and_then(|Json(v)| to_json(v))
         }
         ToolAction::Replay => {
             let replay = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            replay::replay(state, id, StrictJson(replay)).await.map_err(said).and_then(|Json(v)| to_json(v))
+            replay::replay(state, id()?, StrictJson(replay)).await.map_err(said).and_then(|Json(v)| to_json(v))
         }
     }
 }

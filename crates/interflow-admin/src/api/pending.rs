@@ -76,7 +76,7 @@ pub(crate) async fn list(
     // Read before the lists: a change in between is reported twice rather than never.
     let (approvals, rules) = versions();
     // Nothing was recorded yet, so the masks of the recorder are applied here.
-    let mask = HeaderMasker::from_config(&state.config["record"]);
+    let mask = HeaderMasker::from_config(&state.config()["record"]);
     let questions = state.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
     let held = holds.map(|h| h.list()).unwrap_or_default();
     let questions = questions.iter().map(|q| PendingItem::from_question(q, &mask));

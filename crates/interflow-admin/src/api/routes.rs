@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, openapi,
-    pending, policies, privacy, query_assist, replay, rules, setup, transfer,
+    approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi,
+    overview, pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -102,10 +102,13 @@ fn flow_routes() -> Vec<ApiRoute> {
 }
 
 fn conversation_routes() -> Vec<ApiRoute> {
-    use conversations::{changes, endpoints, export, for_flows, list, rebuild, set_endpoints, show, totals};
+    use conversations::{
+        annotate, changes, endpoints, export, for_flows, list, rebuild, search, set_endpoints, show, totals,
+    };
     vec![
         get("/conversations", list, "Conversations with language models, the latest first"),
-        get("/conversations/totals", totals, "Tokens and cost over time, by agent and model"),
+        get("/conversations/totals", totals, "Tokens and cost over time, by user, agent and model"),
+        get("/conversations/search", search, "Conversations of which a message contains a text, the latest first"),
         get(
             "/conversations/by-flow",
             for_flows,
@@ -123,6 +126,7 @@ fn conversation_routes() -> Vec<ApiRoute> {
             "Set the API formats of endpoints, all at once, for flows that end from then on",
         ),
         get("/conversations/{conversation}", show, "One conversation, laid out in turns"),
+        patch("/conversations/{conversation}", annotate, "Change tags and comment of a conversation or a message"),
         get("/conversations/{conversation}/export", export, "One conversation with its sub-agents as a document"),
         get(
             "/conversations/{conversation}/changes",
@@ -226,8 +230,16 @@ fn instance_routes() -> Vec<ApiRoute> {
         get("/events", events, "WebSocket: flows as they begin, change and end")
             .messages::<ClientCommand, EventMessage>(),
         get("/stats", stats, "Figures of the proxy and the recorder"),
+        get("/overview", overview::overview, "Figures of recorded flows over a span of time, in buckets"),
         get("/config", config, "The effective configuration, secrets masked"),
         post("/reload", reload, "Reload the configuration and the files that it names"),
+        get(
+            "/settings",
+            settings::list,
+            "The keys of the configuration that can be set, and where their values come from",
+        ),
+        post("/settings/preview", settings::preview, "What a change would do to the configuration file"),
+        post("/settings", settings::change, "Change the configuration file and reload it, or change nothing"),
         get("/ca", ca, "The certificate authority"),
         get("/doctor", doctor, "Check this machine and instance"),
         get(
@@ -259,11 +271,14 @@ fn media_routes() -> Vec<ApiRoute> {
 }
 
 fn limit_routes() -> Vec<ApiRoute> {
-    use limits::{keys, limits, make_key, revoke_key};
+    use limits::{change_key, keys, limits, make_key, revoke_key, rotate_key};
     vec![
+        get("/llm/routes", llm::routes, "Routes of models to deployments, with the state of each deployment"),
         get("/limits", limits, "Rules, counters, and usage since the start"),
         get("/keys", keys, "The virtual keys, without the keys themselves"),
         post("/keys", make_key, "Create a virtual key; it is shown this once"),
+        patch("/keys/{id}", change_key, "Disable or enable a virtual key, or change its expiry"),
+        post("/keys/{id}/rotate", rotate_key, "Replace the secret of a virtual key; the new one is shown this once"),
         delete("/keys/{id}", revoke_key, "Revoke a virtual key"),
     ]
 }

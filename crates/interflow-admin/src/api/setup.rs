@@ -67,6 +67,11 @@ fn machine(state: &AdminState) -> Result<&MachineSetup> {
     })
 }
 
+/// The same for callers within this crate.
+pub(super) async fn machine_facts(state: &AdminState) -> Result<SetupFacts> {
+    facts(machine(state)?).await
+}
+
 fn phone_page(facts: &SetupFacts) -> Option<String> {
     facts.lan_proxy.map(|address| format!("http://{address}{PHONE_PAGE}"))
 }

@@ -4,15 +4,23 @@
 //! One JSON-RPC message in, at most one out: [`answer`] is independent of the transport, and calls that need the
 //! running instance are [`RemoteToolCall`]s. `interflow mcp` uses standard input and output, the admin port `/mcp`.
 
+mod arguments;
+mod flow_tools;
+mod prompts;
+mod resources;
 pub(crate) mod secret_masking;
 mod tool_calls;
 mod tools;
+mod wait;
 
 use interflow_store::FlowStore;
 use serde_json::{Value, json};
 
+pub use prompts::list as list_prompts;
+pub use resources::{list as list_resources, templates as list_resource_templates};
 pub use tool_calls::{RemoteToolCall, ToolAction, WriteAccess, remote_tool_call};
 pub use tools::list as list_tools;
+pub use wait::{WAIT_POLL, WaitCall, wait_call};
 
 /// Supported protocol versions; the latest one is offered to clients that request another.
 const VERSIONS: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
@@ -47,7 +55,7 @@ pub fn messages(message: Value) -> Result<(Vec<Value>, bool), Value> {
     }
 }
 
-/// Answers one message that is not a [`RemoteToolCall`]; `None` if it needs no response. May block on the disk.
+/// Answers one message that is neither a [`RemoteToolCall`] nor a [`WaitCall`]; `None` if it needs no response. May block on the disk.
 pub fn answer(store: &dyn FlowStore, message: &Value, access: WriteAccess) -> Option<Value> {
     let Some(method) = message["method"].as_str() else {
         // A response to a request by the server; the server sends none, so it is ignored.
@@ -62,6 +70,11 @@ pub fn answer(store: &dyn FlowStore, message: &Value, access: WriteAccess) -> Op
         "ping" => success(id, json!({})),
         "tools/list" => success(id, json!({ "tools": tools::list(access) })),
         "tools/call" => call(store, id, params),
+        "resources/list" => success(id, json!({ "resources": resources::list() })),
+        "resources/templates/list" => success(id, json!({ "resourceTemplates": resources::templates() })),
+        "resources/read" => resources::read(store, id, params["uri"].as_str().unwrap_or_default()),
+        "prompts/list" => success(id, json!({ "prompts": prompts::list() })),
+        "prompts/get" => prompts::get(id, params),
         other => failure(id, -32601, &format!("there is no method `{other}`")),
     })
 }
@@ -71,7 +84,11 @@ fn initialize_result(params: &Value) -> Value {
     let version = VERSIONS.iter().find(|v| **v == asked).or(VERSIONS.last()).copied().unwrap_or_default();
     json!({
         "protocolVersion": version,
-        "capabilities": {"tools": {"listChanged": false}},
+        "capabilities": {
+            "tools": {"listChanged": false},
+            "resources": {"subscribe": false, "listChanged": false},
+            "prompts": {"listChanged": false},
+        },
         "serverInfo": {"name": "interflow", "version": env!("CARGO_PKG_VERSION")},
         "instructions": INSTRUCTIONS,
     })
@@ -79,11 +96,15 @@ fn initialize_result(params: &Value) -> Value {
 
 fn call(store: &dyn FlowStore, id: &Value, params: &Value) -> Value {
     let name = params["name"].as_str().unwrap_or_default();
-    let Some(tool) = tools::find(name) else {
-        return failure(id, -32602, &format!("there is no tool `{name}`"));
-    };
-    // Tool errors are reported to the model, not to the transport.
-    let (text, failed) = match tool(store, &params["arguments"]) {
+    match tools::call(store, name, &params["arguments"]) {
+        Some(outcome) => tool_result(id, outcome),
+        None => failure(id, -32602, &format!("there is no tool `{name}`")),
+    }
+}
+
+/// Errors of tools are reported to the model, which can correct its call, not to the transport.
+fn tool_result(id: &Value, outcome: Result<String, String>) -> Value {
+    let (text, failed) = match outcome {
         Ok(text) => (text, false),
         Err(text) => (text, true),
     };
@@ -191,6 +212,116 @@ mod tests {
             assert!(read.contains(words), "{words}: {read}");
         }
         assert!(!found.contains("hidden") && !read.contains("hidden"), "{found}\n{read}");
+    }
+
+    #[test]
+    fn wrong_arguments_are_named_and_times_select() {
+        let (_dir, store, id) = store();
+        assert!(tool(&store, "search_flows", json!({"limit": "abc"})).starts_with("`limit` is \"abc\""));
+        assert!(tool(&store, "search_flows", json!({"since": "-1h"})).contains(&id.to_string()));
+        for none in [json!({"until": "-1h"}), json!({"since": "now"}), json!({"since": "2100-01-01"})] {
+            assert_eq!(tool(&store, "search_flows", none.clone()), "no flow is selected", "{none}");
+        }
+    }
+
+    #[test]
+    fn long_bodies_are_read_on_part_by_part() {
+        let (_dir, store, id) = store();
+        let id = id.to_string();
+        let whole = tool(&store, "read_flow", json!({"id": id, "part": "response"}));
+        let (mut text, mut offset) = (String::new(), 0);
+        loop {
+            let arguments = json!({"id": id, "part": "response", "offset": offset, "max_chars": 20});
+            let part = tool(&store, "read_flow", arguments);
+            let part = part.strip_prefix('\n').unwrap();
+            let Some((read, note)) = part.split_once("\n[cut here") else {
+                text.push_str(part);
+                break;
+            };
+            text.push_str(read);
+            offset += 20;
+            assert!(note.contains(&format!("part \"response\", offset {offset} goes on")), "{note}");
+        }
+        assert_eq!(text.trim(), whole.trim());
+        assert!(tool(&store, "read_flow", json!({"id": id, "offset": 5})).contains("`offset` needs `part`"));
+    }
+
+    #[test]
+    fn flows_are_compared_and_added_up_without_secrets() {
+        let (_dir, store, id) = store();
+        let mut row = store.get(id).unwrap();
+        row.id = FlowId::new(Timestamp::now());
+        let r = row.request.as_mut().unwrap();
+        r.headers = Headers::from_iter([("Authorization", "Bearer sk-hidden9"), ("Content-Type", "application/json")]);
+        row.response.as_mut().unwrap().status = 503;
+        let other = row.id;
+        let bodies = [r#"{"password": "sk-hidden8", "item": "desk", "max_tokens": 9}"#, "{}"];
+        let [request_body, response_body] = bodies.map(|b| Bytes::from_static(b.as_bytes()));
+        let (original_bodies, messages) = Default::default();
+        store.insert(NewFlow { row, request_body, response_body, original_bodies, messages }).unwrap();
+        let diff = tool(&store, "diff_flows", json!({"a": id.to_string(), "b": other.to_string()}));
+        for words in ["status: 201", "status: 503", "item: \"lamp\"", "item: \"desk\"", "order: 17"] {
+            assert!(diff.contains(words), "{words}: {diff}");
+        }
+        assert!(!diff.contains("hidden") && !diff.contains("password") && !diff.contains("authorization"), "{diff}");
+        let same = tool(&store, "diff_flows", json!({"a": id.to_string(), "b": id.to_string()}));
+        assert!(same.contains("do not differ"), "{same}");
+        let stats = tool(&store, "stats", json!({"since": "-1h"}));
+        for words in ["2 flows, 1 failed", "201: 1, 503: 1", "api.test: 2 flows", "no calls of language models"] {
+            assert!(stats.contains(words), "{words}: {stats}");
+        }
+        assert!(tool(&store, "stats", json!({"query": "host:other"})).starts_with("0 flows"));
+    }
+
+    #[test]
+    fn waiting_ends_with_a_flow_that_came_since() {
+        let (_dir, store, id) = store();
+        let call = |arguments| {
+            let params = json!({"name": "wait_for_flow", "arguments": arguments});
+            wait_call(&json!({"id": 1, "method": "tools/call", "params": params})).unwrap()
+        };
+        let text = |answer: &Value| answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        let later = call(json!({"query": "host:api.test", "timeout": 900})).ok().unwrap();
+        assert_eq!((later.poll(&store), later.timeout.as_secs()), (None, 60), "bounded");
+        assert!(text(&later.timed_out()).contains("within 60 s"));
+        let since = call(json!({"query": "host:api.test", "since": "-1h"})).ok().unwrap();
+        assert!(text(&since.poll(&store).unwrap()).contains(&id.to_string()));
+        let wrong = call(json!({"query": "stats:4"})).ok().unwrap().poll(&store).unwrap();
+        assert_eq!(wrong["result"]["isError"], true);
+        assert!(text(&call(json!({"timeout": "1s"})).err().unwrap()).starts_with("`timeout` is \"1s\""));
+    }
+
+    #[test]
+    fn resources_and_prompts_are_listed_and_read() {
+        let (_dir, store, id) = store();
+        for uri in list_resources().iter().map(|r| r["uri"].clone()).filter(|uri| uri != resources::RULES) {
+            let read = ask(&store, "resources/read", json!({ "uri": uri }));
+            assert_eq!(read["result"]["contents"][0]["uri"], uri, "{read}");
+        }
+        let flow = ask(&store, "resources/read", json!({"uri": format!("interflow://flow/{id}")}));
+        let text = flow["result"]["contents"][0]["text"].as_str().unwrap();
+        assert!(text.contains("lamp") && !text.contains("hidden"), "{text}");
+        for uri in ["interflow://flow/x", "interflow://conversation/none", "interflow://secrets", "file:///etc/passwd"]
+        {
+            assert_eq!(ask(&store, "resources/read", json!({ "uri": uri }))["error"]["code"], -32002, "{uri}");
+        }
+        for prompt in list_prompts() {
+            let name = &prompt["name"];
+            let argument = prompt["arguments"][0]["name"].as_str().unwrap();
+            let got = ask(&store, "prompts/get", json!({"name": name, "arguments": {argument: "a.test"}}));
+            let text = got["result"]["messages"][0]["content"]["text"].as_str().unwrap();
+            assert!(text.contains("a.test") && !text.contains("{}"), "{text}");
+            let without = ask(&store, "prompts/get", json!({ "name": name }));
+            let required = prompt["arguments"][0]["required"] == true;
+            assert_eq!(without["error"].is_object(), required, "{without}");
+        }
+        assert_eq!(ask(&store, "prompts/get", json!({"name": "x"}))["error"]["code"], -32602);
+        assert!(interflow_query::Query::parse("is:error OR status:>=400").is_ok(), "the query of a prompt");
+        // Every tool that a prompt names exists.
+        let tools: Vec<_> = list_tools(WriteAccess::ReadOnly).iter().map(|t| t["name"].clone()).collect();
+        for tool in ["read_flow", "search_flows", "diff_flows", "explain_rules", "list_conversations", "stats"] {
+            assert!(tools.contains(&tool.into()), "{tool}");
+        }
     }
 
     #[test]

@@ -45,6 +45,15 @@ pub fn mask_headers(headers: &Headers) -> String {
     headers.iter().map(line).collect()
 }
 
+/// The same fields, with secret values masked.
+pub fn mask_header_values(headers: &Headers) -> Headers {
+    let value = |(name, value): (&[u8], &[u8])| {
+        let masked = is_secret(&String::from_utf8_lossy(name));
+        (name.to_vec(), if masked { MASKED.as_bytes().to_vec() } else { value.to_vec() })
+    };
+    headers.iter().map(value).collect()
+}
+
 /// A path with secret query parameters masked.
 pub fn mask_path(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };

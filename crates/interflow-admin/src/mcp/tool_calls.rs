@@ -3,7 +3,8 @@
 use interflow_types::FlowId;
 use serde_json::{Value, json};
 
-use super::{failure, success};
+use super::secret_masking::is_secret;
+use super::{failure, resources, tool_result, tools};
 
 /// Whether tools that change something are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +22,31 @@ pub enum ToolAction {
     Annotate,
     /// `POST /flows/{id}/replay`, with the changes of the arguments.
     Replay,
+    /// `GET /rules`, which changes nothing.
+    ListRules,
+    /// `GET /setup`, which changes nothing.
+    Setup,
+}
+
+impl ToolAction {
+    const fn writes(self) -> bool {
+        matches!(self, Self::Annotate | Self::Replay)
+    }
+
+    /// Whether the tool is about one flow.
+    const fn needs_flow(self) -> bool {
+        !matches!(self, Self::ListRules | Self::Setup)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteToolCall {
     id: Value,
+    /// Whether it is asked for as the resource of the rules.
+    is_resource: bool,
     pub verb: ToolAction,
-    pub flow: FlowId,
+    /// The flow that the tool is about, if it is about one.
+    pub flow: Option<FlowId>,
     pub input: Value,
 }
 
@@ -39,10 +58,18 @@ const PLAIN: [&str; 9] = ["host", "path", "method", "status", "scheme", "port", 
 
 /// Parses a remote tool call, or returns why it is not allowed; `None` for every other message.
 pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<RemoteToolCall, Value>> {
+    if message["method"] == "resources/read" && message["params"]["uri"] == resources::RULES {
+        let id = message.get("id").filter(|id| !id.is_null())?.clone();
+        let verb = ToolAction::ListRules;
+        return Some(Ok(RemoteToolCall { id, is_resource: true, verb, flow: None, input: json!({}) }));
+    }
     if message["method"] != "tools/call" {
         return None;
     }
-    let verb = match message["params"]["name"].as_str()? {
+    let name = message["params"]["name"].as_str()?;
+    let verb = match name {
+        "list_rules" => ToolAction::ListRules,
+        "how_to_route" => ToolAction::Setup,
         "explain_rules" => ToolAction::ExplainRules,
         "annotate_flow" => ToolAction::Annotate,
         "replay_flow" => ToolAction::Replay,
@@ -50,15 +77,22 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
     };
     // A notification cannot call a tool: its result would go nowhere.
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
-    if verb != ToolAction::ExplainRules && access == WriteAccess::ReadOnly {
+    if verb.writes() && access == WriteAccess::ReadOnly {
         let why = "this server is read-only; `interflow mcp --write`, or admin.mcp_writes for the admin port, offers this tool";
         return Some(Err(failure(&id, -32602, why)));
     }
     let arguments = &message["params"]["arguments"];
+    // A wrong argument is an error of the tool, which the model can correct.
+    if let Err(why) = tools::check_arguments(name, arguments) {
+        return Some(Err(tool_result(&id, Err(why))));
+    }
     let flow = arguments["id"].as_str().unwrap_or_default();
-    let Ok(flow) = flow.parse::<FlowId>() else {
-        // A wrong argument is an error of the tool, which the model can correct.
-        return Some(Err(tool_result(&id, Err(format!("`{flow}` is no flow id: search_flows lists them")))));
+    let flow = match flow.parse::<FlowId>() {
+        Ok(flow) => Some(flow),
+        Err(_) if !verb.needs_flow() => None,
+        Err(_) => {
+            return Some(Err(tool_result(&id, Err(format!("`{flow}` is no flow id: search_flows lists them")))));
+        }
     };
     let mut input = json!({});
     for name in FORWARDED_ARGUMENTS {
@@ -66,26 +100,35 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
             input[name] = value.clone();
         }
     }
-    Some(Ok(RemoteToolCall { id, verb, flow, input }))
+    Some(Ok(RemoteToolCall { id, is_resource: false, verb, flow, input }))
 }
 
 impl RemoteToolCall {
     pub fn path(&self) -> String {
+        let flow = self.flow.map(|id| id.to_string()).unwrap_or_default();
         match self.verb {
-            ToolAction::ExplainRules => format!("/rules/explain/{}", self.flow),
-            ToolAction::Annotate => format!("/flows/{}", self.flow),
-            ToolAction::Replay => format!("/flows/{}/replay", self.flow),
+            ToolAction::ExplainRules => format!("/rules/explain/{flow}"),
+            ToolAction::Annotate => format!("/flows/{flow}"),
+            ToolAction::Replay => format!("/flows/{flow}/replay"),
+            ToolAction::ListRules => "/rules".into(),
+            ToolAction::Setup => "/setup".into(),
         }
     }
 
     /// The response to the client, from the API's result.
     pub fn answer(&self, outcome: Result<Value, String>) -> Value {
-        tool_result(&self.id, outcome.map(|said| self.format_result(&said)))
+        let outcome = outcome.map(|said| self.format_result(&said));
+        match self.is_resource {
+            true => resources::contents(&self.id, resources::RULES, outcome),
+            false => tool_result(&self.id, outcome),
+        }
     }
 
     fn format_result(&self, said: &Value) -> String {
         match self.verb {
             ToolAction::ExplainRules => format_explanation(&said["rules"]),
+            ToolAction::ListRules => format_rules(said),
+            ToolAction::Setup => format_setup(said),
             ToolAction::Annotate => format!("tags: {}; comment: {}", said["tags"], said["comment"]),
             ToolAction::Replay => {
                 let status = &said["response"]["status"];
@@ -129,6 +172,60 @@ fn format_explanation(rules: &Value) -> String {
     out
 }
 
+/// The active rules, one per line.
+fn format_rules(said: &Value) -> String {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let mut out = String::new();
+    for rule in said["rules"].as_array().into_iter().flatten() {
+        let off = if rule["enabled"] == false { " (disabled)" } else { "" };
+        let actions: Vec<String> = rule["actions"].as_array().into_iter().flatten().map(|a| text(&a["name"])).collect();
+        // Conditions can quote the secrets that they look for.
+        let when = text(&rule["when"]);
+        let names_secret = when.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').any(is_secret);
+        let when = if names_secret { "(a condition on a secret is not shown)".to_owned() } else { when };
+        out.push_str(&format!(
+            "{}{off} ({}:{}): when {when}; then {}; {} matches\n",
+            text(&rule["name"]),
+            text(&rule["file"]),
+            rule["line"],
+            actions.join(", "),
+            rule["matches"]
+        ));
+    }
+    if out.is_empty() {
+        out.push_str("no rules are active\n");
+    }
+    let files: Vec<String> = said["files"].as_array().into_iter().flatten().map(text).collect();
+    out + &format!("files: {}\n", if files.is_empty() { "none".into() } else { files.join(", ") })
+}
+
+/// How a program on the machine of the instance is routed through it.
+fn format_setup(said: &Value) -> String {
+    let text = |name: &str| said[name].as_str().unwrap_or_default();
+    let (proxy, ca, bundle) = (text("proxy"), text("ca_file"), text("ca_bundle"));
+    let mut out = format!(
+        "proxy: http://{proxy} (HTTP, HTTPS and SOCKS5)\nCA certificate: {ca}\nCA certificate with those of the system: {bundle}\n"
+    );
+    if let Some(gateway) = said["gateway"].as_str() {
+        out.push_str(&format!(
+            "gateway for language models: http://{gateway}, for example http://{gateway}/openai/v1 as the base URL\n"
+        ));
+    }
+    match said["lan_proxy"].as_str() {
+        Some(address) => out.push_str(&format!("from other machines: http://{address}\n")),
+        None => out.push_str("other machines cannot reach it: it listens on loopback only\n"),
+    }
+    out.push_str("\nOne command: interflow exec -- COMMAND\n\nA shell, and most programs started from it:\n");
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+        out.push_str(&format!("export {name}=http://{proxy}\n"));
+    }
+    for name in ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"] {
+        out.push_str(&format!("export {name}='{bundle}'\n"));
+    }
+    out.push_str(&format!("export NODE_EXTRA_CA_CERTS='{ca}'\n"));
+    out
+}
+
 /// Reasons with secrets removed: they quote the flow, whose fields and bodies may contain secrets.
 fn format_reasons(why: &str) -> String {
     let shown = |reason: &str| match PLAIN.iter().any(|p| reason.starts_with(p)) {
@@ -148,14 +245,6 @@ fn format_reasons(why: &str) -> String {
         .join("; ")
 }
 
-fn tool_result(id: &Value, outcome: Result<String, String>) -> Value {
-    let (text, failed) = match outcome {
-        Ok(text) => (text, false),
-        Err(text) => (text, true),
-    };
-    success(id, json!({"content": [{"type": "text", "text": text}], "isError": failed}))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,18 +257,48 @@ mod tests {
     fn writing_mcp_tools_are_refused_unless_enabled() {
         let id = FlowId::new(interflow_types::Timestamp::now()).to_string();
         for name in ["annotate_flow", "replay_flow"] {
-            let message = call(name, json!({"id": id, "comment": "x", "strange": 1}));
+            let argument = if name == "annotate_flow" { "comment" } else { "method" };
+            let message = call(name, json!({"id": id, argument: "x"}));
             let refused = remote_tool_call(&message, WriteAccess::ReadOnly).unwrap().unwrap_err();
             assert_eq!(refused["error"]["code"], -32602, "{refused}");
             let allowed = remote_tool_call(&message, WriteAccess::Writes).unwrap().unwrap();
-            assert_eq!(allowed.input, json!({"comment": "x"}));
+            assert_eq!(allowed.input, json!({argument: "x"}));
             assert!(allowed.path().contains(&id));
+            let strange = call(name, json!({"id": id, "strange": 1}));
+            let refused = remote_tool_call(&strange, WriteAccess::Writes).unwrap().unwrap_err();
+            assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("`strange`"), "{refused}");
         }
         assert!(remote_tool_call(&call("explain_rules", json!({"id": id})), WriteAccess::ReadOnly).unwrap().is_ok());
         let wrong =
             remote_tool_call(&call("explain_rules", json!({"id": 4})), WriteAccess::ReadOnly).unwrap().unwrap_err();
         assert_eq!(wrong["result"]["isError"], true);
         assert_eq!(remote_tool_call(&call("read_flow", json!({"id": id})), WriteAccess::Writes), None);
+    }
+
+    #[test]
+    fn rules_are_listed_without_secrets_in_their_conditions() {
+        let said = json!({"files": ["rules.yaml"], "rules": [
+            {"name": "slow", "file": "rules.yaml", "line": 2, "when": "host:a.test", "enabled": true, "matches": 3,
+             "actions": [{"name": "delay", "phase": "request"}]},
+            {"name": "mine", "file": "rules.yaml", "line": 7, "when": "header.x-api-key:sk-1", "enabled": false,
+             "matches": 0, "actions": [{"name": "tag", "phase": "request"}]},
+        ]});
+        assert_eq!(
+            format_rules(&said),
+            "slow (rules.yaml:2): when host:a.test; then delay; 3 matches\n\
+             mine (disabled) (rules.yaml:7): when (a condition on a secret is not shown); then tag; 0 matches\n\
+             files: rules.yaml\n"
+        );
+    }
+
+    #[test]
+    fn routing_names_addresses_files_and_environment() {
+        let said = json!({"proxy": "127.0.0.1:7070", "gateway": null, "lan_proxy": null, "ca_file": "/d/ca.pem",
+            "ca_bundle": "/d/all.pem"});
+        let shown = format_setup(&said);
+        for line in ["export HTTPS_PROXY=http://127.0.0.1:7070", "export SSL_CERT_FILE='/d/all.pem'", "loopback only"] {
+            assert!(shown.contains(line), "{line}: {shown}");
+        }
     }
 
     #[test]

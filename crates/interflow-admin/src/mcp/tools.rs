@@ -2,28 +2,42 @@
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
-use interflow_query::Query;
-use interflow_store::{ConversationOptions, FlowRow, FlowStore, ListOptions, decoded_body, media_type};
-use interflow_types::{Direction, FlowId, Headers, Timestamp};
+use interflow_store::{ConversationOptions, FlowStore};
 use serde_json::{Value, json};
 
-use super::{WriteAccess, secret_masking};
+use super::arguments::{self, number, offset, query, text};
+use super::{WriteAccess, flow_tools};
 
 /// Maximum number of flows or conversations per response.
-const MAX_ROWS: u64 = 200;
-/// Default and maximum number of characters per response.
-const MAX_TEXT: u64 = 200_000;
-/// Bytes of a body that are decoded for display.
-const MAX_BODY: u64 = 4 << 20;
+pub(super) const MAX_ROWS: u64 = 200;
+/// Maximum number of characters per response.
+pub(super) const MAX_TEXT: u64 = 200_000;
+const SINCE: &str = "only what began since then: a date or time (2026-01-31T12:00+01:00), or how long ago (-2h)";
+const UNTIL: &str = "only what began before then";
 
 /// The text of a tool's result, or of its error.
-type ToolCallResult = Result<String, String>;
+pub(super) type ToolCallResult = Result<String, String>;
 type ToolFn = fn(&dyn FlowStore, &Value) -> ToolCallResult;
 
-pub fn find(name: &str) -> Option<ToolFn> {
+/// Calls a tool that needs nothing but the store; `None` if there is none of this name.
+pub fn call(store: &dyn FlowStore, name: &str, arguments: &Value) -> Option<ToolCallResult> {
+    let tool = find(name)?;
+    Some(check_arguments(name, arguments).and_then(|()| tool(store, arguments)))
+}
+
+/// Checks the arguments of a tool against its schema.
+pub fn check_arguments(name: &str, arguments: &Value) -> Result<(), String> {
+    let all = list(WriteAccess::Writes);
+    let tool = all.iter().find(|tool| tool["name"] == name);
+    tool.map_or(Ok(()), |tool| arguments::check(&tool["inputSchema"], arguments))
+}
+
+fn find(name: &str) -> Option<ToolFn> {
     Some(match name {
-        "search_flows" => search_flows,
-        "read_flow" => read_flow,
+        "search_flows" => flow_tools::search_flows,
+        "read_flow" => flow_tools::read_flow,
+        "diff_flows" => flow_tools::diff_flows,
+        "stats" => flow_tools::stats,
         "list_conversations" => list_conversations,
         "read_conversation" => read_conversation,
         "conversation_changes" => changes,
@@ -95,6 +109,7 @@ fn read_tools() -> Vec<Value> {
     };
     let text = |doc: &str| json!({"type": "string", "description": doc});
     let number = |doc: &str| json!({"type": "integer", "minimum": 1, "description": doc});
+    let from = |doc: &str| json!({"type": "integer", "minimum": 0, "description": doc});
     vec![
         tool(
             "search_flows",
@@ -104,15 +119,48 @@ fn read_tools() -> Vec<Value> {
                 "query": text("such as: host:api.example.com status:>=400 body:\"refund\"; everything when empty"),
                 "limit": number("at most so many; 50 when not given, 200 at most"),
                 "after": text("only flows older than the flow of this id"),
+                "since": text(SINCE),
+                "until": text(UNTIL),
             }),
             &[],
         ),
         tool(
             "read_flow",
             "Read a flow",
-            "Shows one flow: both heads, both bodies as text without content coding, timings, errors.",
-            json!({"id": text("the flow's id"), "max_chars": number("cut each body after so many characters; 20000 when not given")}),
+            "Shows one flow: both heads, both bodies as text without content coding, messages, errors. To read on in a long body, \
+             name it as `part` with an `offset`.",
+            json!({
+                "id": text("the flow's id"),
+                "part": json!({"type": "string", "enum": ["request", "response", "messages"], "description": "only this body, or the messages; the whole flow when not given"}),
+                "offset": from("skip so many characters of the part"),
+                "max_chars": number("cut each body after so many characters; 20000 when not given"),
+            }),
             &["id"],
+        ),
+        tool(
+            "diff_flows",
+            "Compare two flows",
+            "Shows how the second flow differs from the first: heads by field, JSON bodies by value, other text by line. Secrets are \
+             masked before, so that they do not differ.",
+            json!({
+                "a": text("the id of the first flow"),
+                "b": text("the id of the second flow"),
+                "offset": from("skip so many characters: to read on"),
+                "max_chars": number("cut after so many characters; 20000 when not given"),
+            }),
+            &["a", "b"],
+        ),
+        tool(
+            "stats",
+            "Add up traffic",
+            "Adds up recorded flows: statuses, errors, bytes, hosts with durations; and calls of language models with tokens and cost.",
+            json!({
+                "query": text("only flows that it selects; everything when empty. Calls of language models are selected by time alone"),
+                "since": text(SINCE),
+                "until": text(UNTIL),
+                "top": number("hosts, error kinds and models that are listed; 10 when not given"),
+            }),
+            &[],
         ),
         tool(
             "list_conversations",
@@ -121,6 +169,8 @@ fn read_tools() -> Vec<Value> {
             json!({
                 "query": text("such as: agent:claude-code model:opus tokens:>100000 time:>-1d; bare words search the title"),
                 "limit": number("at most so many; 30 when not given, 200 at most"),
+                "since": text(SINCE),
+                "until": text(UNTIL),
             }),
             &[],
         ),
@@ -130,7 +180,7 @@ fn read_tools() -> Vec<Value> {
             "Shows one conversation as Markdown: prompts, thoughts, tool calls with arguments and results, sub-agents.",
             json!({
                 "id": text("its id, the beginning of its id, or `last`"),
-                "offset": json!({"type": "integer", "minimum": 0, "description": "skip so many characters: to read on"}),
+                "offset": from("skip so many characters: to read on"),
                 "max_chars": number("cut after so many characters; 40000 when not given"),
             }),
             &["id"],
@@ -150,111 +200,38 @@ fn read_tools() -> Vec<Value> {
             json!({"id": text("the flow's id")}),
             &["id"],
         ),
+        tool(
+            "wait_for_flow",
+            "Wait for a flow",
+            "Waits until a flow that a query selects has ended, and gives its id: for a request that someone is about to send.",
+            json!({
+                "query": text("as in search_flows; any flow when empty"),
+                "timeout": number("seconds to wait at most; 30 when not given, 60 at most"),
+                "since": text("also a flow that has ended since then, such as -1m"),
+            }),
+            &[],
+        ),
+        tool(
+            "list_rules",
+            "List rules",
+            "Lists the active rules: condition, actions, file, and how often each matched. Needs a running instance.",
+            json!({}),
+            &[],
+        ),
+        tool(
+            "how_to_route",
+            "Route a program through the proxy",
+            "Gives the addresses of proxy and gateway, the files of the CA, and the environment with which a program is recorded. \
+             Needs a running instance.",
+            json!({}),
+            &[],
+        ),
         tool("query_help", "Explain the query language", "The query language on a page.", json!({}), &[]),
     ]
 }
 
-fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
-    arguments[name].as_str().unwrap_or_default()
-}
-
-fn number(arguments: &Value, name: &str, default: u64, most: u64) -> usize {
-    // Out of range means the nearest allowed value: a model need not know the bounds.
-    arguments[name].as_u64().unwrap_or(default).clamp(1, most) as usize
-}
-
-fn query(arguments: &Value) -> Result<Query, String> {
-    let text = text(arguments, "query");
-    Query::parse(text).map_err(|e| e.render(text))
-}
-
-fn error_text(error: impl std::fmt::Display) -> String {
+pub(super) fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-fn search_flows(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
-    let after = Some(text(arguments, "after")).filter(|t| !t.is_empty()).map(str::parse::<FlowId>).transpose();
-    let limit = number(arguments, "limit", 50, MAX_ROWS);
-    let options =
-        ListOptions { query: query(arguments)?, after: after.map_err(error_text)?, limit, ..ListOptions::default() };
-    let rows = store.list(&options).map_err(error_text)?;
-    if rows.is_empty() {
-        return Ok("no flow is selected".into());
-    }
-    let now = Timestamp::now();
-    let line = |row: &FlowRow| {
-        let s = row.summary(now);
-        let method = s.method.as_deref().unwrap_or("TUNNEL");
-        let status = s.status.map_or_else(|| s.error.as_deref().unwrap_or("-").to_owned(), |n| n.to_string());
-        let url = format!(
-            "{}://{}{}",
-            s.scheme,
-            s.authority,
-            secret_masking::mask_path(s.path.as_deref().unwrap_or_default())
-        );
-        format!(
-            "{} {method} {status} {url} ({} ms, {} B sent, {} B received)",
-            s.id,
-            s.duration / 1000,
-            s.request_size,
-            s.response_size
-        )
-    };
-    Ok(rows.iter().map(line).collect::<Vec<_>>().join("\n"))
-}
-
-fn read_flow(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
-    let id: FlowId = text(arguments, "id").parse().map_err(error_text)?;
-    let most = number(arguments, "max_chars", 20_000, MAX_TEXT);
-    let row = store.get(id).map_err(error_text)?;
-    let mut out = format!("flow {id}, {:?}, {} ms\n", row.state, row.duration().unwrap_or_default() / 1000);
-    if let Some(error) = &row.error {
-        out.push_str(&format!("error {}: {}\n", error.kind, error.message));
-    }
-    if let Some(r) = &row.request {
-        let target = format!("{}://{}{}", row.scheme, row.authority, secret_masking::mask_path(&r.path));
-        out.push_str(&format!("\n{} {target} {}\n{}", r.method, r.version, secret_masking::mask_headers(&r.headers)));
-        out.push_str(&body(store, &row, Direction::Request, most)?);
-    }
-    if let Some(r) = &row.response {
-        out.push_str(&format!("\n{} {}\n{}", r.version, r.status, secret_masking::mask_headers(&r.headers)));
-        out.push_str(&body(store, &row, Direction::Response, most)?);
-    }
-    if row.messages > 0 {
-        out.push_str(&messages(store, &row, most)?);
-    }
-    Ok(out)
-}
-
-fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, most: usize) -> ToolCallResult {
-    let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(String::new()) };
-    // Only the beginning is read; the note below says what is missing.
-    let bytes = store.body(row.id, side, 0..known.kept.min(MAX_BODY)).map_err(error_text)?;
-    let bytes = bytes.read_all(MAX_BODY as usize).map_err(error_text)?;
-    let empty = Headers::new();
-    let headers = row.headers(side).unwrap_or(&empty);
-    let decoded = decoded_body::decode_body(headers, bytes, MAX_BODY as usize);
-    let media = media_type(headers).unwrap_or_default();
-    // A truncated body may end in the middle of a character.
-    let whole = known.kept <= MAX_BODY && !decoded.truncated;
-    Ok(match secret_masking::mask_body(&media, &decoded.bytes, whole) {
-        Some(text) => format!("\n{}\n", text_window(&text, 0, most)),
-        None => format!("\n[{} bytes of {media}]\n", known.size),
-    })
-}
-
-fn messages(store: &dyn FlowStore, row: &FlowRow, most: usize) -> ToolCallResult {
-    let mut out = format!("\n{} messages\n", row.messages);
-    for m in store.messages(row.id, 0..row.messages.min(200)).map_err(error_text)? {
-        let text = secret_masking::mask_body("", &m.payload, m.payload.len() as u64 == m.size);
-        let text = text.unwrap_or_else(|| format!("[{} bytes]", m.size));
-        out.push_str(&format!("{} {}\n", m.direction.as_str(), text.trim_end()));
-        // Bounded: later messages would be cut off below.
-        if out.len() > most {
-            break;
-        }
-    }
-    Ok(text_window(&out, 0, most))
 }
 
 fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
@@ -287,9 +264,8 @@ fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult
     let id = resolve_id(store, arguments)?;
     let tree =
         export::load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
-    let skip = arguments["offset"].as_u64().unwrap_or_default() as usize;
     let most = number(arguments, "max_chars", 40_000, MAX_TEXT);
-    Ok(text_window(&export::write(&tree, ExportFormat::Markdown), skip, most))
+    Ok(text_window(&export::write(&tree, ExportFormat::Markdown), offset(arguments), most, ""))
 }
 
 fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
@@ -316,8 +292,8 @@ fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     Ok(if out.is_empty() { "there is no request with one before it".into() } else { out })
 }
 
-/// A part of a text, with a note on what is omitted.
-fn text_window(text: &str, skip: usize, most: usize) -> String {
+/// A part of a text, with a note on what is omitted, and with which arguments besides `offset` it goes on.
+pub(super) fn text_window(text: &str, skip: usize, most: usize, with: &str) -> String {
     // In characters, not bytes, as the arguments say.
     let mut places = text.char_indices().map(|(i, _)| i);
     let Some(start) = places.nth(skip) else { return String::new() };
@@ -326,5 +302,5 @@ fn text_window(text: &str, skip: usize, most: usize) -> String {
     if end >= text.len() {
         return part.to_owned();
     }
-    format!("{part}\n[cut here: {} characters in all, offset {} goes on]", text.chars().count(), skip + most)
+    format!("{part}\n[cut here: {} characters in all, {with}offset {} goes on]", text.chars().count(), skip + most)
 }

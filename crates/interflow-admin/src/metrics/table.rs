@@ -89,6 +89,18 @@ metric_table! { pub TABLE:
         "LLM requests that failed at the provider: by its status, or the one sent instead; `none` if no response was sent.";
     LLM_BREAKER_OPEN = gauge "interflow_llm_circuit_breaker_open" ["provider"]
         "Whether the provider is not used because its last requests failed: 1 or 0.";
+    LLM_DEPLOYMENT_REQUESTS = counter "interflow_llm_deployment_requests_total" ["route", "deployment", "role"]
+        "Requests sent to a deployment of a route, retries and hedges included. The route of a provider with fallbacks is `provider/NAME`; the role is `deployment`, `experiment` or `shadow`.";
+    LLM_DEPLOYMENT_ERRORS = counter "interflow_llm_deployment_errors_total" ["route", "deployment", "role"]
+        "Those of them that failed.";
+    LLM_DEPLOYMENT_COOLDOWNS = counter "interflow_llm_deployment_cooldowns_total" ["route", "deployment", "role"]
+        "How often the deployment was left alone for a while.";
+    LLM_DEPLOYMENT_IN_FLIGHT = gauge "interflow_llm_deployment_requests_in_flight" ["route", "deployment", "role"]
+        "Requests in progress at the deployment.";
+    LLM_DEPLOYMENT_LATENCY = gauge "interflow_llm_deployment_latency_seconds" ["route", "deployment", "role"]
+        "The average time to the first data of a response, in which a slower one counts at once; absent before the first.";
+    LLM_DEPLOYMENT_UP = gauge "interflow_llm_deployment_up" ["route", "deployment", "role"]
+        "Whether the deployment is used: 1, or 0 while it is left alone or probed.";
 }
 
 "Redaction" {

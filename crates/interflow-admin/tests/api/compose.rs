@@ -61,7 +61,7 @@ async fn invalid_composed_requests_are_refused() {
 async fn composed_request_is_denied_where_a_replay_is() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
-    let url = it.origin.url("/status/200");
+    let url = super::approvals::named(&it, "held.test", "/status/200");
     let denied = it.post("/compose", json!({"method": "GET", "url": url})).await.json();
     assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
     assert!(it.origin.requests().is_empty());

@@ -75,6 +75,79 @@ async fn costs_of_conversations_are_summed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn totals_are_of_the_range_that_is_asked_for() {
+    let (it, id) = talked().await;
+    let opened = it.json(&format!("/conversations/{id}")).await;
+    let started = opened["thread"]["exchanges"][1]["started"].as_u64().unwrap();
+    let totals = |from: u64, to: u64| format!("/conversations/totals?from={from}&to={to}&span=1h&offset=-90");
+    let found = it.json(&totals(started, started + 1)).await;
+    assert_eq!(found["totals"][0]["used"]["exchanges"].as_u64(), Some(1), "{found}");
+    let from = found["totals"][0]["from"].as_u64().unwrap();
+    assert_eq!((from % 3_600_000_000, started - from < 3_600_000_000), (1_800_000_000, true), "half an hour off");
+    assert_eq!(it.json(&totals(0, started - 3_600_000_000)).await["totals"], json!([]));
+    let listed = |from: u64, to: u64| format!("/conversations?from={from}&to={to}");
+    assert_eq!(it.json(&listed(started, started + 1)).await["conversations"][0]["id"], id.as_str());
+    assert_eq!(it.json(&listed(0, 1)).await["conversations"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_messages_are_found_with_their_surroundings() {
+    let (it, id) = talked().await;
+    let found = it.json("/conversations/search?text=AND%20then").await;
+    assert_eq!((found["searched"].as_u64(), found["next"].is_null()), (Some(1), true), "{found}");
+    let first = &found["conversations"][0];
+    assert_eq!((first["id"].as_str(), first["hits"].as_u64()), (Some(id.as_str()), Some(1)), "{found}");
+    assert_eq!(
+        (first["excerpts"][0]["found"].as_str(), first["excerpts"][0]["after"].as_str()),
+        (Some("and then"), Some("?"))
+    );
+    assert_eq!(it.json("/conversations/search?text=nowhere").await["conversations"], json!([]));
+    assert_eq!(it.json("/conversations/search?text=then&query=agent:codex").await["searched"], 0);
+    assert_eq!(it.get("/conversations/search?text=%20").await.status, 400);
+    let opened = it.json(&format!("/conversations/{id}")).await;
+    let keys = opened["thread"]["turns"].to_string();
+    assert!(keys.contains(first["excerpts"][0]["key"].as_str().unwrap()), "the match names its message");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conversations_and_messages_are_tagged_and_commented() {
+    let (it, id) = talked().await;
+    let path = format!("/conversations/{id}");
+    let opened = it.json(&path).await;
+    let key = opened["thread"]["turns"][0]["items"][0]["key"].as_str().unwrap().to_owned();
+    let json_body = [("Content-Type", "application/json")];
+    let patch =
+        async |input: serde_json::Value| it.call("PATCH", &path, &json_body, input.to_string().as_bytes()).await;
+    let answer = patch(json!({"add_tags": ["starred"], "comment": "look <b>here</b>"})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    patch(json!({"message": key, "comment": "a good question"})).await;
+    let notes = it.json(&path).await["notes"].clone();
+    assert_eq!(
+        notes,
+        json!([{"tags": ["starred"], "comment": "look <b>here</b>"}, {"message": key, "comment": "a good question"}])
+    );
+    for query in ["tag:starred", "comment:question"] {
+        assert_eq!(it.json(&format!("/conversations?query={query}")).await["conversations"][0]["id"], id.as_str());
+    }
+    for (format, words) in
+        [("markdown", "> **Note:** a good question"), ("html", "[starred] look &lt;b&gt;here"), ("jsonl", "starred")]
+    {
+        let document = it.get(&format!("{path}/export?format={format}")).await.text();
+        assert!(document.contains(words), "{format}: {document}");
+    }
+    for (input, status) in [
+        (json!({"message": "zz"}), 400),
+        (json!({"message": "0".repeat(32), "comment": "x"}), 404),
+        (json!({"add_tags": [""]}), 400),
+        (json!({"comment": "x".repeat(100_000)}), 413),
+    ] {
+        assert_eq!(patch(input.clone()).await.status, status, "{input}");
+    }
+    let done = patch(json!({"tags": [], "comment": ""})).await.json();
+    assert_eq!(done["notes"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_selects_conversations() {
     let (it, _) = talked().await;
     assert_eq!(it.json("/conversations?query=agent:codex").await["conversations"], json!([]));
@@ -99,6 +172,7 @@ async fn responses_about_conversations_match_their_documentation() {
         (&*format!("/conversations/{id}/changes?flow={flow}"), None),
         (&*format!("/conversations/by-flow?flows={flow}"), None),
         ("/conversations/totals", None),
+        ("/conversations/search?text=then", None),
         ("/conversations/rebuild", Some(json!({}))),
     ] {
         assert_documented(&it, path, input).await;

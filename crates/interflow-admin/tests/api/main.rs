@@ -10,6 +10,7 @@ mod conversations;
 mod documented;
 mod events;
 mod flows;
+mod overview;
 mod privacy;
 mod replay;
 mod secrets;

@@ -50,7 +50,7 @@ fn all_settings(grey: &GreyproxyState) -> Value {
         "mitmEnabled": config.intercept.mode != InterceptMode::None,
         "conversations": {"enabled": grey.admin.conversations.is_some()},
         "conversationsEnabled": grey.admin.conversations.is_some(),
-        "redactedHeaders": grey.admin.config["record"]["mask_headers"],
+        "redactedHeaders": grey.admin.config()["record"]["mask_headers"],
     })
 }
 

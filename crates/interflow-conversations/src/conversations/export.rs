@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::assembly::view::{ItemKind, ThreadItem, ThreadTurn};
 use crate::assembly::{BranchReason, CallFacts};
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
-use interflow_store::{FlowStore, StoreError};
+use interflow_store::{ConversationNote, FlowStore, StoreError};
 use interflow_types::Timestamp;
 use serde_json::json;
 
@@ -167,10 +167,11 @@ fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Res
     // Markdown has six levels, of which the last is for the turns.
     let marks = "#".repeat(level.min(5));
     writeln!(out, "{marks} {}\n\n{}\n", opened.listed.row.title, summary_line(opened))?;
+    markdown_note(out, opened.listed.note(None))?;
     for turn in &opened.thread.turns {
         writeln!(out, "{marks}# Turn {}\n", turn.number)?;
         let mut speaker = None;
-        for item in &turn.items {
+        for (i, item) in turn.items.iter().enumerate() {
             if let Some(begins) = item.begins {
                 writeln!(out, "*— {} —*\n", branch_label(begins))?;
             }
@@ -180,12 +181,32 @@ fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Res
                 speaker = Some(item.role);
             }
             markdown_item(out, tree, item, level)?;
+            markdown_note(out, item_note(opened, turn, i))?;
         }
         for problem in problems(opened, turn) {
             writeln!(out, "> **Error:** {}\n", problem.replace('\n', "\n> "))?;
         }
     }
     Ok(())
+}
+
+/// The note on the message of an item, at the last item of that message.
+fn item_note<'a>(opened: &'a ConversationView, turn: &ThreadTurn, at: usize) -> Option<&'a ConversationNote> {
+    let key = turn.items.get(at)?.key;
+    if turn.items.get(at + 1).is_some_and(|next| next.key == key) {
+        return None;
+    }
+    opened.listed.note(Some(key.0))
+}
+
+/// Tags and comment in one text.
+fn note_text(note: &ConversationNote) -> String {
+    let tags = (!note.tags.is_empty()).then(|| format!("[{}]", note.tags.join(", ")));
+    tags.into_iter().chain(note.comment.clone()).collect::<Vec<_>>().join(" ")
+}
+
+fn markdown_note(out: &mut String, note: Option<&ConversationNote>) -> fmt::Result {
+    note.map_or(Ok(()), |n| writeln!(out, "> **Note:** {}\n", note_text(n).replace('\n', "\n> ")))
 }
 
 fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, level: usize) -> fmt::Result {
@@ -256,6 +277,7 @@ body{font:15px/1.55 system-ui,sans-serif;max-width:56rem;margin:2rem auto;paddin
 h1{font-size:1.4rem}h2{font-size:1rem;margin-top:2rem;border-top:1px solid var(--line);padding-top:.8rem;opacity:.7}
 .facts{opacity:.7}.user{border-left:3px solid #3b82f6;padding-left:.8rem;margin:.8rem 0}
 .text{white-space:pre-wrap}.error{border-left:3px solid #dc2626;padding-left:.8rem;white-space:pre-wrap}
+.note{border-left:3px solid #d97706;padding-left:.8rem;white-space:pre-wrap}
 .mark{opacity:.6;font-style:italic;text-align:center}
 details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.3rem .7rem}
 summary{cursor:pointer}summary b{font-family:ui-monospace,monospace}
@@ -279,19 +301,25 @@ fn html_section(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let opened = &tree.opened;
     let (title, facts) = (escape(&opened.listed.row.title), escape(&summary_line(opened)));
     writeln!(out, "<section><h1>{title}</h1><p class=\"facts\">{facts}</p>")?;
+    html_note(out, opened.listed.note(None))?;
     for turn in &opened.thread.turns {
         writeln!(out, "<h2>Turn {}</h2>", turn.number)?;
-        for item in &turn.items {
+        for (i, item) in turn.items.iter().enumerate() {
             if let Some(begins) = item.begins {
                 writeln!(out, "<p class=\"mark\">{}</p>", branch_label(begins))?;
             }
             html_item(out, tree, item)?;
+            html_note(out, item_note(opened, turn, i))?;
         }
         for problem in problems(opened, turn) {
             writeln!(out, "<p class=\"error\">{}</p>", escape(problem))?;
         }
     }
     writeln!(out, "</section>")
+}
+
+fn html_note(out: &mut String, note: Option<&ConversationNote>) -> fmt::Result {
+    note.map_or(Ok(()), |n| writeln!(out, "<p class=\"note\">{}</p>", escape(&note_text(n))))
 }
 
 fn html_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem) -> fmt::Result {

@@ -119,6 +119,7 @@ fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
         model: e.model,
         provider: e.provider,
         used,
+        failed: e.facts.error.is_some(),
         facts: to_json_text(&e.facts),
     }
 }

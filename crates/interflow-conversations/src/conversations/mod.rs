@@ -10,6 +10,7 @@ pub mod indexer;
 pub mod load;
 mod mapping;
 mod otel;
+pub mod search;
 mod weight;
 
 pub use mapping::CallPricing;

@@ -92,6 +92,10 @@ impl ConversationTrace {
             text("interflow.title", &row.title),
             text("server.address", &row.host),
         ];
+        if let Some(note) = opened.listed.note(None) {
+            attributes.push(text("interflow.tags", &note.tags.join(",")));
+            attributes.push(text("interflow.comment", note.comment.as_deref().unwrap_or_default()));
+        }
         attributes.extend(tokens([used.input, used.output, used.cache_read, used.cache_write, used.reasoning]));
         let title = format!("invoke_agent {}", row.agent);
         // Kind 1 is an internal span.

@@ -48,6 +48,8 @@ struct KeyFileEntry {
     expires: Option<String>,
     revoked: Option<String>,
     #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
     providers: Vec<String>,
     #[serde(default)]
     models: Vec<String>,
@@ -123,6 +125,7 @@ fn virtual_key(e: KeyFileEntry) -> Result<VirtualKey, (&'static str, String)> {
         created: time("created", e.created)?,
         expires: time("expires", e.expires)?,
         revoked: time("revoked", e.revoked)?,
+        disabled: e.disabled,
         scope: KeyScope { providers: e.providers, models: e.models, paths: e.paths },
         policy: e.policy.map(Into::into),
         limits: e.limits,
@@ -168,11 +171,9 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
             t[name] = value(text);
         }
     }
-    // To the second, as people write dates.
-    let seconds = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string();
-    t["created"] = value(seconds(now));
+    t["created"] = value(to_the_second(now));
     if let Some(end) = new.expires {
-        t["expires"] = value(seconds(end));
+        t["expires"] = value(to_the_second(end));
     }
     for (name, list) in [("providers", new.scope.providers), ("models", new.scope.models), ("paths", new.scope.paths)] {
         if !list.is_empty() {
@@ -191,17 +192,89 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
 /// # Errors
 /// The file does not parse.
 pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, KeyFileError> {
+    edit_key(text, id, |key| {
+        if !key.contains_key("revoked") {
+            key["revoked"] = value(to_the_second(now));
+        }
+        Ok(())
+    })
+    .map(|done| done.is_some())
+}
+
+/// What may be changed of a key after it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyChange {
+    /// Whether it is rejected until it is enabled again.
+    pub disabled: Option<bool>,
+    /// Its expiry; `Some(None)` removes it.
+    pub expires: Option<Option<Timestamp>>,
+}
+
+/// Changes a key. Returns whether it exists.
+///
+/// # Errors
+/// The file does not parse, or the key was revoked, which is final.
+pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
+    edit_key(text, id, |key| {
+        refuse_revoked(key, id)?;
+        match change.disabled {
+            Some(true) => key["disabled"] = value(true),
+            Some(false) => drop(key.remove("disabled")),
+            None => {}
+        }
+        match change.expires {
+            Some(Some(end)) => key["expires"] = value(to_the_second(end)),
+            Some(None) => drop(key.remove("expires")),
+            None => {}
+        }
+        Ok(())
+    })
+    .map(|done| done.is_some())
+}
+
+/// Replaces the secret of a key, whose id, limits and counters stay; the old one is rejected from then on. Returns the
+/// new key in plain text, or `None` if there is no such key.
+///
+/// # Errors
+/// The file does not parse, or the key was revoked.
+pub fn rotate_key(text: &mut String, id: &str) -> Result<Option<PlaintextKey>, KeyFileError> {
+    let secret = PlaintextKey::generate();
+    let digest = KeyDigest::from_key(secret.reveal());
+    let done = edit_key(text, id, |key| {
+        refuse_revoked(key, id)?;
+        key["hash"] = value(digest.to_string());
+        Ok(())
+    })?;
+    Ok(done.map(|()| secret))
+}
+
+fn refuse_revoked(key: &Table, id: &str) -> Result<(), KeyFileError> {
+    match key.contains_key("revoked") {
+        true => Err(KeyFileError(format!("the key `{id}` was revoked, which is final: make another one"))),
+        false => Ok(()),
+    }
+}
+
+/// As people write dates.
+fn to_the_second(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// Edits the table of a key; `None` if there is none with this id.
+fn edit_key(
+    text: &mut String,
+    id: &str,
+    edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
+) -> Result<Option<()>, KeyFileError> {
     parse_keys(text)?;
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
     let keys = document.get_mut("key").and_then(Item::as_array_of_tables_mut);
     let Some(key) = keys.and_then(|k| k.iter_mut().find(|t| t.get("id").and_then(Item::as_str) == Some(id))) else {
-        return Ok(false);
+        return Ok(None);
     };
-    if !key.contains_key("revoked") {
-        key["revoked"] = value(Timestamp::from_second(now.as_second()).unwrap_or(now).to_string());
-    }
+    edit(key)?;
     *text = document.to_string();
-    Ok(true)
+    Ok(Some(()))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub(crate) use scope::any_matches;
 
-pub use key_file::{KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
+pub use key_file::{KeyChange, KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
 pub use scope::{KeyScope, ScopeRequest, ScopeViolation};
 pub use secret::{KEY_PREFIX, PlaintextKey};
 pub use store::KeyStore;
@@ -47,6 +47,8 @@ pub struct VirtualKey {
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     #[schemars(with = "Option<String>")]
     pub revoked: Option<Timestamp>,
+    /// Whether it is rejected until it is enabled again.
+    pub disabled: bool,
     #[serde(flatten)]
     pub scope: KeyScope,
     /// The redaction policy of its requests, by its name in `redact.policies`.
@@ -80,6 +82,7 @@ pub fn check_hash(text: &str) -> Option<Result<(), String>> {
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
     Active,
+    Disabled,
     Expired,
     Revoked,
 }
@@ -88,6 +91,7 @@ impl KeyState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
+            Self::Disabled => "disabled",
             Self::Expired => "expired",
             Self::Revoked => "revoked",
         }
@@ -106,6 +110,8 @@ impl VirtualKey {
             KeyState::Revoked
         } else if self.expires.is_some_and(|end| end <= now) {
             KeyState::Expired
+        } else if self.disabled {
+            KeyState::Disabled
         } else {
             KeyState::Active
         }
@@ -124,6 +130,8 @@ pub enum KeyRejection {
     Expired(Arc<str>),
     #[error("the key {0} was revoked")]
     Revoked(Arc<str>),
+    #[error("the key {0} is disabled")]
+    Disabled(Arc<str>),
 }
 
 impl KeyRejection {
@@ -131,7 +139,7 @@ impl KeyRejection {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Missing => "missing_api_key",
-            Self::Unknown | Self::Expired(_) | Self::Revoked(_) => "invalid_api_key",
+            Self::Unknown | Self::Expired(_) | Self::Revoked(_) | Self::Disabled(_) => "invalid_api_key",
         }
     }
 }
@@ -177,6 +185,7 @@ impl VirtualKeyRing {
             KeyState::Active => Ok(Arc::clone(key)),
             KeyState::Expired => Err(KeyRejection::Expired(Arc::clone(&key.id))),
             KeyState::Revoked => Err(KeyRejection::Revoked(Arc::clone(&key.id))),
+            KeyState::Disabled => Err(KeyRejection::Disabled(Arc::clone(&key.id))),
         }
     }
 
@@ -231,6 +240,7 @@ pub(crate) fn tests_key(id: &str, owner: Option<&str>) -> VirtualKey {
         created: None,
         expires: None,
         revoked: None,
+        disabled: false,
         scope: KeyScope::default(),
         policy: None,
         limits: None,

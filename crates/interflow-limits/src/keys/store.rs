@@ -10,7 +10,7 @@ use interflow_files::{FileAccess, write_atomic};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::key_file::{self, KeyFileError, NewVirtualKey};
+use super::key_file::{self, KeyChange, KeyFileError, NewVirtualKey};
 use super::{PlaintextKey, VirtualKeyRing};
 
 /// The active keys and the path of their file; a reload swaps both.
@@ -73,6 +73,22 @@ impl KeyStore {
         self.edit_file(|text| key_file::revoke_key(text, id, Timestamp::now()))
     }
 
+    /// Disables or enables a key, or changes its expiry, immediately. Returns whether the key exists.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the key was revoked.
+    pub fn change(&self, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
+        self.edit_file(|text| key_file::change_key(text, id, change))
+    }
+
+    /// Replaces the secret of a key and returns the new one in plain text; `None` if there is no such key.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the key was revoked.
+    pub fn rotate(&self, id: &str) -> Result<Option<PlaintextKey>, KeyFileError> {
+        self.edit_file(|text| key_file::rotate_key(text, id))
+    }
+
     fn edit_file<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
         let _alone = self.writing.lock();
         let path = self.path();
@@ -107,6 +123,7 @@ fn read_ring(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::KeyRejection;
     use super::*;
 
     #[test]
@@ -122,6 +139,7 @@ mod tests {
         assert_eq!(other.ring().find(secret.reveal(), now).unwrap().id, id);
         assert!(other.revoke(&id).unwrap() && !other.revoke("nobody").unwrap());
         assert!(other.ring().find(secret.reveal(), now).is_err());
+        assert!(other.rotate(&id).unwrap_err().to_string().contains("revoked"), "a revoked key stays revoked");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -130,5 +148,28 @@ mod tests {
         fs::write(&path, "[[key]]\nid = 1").unwrap();
         let e = KeyStore::open(&path).unwrap_err().to_string();
         assert!(e.contains("keys.toml") && e.contains("line 2"), "{e}");
+    }
+
+    #[test]
+    fn a_key_is_disabled_enabled_and_rotated_without_losing_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let store = KeyStore::open(&path).unwrap();
+        let (first, id) = store.add(NewVirtualKey { note: Some("ci".into()), ..NewVirtualKey::default() }).unwrap();
+        let now = Timestamp::now();
+        let disabled = |disabled| KeyChange { disabled: Some(disabled), ..KeyChange::default() };
+        assert!(store.change(&id, disabled(true)).unwrap() && !store.change("nobody", disabled(true)).unwrap());
+        assert_eq!(store.ring().find(first.reveal(), now), Err(KeyRejection::Disabled(Arc::clone(&id))));
+        assert!(store.change(&id, disabled(false)).unwrap());
+        let second = store.rotate(&id).unwrap().unwrap();
+        assert!(store.ring().find(first.reveal(), now).is_err());
+        let found = KeyStore::open(&path).unwrap().ring().find(second.reveal(), now).unwrap();
+        assert_eq!((&found.id, found.note.as_deref()), (&id, Some("ci")));
+        let end = KeyChange { expires: Some(Some(now)), ..KeyChange::default() };
+        assert!(store.change(&id, end).unwrap());
+        assert_eq!(store.ring().find(second.reveal(), now), Err(KeyRejection::Expired(Arc::clone(&id))));
+        assert!(store.change(&id, KeyChange { expires: Some(None), ..KeyChange::default() }).unwrap());
+        assert!(store.ring().find(second.reveal(), now).is_ok());
+        assert!(store.rotate("nobody").unwrap().is_none());
     }
 }

@@ -1,84 +1,130 @@
-//! A circuit breaker: after consecutive failures an upstream is not used for a while, then probed once.
+//! The health of a deployment: after consecutive failures, or a `Retry-After`, it is not used for a while, then probed
+//! once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The state of one upstream: closed (`open_until` is `None`), open until then, or after that waiting for a probe.
-/// `most` consecutive failures open it for `pause`; 0 disables it. The caller passes the time, so tests need no
-/// clock.
+/// The state of one upstream or deployment: closed, open until a time, or after that waiting for a probe. `most`
+/// consecutive failures open it for `pause`; 0 disables that. The caller passes the time, so tests need no clock. All
+/// state is in atomics, because every request reads it; a race between two results costs at most a probe too many.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     most: u32,
     pause: Duration,
-    state: Mutex<BreakerState>,
-}
-
-#[derive(Debug, Default)]
-struct BreakerState {
-    failures: u32,
-    open_until: Option<Instant>,
+    /// Times are kept in milliseconds after this, at least 1; 0 stands for none.
+    epoch: Instant,
+    failures: AtomicU32,
+    open_until: AtomicU64,
+    /// The provider itself asked for the pause (`Retry-After`): responses to earlier requests do not end it.
+    was_asked: AtomicBool,
     /// When the current probe started: no other request is sent until it ends, so that an upstream that recovers is
     /// not flooded.
-    probing: Option<Instant>,
+    probing: AtomicU64,
 }
 
 impl CircuitBreaker {
     pub(super) fn new(most: u32, pause: Duration) -> Self {
-        Self { most, pause, state: Mutex::default() }
+        Self {
+            most,
+            pause,
+            epoch: Instant::now(),
+            failures: AtomicU32::new(0),
+            open_until: AtomicU64::new(0),
+            was_asked: AtomicBool::new(false),
+            probing: AtomicU64::new(0),
+        }
     }
 
     /// Whether a request may be sent now. After the pause one probe is allowed, and its result decides. A caller that
     /// gets `true` should report the result, or call [`abandon_request`](Self::abandon_request).
     pub fn allows(&self, now: Instant) -> bool {
-        let mut state = self.lock();
-        match state.open_until {
-            None => true,
-            Some(until) if now < until => false,
-            // A probe that never ended must not keep the breaker open forever.
-            Some(_) if state.probing.is_some_and(|since| now < since + self.pause.max(Duration::from_secs(1))) => false,
-            Some(_) => {
-                state.probing = Some(now);
-                true
-            }
+        if self.open_until.load(Relaxed) == 0 {
+            return true;
         }
+        let probing = self.probing.load(Relaxed);
+        self.may_allow(now) && self.probing.compare_exchange(probing, self.millis(now), Relaxed, Relaxed).is_ok()
+    }
+
+    /// What [`allows`](Self::allows) would say, without taking the probe.
+    pub fn may_allow(&self, now: Instant) -> bool {
+        let (until, now) = (self.open_until.load(Relaxed), self.millis(now));
+        // A probe that never ended must not keep the breaker open forever.
+        let probe_ends = match self.probing.load(Relaxed) {
+            0 => 0,
+            since => since + millis(self.pause.max(Duration::from_secs(1))),
+        };
+        until == 0 || now >= until && now >= probe_ends
     }
 
     /// Seconds until a request may be tried, at least one, for `Retry-After`.
     pub fn retry_after(&self, now: Instant) -> u64 {
-        self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
+        self.remaining(now).map_or(1, |left| left.as_secs().max(1))
+    }
+
+    /// How long it is still left alone; zero if it waits for a probe, `None` if it is used.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
+        let until = self.open_until.load(Relaxed);
+        (until != 0).then(|| Duration::from_millis(until.saturating_sub(self.millis(now))))
     }
 
     /// Whether requests are held back at present.
     pub fn is_open(&self) -> bool {
-        self.lock().open_until.is_some()
+        self.open_until.load(Relaxed) != 0
     }
 
-    /// Records the result of a request. Any success closes the breaker, also one that was sent before it opened.
-    pub fn record_result(&self, good: bool, now: Instant) {
-        if self.most == 0 {
-            return;
+    /// Records the result of a request, and returns whether it opened the breaker. A success closes the breaker, also
+    /// one of a request that was sent before it opened.
+    pub fn record_result(&self, good: bool, now: Instant) -> bool {
+        let until = self.open_until.load(Relaxed);
+        if until != 0 {
+            self.probing.store(0, Relaxed);
         }
-        let mut state = self.lock();
-        state.probing = None;
         if good {
-            *state = BreakerState::default();
-            return;
+            // Written only if something changes: on the way of a healthy request, nothing does.
+            if self.failures.load(Relaxed) != 0 {
+                self.failures.store(0, Relaxed);
+            }
+            if until != 0 && (self.millis(now) >= until || !self.was_asked.load(Relaxed)) {
+                self.open_until.store(0, Relaxed);
+            }
+            return false;
         }
-        state.failures += 1;
         // A failed probe opens the breaker for another pause, because the count was not reset.
-        if state.failures >= self.most {
-            state.open_until = Some(now + self.pause);
+        let failures = self.failures.fetch_add(1, Relaxed).saturating_add(1);
+        if self.most == 0 || failures < self.most {
+            return false;
         }
+        self.open(self.millis(now + self.pause), now)
+    }
+
+    /// Leaves the deployment alone for as long as it asked, and returns whether that is a new pause.
+    pub fn leave_alone(&self, wait: Duration, now: Instant) -> bool {
+        self.was_asked.store(true, Relaxed);
+        self.probing.store(0, Relaxed);
+        self.open(self.millis(now + wait), now)
+    }
+
+    fn open(&self, until: u64, now: Instant) -> bool {
+        let before = self.open_until.fetch_max(until, Relaxed);
+        if before <= self.millis(now) && before != 0 {
+            // The earlier pause was over, and its probe failed.
+            return true;
+        }
+        before == 0
     }
 
     /// A request ended for a reason that says nothing about the upstream: if it was the probe, the next one is.
     pub fn abandon_request(&self) {
-        self.lock().probing = None;
+        self.probing.store(0, Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BreakerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn millis(&self, at: Instant) -> u64 {
+        millis(at.saturating_duration_since(self.epoch)).saturating_add(1)
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -132,7 +178,20 @@ mod tests {
     #[test]
     fn zero_threshold_disables_the_circuit_breaker() {
         let (breaker, now) = (CircuitBreaker::new(0, Duration::from_secs(5)), Instant::now());
-        (0..100).for_each(|_| breaker.record_result(false, now));
+        (0..100).for_each(|_| assert!(!breaker.record_result(false, now)));
         assert!(breaker.allows(now));
+    }
+
+    #[test]
+    fn a_pause_that_the_provider_asked_for_is_not_ended_by_an_earlier_request() {
+        let (breaker, now) = (CircuitBreaker::new(0, Duration::from_secs(5)), Instant::now());
+        assert!(breaker.leave_alone(Duration::from_secs(20), now));
+        assert!(!breaker.record_result(true, now), "the response to a request that was sent before");
+        assert!(!breaker.may_allow(now + Duration::from_secs(19)));
+        assert!(breaker.remaining(now).unwrap() > Duration::from_secs(19));
+        let later = now + Duration::from_secs(21);
+        assert!(breaker.may_allow(later) && breaker.allows(later) && !breaker.may_allow(later), "a single probe");
+        breaker.record_result(true, later);
+        assert!(!breaker.is_open() && breaker.remaining(later).is_none());
     }
 }

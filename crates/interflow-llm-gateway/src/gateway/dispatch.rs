@@ -1,11 +1,10 @@
-//! Sends requests to LLM upstreams: injects keys, maps model names, signs, retries and falls back subject to circuit
-//! breakers.
+//! Prepares requests for LLM upstreams: injects keys, maps model names, signs.
 //!
 //! There are two ways. A request to an upstream that may not be retried is prepared in place by the last stage
-//! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that may have to be repeated is held
-//! in memory and sent by [`FallbackHandler`], a local handler, whose flow has the gateway itself as its target.
+//! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that has a choice of upstreams, or may
+//! have to be repeated, is held in memory and sent by [`RouteHandler`](super::route_handler::RouteHandler), a local
+//! handler, whose flow has the gateway itself as its target.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,20 +13,16 @@ use bytes::Bytes;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{
-    Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, ErrorSource, Flow,
-    LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict,
-    Response, ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, LocalHandler,
+    MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
-use super::translation::Translation;
 use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
-
-/// Pause before the second attempt at one upstream; doubles with each further one, up to 64 times.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 
 /// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
 /// changed.
@@ -45,12 +40,11 @@ struct DispatchState {
 impl Dispatcher {
     /// The upstream of a flow that is sent directly by the proxy.
     fn upstream(&self, flow: &Flow) -> Option<Arc<LlmUpstream>> {
-        // A translated request is sent by the fallback handler.
+        // A translated request is sent by the route handler.
         let name = flow.extension::<LlmCall>().filter(|call| !call.translated)?.upstream.clone()?;
-        let table = self.0.table();
-        // Upstreams with retries are handled by the fallback handler, whose authority is local.
+        // So is every request whose authority is local.
         let straight = flow.authority != Authority::from(flow.client.local);
-        table.get(&name).filter(|u| straight || !u.may_retry()).cloned()
+        self.0.table().get(&name).filter(|_| straight).cloned()
     }
 
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
@@ -222,7 +216,7 @@ impl Stage for Dispatcher {
         let Some(upstream) = &sent.upstream else { return };
         // A client that disconnects, or a stage that denies, says nothing about the upstream.
         match flow.error_kind.map(ErrorKind::error_source) {
-            Some(ErrorSource::Upstream) => upstream.breaker.record_result(false, Instant::now()),
+            Some(ErrorSource::Upstream) => drop(upstream.breaker.record_result(false, Instant::now())),
             _ => upstream.breaker.abandon_request(),
         }
     }
@@ -236,7 +230,7 @@ fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
 }
 
-fn circuit_open(name: &str) -> LlmRefusal {
+pub(super) fn circuit_open(name: &str) -> LlmRefusal {
     let message = format!("the upstream {name} failed several times in a row and is left alone for a while");
     LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", "upstream_unavailable", message)
 }
@@ -283,7 +277,7 @@ pub(super) fn sign(
 }
 
 /// The mapped model name, if there is one and the body contains the model, rather than the path.
-fn model_in_body<'t>(
+pub(super) fn model_in_body<'t>(
     table: &'t UpstreamTable,
     upstream: &'t LlmUpstream,
     exchange: &'t LlmCall,
@@ -295,7 +289,12 @@ fn model_in_body<'t>(
 
 /// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged; the provider reports
 /// what is wrong with it.
-async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes, name: &str) -> Result<Bytes> {
+pub(super) async fn rewrite_model(
+    table: &UpstreamTable,
+    head: &mut RequestHead,
+    raw: Bytes,
+    name: &str,
+) -> Result<Bytes> {
     let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
         Ok(plain) => plain,
         Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
@@ -315,7 +314,7 @@ async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes
 const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
 
 /// The path with the mapped model name, if the path contains the model.
-fn rename_model_in_path(
+pub(super) fn rename_model_in_path(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     exchange: &LlmCall,
@@ -364,242 +363,6 @@ impl LocalHandler for RejectHandler {
     }
 }
 
-/// Sends a request to an upstream, and to its fallbacks, until one responds. The body is held in memory, up to
-/// `llm.max_body`.
-pub(super) struct FallbackHandler {
-    pub gateway: Arc<LlmGateway>,
-    pub upstream: Arc<LlmUpstream>,
-}
-
-impl LocalHandler for FallbackHandler {
-    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
-        Box::pin(self.run(flow, request))
-    }
-}
-
-/// The result of the attempts so far: what the client gets if no attempt succeeds.
-enum LastFailure {
-    None,
-    /// The breaker of this upstream is open, for this many seconds.
-    Open(String, u64),
-    Failed(Error),
-    Refused(LlmRefusal),
-    Answered(Response),
-}
-
-/// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
-pub(super) struct OriginalRequest<'a> {
-    pub exchange: &'a LlmCall,
-    pub head: &'a RequestHead,
-    pub raw: &'a Bytes,
-    pub token: Option<&'a AccessToken>,
-    /// Whether its credentials are meant for a host other than its target, and have to be removed.
-    pub foreign: bool,
-}
-
-impl FallbackHandler {
-    async fn run(&self, flow: &mut Flow, request: Request) -> Result<Response> {
-        let table = self.gateway.table();
-        let Request { head, body } = request;
-        let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
-            interflow_types::CollectError::Broken(e) => e,
-            interflow_types::CollectError::TooLarge(_) => {
-                let message =
-                    "a request that may have to be repeated is held in memory; this one is larger than llm.max_body";
-                Error::new(ErrorKind::BodyTooLarge, message)
-            }
-        })?;
-        // The time for all attempts at all upstreams; `retry_on` and `attempts` are those of the first, which the
-        // client addressed.
-        let exchange = flow.extension::<LlmCall>().cloned().unwrap_or_default();
-        let deadline = Instant::now() + self.upstream.budget;
-        let mut last = LastFailure::None;
-        // Earlier stages may have removed some upstreams, for which the request is not suitable.
-        let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
-        let first = exchange.model.as_deref().and_then(|m| resolve_alias(&table, &self.upstream, m));
-        let mut translation = Translation::new(&table, &head, &exchange, flow);
-        for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
-            for attempt in 0..self.upstream.attempts {
-                if attempt > 0 {
-                    back_off(attempt, deadline).await;
-                }
-                // The budget covers pauses and attempts of all upstreams; the attempt in progress is cut off by it
-                // too.
-                if Instant::now() >= deadline {
-                    break;
-                }
-                let now = Instant::now();
-                if !upstream.breaker.allows(now) {
-                    // An open breaker does not hide the failure that another upstream reported.
-                    last = prefer_failure(
-                        last,
-                        LastFailure::Open(upstream.name.clone(), upstream.breaker.retry_after(now)),
-                    );
-                    // Further attempts would find the breaker open as well.
-                    break;
-                }
-                let token = match upstream.token(self.gateway.token_egress()).await {
-                    Ok(token) => token,
-                    Err(refusal) => {
-                        // No credentials: another attempt would not have any either, but another upstream may.
-                        last = prefer_failure(last, LastFailure::Refused(refusal));
-                        break;
-                    }
-                };
-                let foreign = !upstream.is_same_host(&self.upstream);
-                let exchange = requested_model(&table, &upstream, &exchange, first);
-                let asked =
-                    OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
-                let format = match translation.needed_for(&upstream) {
-                    Ok(format) => format,
-                    Err(refusal) => {
-                        last = prefer_failure(last, LastFailure::Refused(refusal));
-                        break;
-                    }
-                };
-                let request = match format {
-                    Some(format) => translation.request(&table, &upstream, format, &asked).await?,
-                    None => Self::request(&table, &upstream, &asked).await?,
-                };
-                let request = match request {
-                    Ok(request) => request,
-                    Err(refusal) => {
-                        last = prefer_failure(last, LastFailure::Refused(refusal));
-                        break;
-                    }
-                };
-                let sent = self.send(&upstream, request, deadline).await;
-                // Anything but a status to be retried is an answer, also an error of the client's: the next upstream
-                // would say the same.
-                if let LastFailure::Answered(response) = &sent
-                    && !self.upstream.retry_on.contains(&response.head.status.as_u16())
-                {
-                    flow.tag(format!("upstream:{}", upstream.name));
-                    let LastFailure::Answered(response) = sent else { break };
-                    return match format {
-                        Some(format) => {
-                            flow.tag(format!("translated:{}", format.as_str()));
-                            translation.response(format, response).await
-                        }
-                        None => Ok(response),
-                    };
-                }
-                // What the client gets if no other upstream answers.
-                let sent = match (sent, format) {
-                    (LastFailure::Answered(response), Some(format)) => {
-                        LastFailure::Answered(translation.response(format, response).await?)
-                    }
-                    (sent, _) => sent,
-                };
-                last = prefer_failure(last, sent);
-            }
-        }
-        self.final_response(flow, last)
-    }
-
-    fn final_response(&self, flow: &mut Flow, last: LastFailure) -> Result<Response> {
-        let refusal = match last {
-            LastFailure::Answered(response) => return Ok(response),
-            LastFailure::Open(name, wait) => {
-                LlmRefusal { retry_after: Some(Duration::from_secs(wait)), ..circuit_open(&name) }
-            }
-            LastFailure::Refused(refusal) => refusal,
-            LastFailure::Failed(e) if e.kind() == ErrorKind::UpstreamTimeout => {
-                LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())
-            }
-            LastFailure::Failed(e) => LlmRefusal::new(
-                StatusCode::BAD_GATEWAY,
-                "provider_error",
-                "unreachable",
-                format!("no upstream answered: {e}"),
-            ),
-            LastFailure::None => {
-                let message = "no upstream could be asked in time (llm.provider.NAME.budget)";
-                LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
-            }
-        };
-        flow.tag(format!("refused:{}", refusal.code));
-        let provider = flow.extension::<LlmCall>().map_or(self.upstream.provider, |call| call.provider);
-        Ok(refusal.to_response(provider, flow))
-    }
-
-    /// The request for this upstream. The inner error means that it has no URL for the path, or that the request
-    /// cannot be signed: the next upstream may still serve it.
-    async fn request(
-        table: &UpstreamTable,
-        upstream: &LlmUpstream,
-        asked: &OriginalRequest<'_>,
-    ) -> Result<Result<Request, LlmRefusal>> {
-        let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
-        let url = table
-            .find_route(&head.url.path, head.headers.contains("anthropic-version"))
-            .and_then(|route| upstream.url(route.rest, &head.headers));
-        let Some(url) = url else {
-            let message = format!("the upstream {} has no counterpart of {}", upstream.name, head.url.path);
-            return Ok(Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found_error", "unsupported_path", message)));
-        };
-        let mut head = head.clone();
-        head.url = url;
-        if let Some(path) = rename_model_in_path(table, upstream, exchange, &head.url.path) {
-            head.url.path = path.into();
-        }
-        head.headers.remove("host");
-        // The client's credentials are for the first upstream's host, and must not get to another.
-        if foreign {
-            upstream::remove_credentials(&mut head);
-        }
-        upstream.authorize(&mut head, token);
-        let raw = raw.clone();
-        let body = match model_in_body(table, upstream, exchange, &head) {
-            Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
-            None => Body::from(raw),
-        };
-        if upstream.signs()
-            && let Err(refusal) = sign(upstream, token, &mut head, &body)
-        {
-            return Ok(Err(refusal));
-        }
-        Ok(Ok(Request { head, body }))
-    }
-
-    /// One attempt. Its result goes to the upstream's breaker, timeouts included.
-    async fn send(&self, upstream: &LlmUpstream, request: Request, deadline: Instant) -> LastFailure {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let name = ByteStr::from(upstream.name.as_str());
-        let late = || Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not answer in time"));
-        let sent =
-            tokio::time::timeout(left, self.gateway.egress().send(request)).await.unwrap_or_else(|_| Err(late()));
-        match sent {
-            Ok(response) => {
-                upstream.breaker.record_result(!response.head.status.is_server_error(), Instant::now());
-                LastFailure::Answered(response)
-            }
-            Err(e) => {
-                upstream.breaker.record_result(false, Instant::now());
-                tracing::info!("the upstream {name} failed: {e}");
-                LastFailure::Failed(e)
-            }
-        }
-    }
-}
-
-/// The call as presented to an upstream: an upstream without a name for the client's model is sent the one of the first
-/// upstream.
-fn requested_model<'e>(
-    table: &UpstreamTable,
-    upstream: &LlmUpstream,
-    exchange: &'e LlmCall,
-    first: Option<&str>,
-) -> Cow<'e, LlmCall> {
-    match (exchange.model.as_deref(), first) {
-        (Some(model), Some(first)) if resolve_alias(table, upstream, model).is_none() => {
-            let name = resolve_alias(table, upstream, first).unwrap_or(first);
-            Cow::Owned(LlmCall { renamed: Some(name.into()), ..exchange.clone() })
-        }
-        _ => Cow::Borrowed(exchange),
-    }
-}
-
 /// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.
 pub(super) fn upstream_model<'t>(
     table: &'t UpstreamTable,
@@ -607,21 +370,4 @@ pub(super) fn upstream_model<'t>(
     exchange: &'t LlmCall,
 ) -> Option<&'t str> {
     exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
-}
-
-/// The later of two failures, unless it is less informative: a response beats an error, and an error beats an open
-/// breaker or a missing token.
-fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
-    match (before, now) {
-        (LastFailure::Answered(response), LastFailure::Open(..) | LastFailure::Failed(_) | LastFailure::Refused(_)) => {
-            LastFailure::Answered(response)
-        }
-        (LastFailure::Failed(e), LastFailure::Open(..) | LastFailure::Refused(_)) => LastFailure::Failed(e),
-        (_, now) => now,
-    }
-}
-
-async fn back_off(attempt: u32, deadline: Instant) {
-    let pause = INITIAL_BACKOFF * 2u32.saturating_pow((attempt - 1).min(6));
-    tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
 }

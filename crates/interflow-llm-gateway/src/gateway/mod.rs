@@ -2,15 +2,20 @@
 
 mod access_token;
 mod ambient;
+mod attempt;
 pub mod aws_signature;
 mod circuit_breaker;
 mod dispatch;
+mod route_handler;
 mod routes;
+mod routing;
+mod shadow;
 mod translated_stream;
 mod translation;
 mod upstream;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use interflow_types::{
@@ -23,6 +28,7 @@ use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
 pub use routes::UpstreamTable;
+pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
@@ -34,7 +40,11 @@ pub struct LlmGateway {
     metadata: Arc<dyn HttpClient>,
     looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
+    prices: OnceLock<PriceFn>,
 }
+
+/// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
+type PriceFn = Box<dyn Fn(&str, &str, u64, u64) -> Option<u64> + Send + Sync>;
 
 /// The operator's API format override for a URL and method; the last argument is true for a WebSocket.
 type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<ApiFormat> + Send + Sync>;
@@ -58,6 +68,7 @@ impl LlmGateway {
             metadata,
             looks: OnceLock::new(),
             endpoints: OnceLock::new(),
+            prices: OnceLock::new(),
         })
     }
 
@@ -70,6 +81,15 @@ impl LlmGateway {
     /// Sets the operator's API format overrides for endpoints that host and path do not identify. May be set once.
     pub fn name_endpoints(&self, named: impl Fn(&Url, &Method, bool) -> Option<ApiFormat> + Send + Sync + 'static) {
         let _ = self.endpoints.set(Box::new(named));
+    }
+
+    /// Sets the price list for routes with the strategy `cost`. May be set once.
+    pub fn set_prices(&self, price: impl Fn(&str, &str, u64, u64) -> Option<u64> + Send + Sync + 'static) {
+        let _ = self.prices.set(Box::new(price));
+    }
+
+    fn price(&self, provider: &str, model: &str, input: u64, output: u64) -> Option<u64> {
+        self.prices.get()?(provider, model, input, output)
     }
 
     pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<ApiFormat> {
@@ -88,8 +108,10 @@ impl LlmGateway {
         UpstreamTable::new(config, secret)
     }
 
-    /// Activates another table. Circuit breakers and cached tokens belong to the table, so they start anew.
-    pub fn activate(&self, table: UpstreamTable) {
+    /// Activates another table. Circuit breakers and cached tokens belong to the table, so they start anew; what was
+    /// counted of deployments goes on.
+    pub fn activate(&self, mut table: UpstreamTable) {
+        table.routes.continue_counters(&self.table().routes);
         self.table.store(Arc::new(table));
     }
 
@@ -103,9 +125,17 @@ impl LlmGateway {
         self.table().upstreams().map(|u| (u.name.clone(), u.breaker.is_open())).collect()
     }
 
-    /// Whether the upstream of this name uses the gateway's own key.
+    /// The state of the routes that the operator configured, providers with fallbacks included.
+    pub fn routes(&self) -> Vec<LlmRouteView> {
+        let now = Instant::now();
+        self.table().routes.shown().map(|route| LlmRouteView::new(route, now)).collect()
+    }
+
+    /// Whether a request to the endpoint of this upstream may be sent with a key of the gateway: the upstream's own, or
+    /// that of a deployment, since every endpoint leads to the routes.
     pub fn holds_key_of(&self, upstream: &str) -> bool {
-        self.table().get(upstream).is_some_and(|u| u.has_key())
+        let table = self.table();
+        table.get(upstream).is_some_and(|u| u.has_key()) || table.routes.hold_key()
     }
 
     pub(crate) fn table(&self) -> Arc<UpstreamTable> {
@@ -131,7 +161,7 @@ impl LlmGateway {
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
     pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let table = self.table();
-        // A request handled by the fallback handler still has the local authority.
+        // A request handled by the route handler still has the local authority.
         if flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local) {
             let route = table.find_route(&url.path, false)?;
             return Some((route.upstream, route.rest.to_owned()));
@@ -170,8 +200,9 @@ impl GatewayMount for LlmGatewayMount {
         // A protocol upgrade is tried only once.
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
         let translated = route.upstream.translates(request.method, route.rest).is_some();
-        if (route.upstream.may_retry() || translated) && !upgrade {
-            return Some(MountTarget::Serve(Arc::new(dispatch::FallbackHandler {
+        let routed = || table.may_be_routed(&route, request.method);
+        if (route.upstream.may_retry() || translated || routed()) && !upgrade {
+            return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,
             })));

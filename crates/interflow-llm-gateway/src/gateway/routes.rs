@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_types::{ByteStr, Url};
+use interflow_types::{ByteStr, Method, Url};
 
+use super::routing::{Route, RouteTable};
 use super::upstream::{LlmUpstream, SecretReader};
-use interflow_llm::provider::is_bedrock;
+use interflow_llm::provider::{call_for_path, is_bedrock};
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
 
@@ -47,6 +48,7 @@ pub struct UpstreamTable {
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) max_body: usize,
     pub(super) telemetry: TelemetryRule,
+    pub(super) routes: RouteTable,
 }
 
 pub(super) struct ResolvedRoute<'p> {
@@ -79,16 +81,18 @@ impl UpstreamTable {
             let provider = provider_kind(own).unwrap_or(Ok(by_format.unwrap_or(Provider::OpenAi))).map_err(at)?;
             upstreams.insert(name.clone(), Arc::new(LlmUpstream::new(name, provider, None, own, secret).map_err(at)?));
         }
-        let table = Self {
+        let mut table = Self {
             upstreams,
             open: config.gateway,
             native: config.native_paths,
             aliases: config.aliases.clone(),
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             telemetry: config.telemetry,
+            routes: RouteTable::default(),
         };
         table.check_fallbacks()?;
         table.check_names()?;
+        table.routes = RouteTable::new(config, &table)?;
         Ok(table)
     }
 
@@ -149,6 +153,34 @@ impl UpstreamTable {
             }
         }
         Some(name)
+    }
+
+    /// Whether a configured route may apply to a request, as far as its head tells: it posts to a model, which its path
+    /// may name.
+    pub(super) fn may_be_routed(&self, route: &ResolvedRoute<'_>, method: &Method) -> bool {
+        if self.routes.is_empty() || *method != Method::POST {
+            return false;
+        }
+        let upstream = &route.upstream;
+        let (path, query) = route.rest.split_once('?').unwrap_or((route.rest, ""));
+        let provider = upstream.translates(method, route.rest).map_or(upstream.provider, WireFormat::provider);
+        let call = call_for_path(provider, method, path, query);
+        match call.model {
+            Some(model) => self.route_of_model(&model).is_some(),
+            None => call.operation.has_model(),
+        }
+    }
+
+    /// The configured route of a model's name, or of what `llm.aliases` makes of it.
+    pub(crate) fn route_of_model(&self, model: &str) -> Option<&Arc<Route>> {
+        let mut name = model;
+        for _ in 0..=MAX_ALIAS_STEPS {
+            if let Some(route) = self.routes.of_model(name) {
+                return Some(route);
+            }
+            name = self.aliases.get(name)?;
+        }
+        None
     }
 
     /// The fallbacks of an upstream in order (depth first): each is followed by its own fallbacks, without

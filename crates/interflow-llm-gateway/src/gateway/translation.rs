@@ -9,7 +9,8 @@ use interflow_types::{
     StatusCode,
 };
 
-use super::dispatch::{OriginalRequest, sign, upstream_model};
+use super::attempt::OriginalRequest;
+use super::dispatch::{sign, upstream_model};
 use super::translated_stream::TranslatedStream;
 use super::upstream::client_key;
 use super::{LlmUpstream, UpstreamTable};
@@ -235,8 +236,13 @@ impl Translation {
         Ok(parsed)
     }
 
+    /// What the last request could not carry.
+    pub fn take_losses(&mut self) -> Losses {
+        std::mem::take(&mut self.losses)
+    }
+
     /// The upstream's response for the client: a stream is translated as it arrives, anything else as a whole.
-    pub async fn response(&self, format: WireFormat, response: Response) -> Result<Response> {
+    pub async fn response(&self, format: WireFormat, response: Response, losses: Losses) -> Result<Response> {
         let client = self.client.unwrap_or(WireFormat::OpenAiChat);
         let Response { head, body } = response;
         let mut translated = if !head.status.is_success() {
@@ -251,8 +257,8 @@ impl Translation {
             headers.append_unchecked(name, value);
         }
         headers.append_unchecked(FORMAT_HEADER, format.as_str().as_bytes());
-        if !self.losses.is_empty() {
-            headers.append_unchecked(LOSS_HEADER, self.losses.to_string().as_bytes());
+        if !losses.is_empty() {
+            headers.append_unchecked(LOSS_HEADER, losses.to_string().as_bytes());
         }
         Ok(translated)
     }

@@ -1,8 +1,11 @@
 //! One upstream: URL, API and credentials.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_types::percent::{COMPONENT, encoded_as};
 use interflow_types::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
 
 use super::access_token::{self, AccessToken, AccessTokenSource};
@@ -40,7 +43,7 @@ pub struct LlmUpstream {
     pub(super) attempts: u32,
     pub(super) budget: Duration,
     pub(super) retry_on: Vec<u16>,
-    pub(super) breaker: CircuitBreaker,
+    pub(super) breaker: Arc<CircuitBreaker>,
 }
 
 impl LlmUpstream {
@@ -84,7 +87,7 @@ impl LlmUpstream {
             attempts: config.attempts.max(1),
             budget: config.budget.0,
             retry_on: config.retry_on.clone(),
-            breaker: CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0),
+            breaker: Arc::new(CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0)),
         })
     }
 
@@ -210,6 +213,28 @@ impl LlmUpstream {
             signed.split('/').nth(2).map(str::to_owned)
         };
         self.region.clone().or_else(of_client)
+    }
+
+    /// The path here of a request that was addressed to another upstream. Azure offers OpenAI's API below paths of its
+    /// own, which name the model unless the API has no version.
+    pub(super) fn path_from<'p>(&self, addressed: &Self, rest: &'p str, model: Option<&str>) -> Cow<'p, str> {
+        let azure = |upstream: &Self| upstream.provider == Provider::Azure;
+        match (azure(addressed), azure(self)) {
+            (false, true) => match (rest.strip_prefix("/v1/"), &self.api_version, model) {
+                (Some(tail), None, _) => format!("/openai/v1/{tail}").into(),
+                (Some(tail), Some(_), _) if tail.starts_with("responses") => format!("/openai/{tail}").into(),
+                (Some(tail), Some(_), Some(model)) => {
+                    format!("/openai/deployments/{}/{tail}", encoded_as(model, COMPONENT)).into()
+                }
+                _ => rest.into(),
+            },
+            (true, false) => {
+                let by_model = rest.strip_prefix("/openai/deployments/").and_then(|tail| Some(tail.split_once('/')?.1));
+                let tail = rest.strip_prefix("/openai/v1/").or(by_model);
+                tail.map_or_else(|| rest.into(), |tail| format!("/v1/{tail}").into())
+            }
+            _ => rest.into(),
+        }
     }
 
     /// The path at this upstream, if the URL is below its target.

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use interflow_files::owner_only;
-use serde_json::Value;
+use interflow_types::Timestamp;
+use serde_json::{Value, json};
 
-use super::audit_fields::{AUDIT_FIELDS, AuditLine};
+use super::audit_fields::{AUDIT_FIELDS, AuditLine, rfc3339};
 use super::hash_chain::{self, ChainHead, GENESIS_HASH};
 use super::{AuditConfig, RequestRecord};
 
@@ -46,12 +47,30 @@ impl AuditLog {
         Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
     }
 
-    /// Queues a line. If the queue is full it is lost, and the next line's sequence number reveals it.
     pub fn write(&self, facts: &RequestRecord<'_>) {
+        self.queue(|seq| format_line(facts, seq));
+    }
+
+    /// Writes that somebody changed settings: `client`, and the keys with their values before and after.
+    pub fn write_settings(&self, client: &str, changes: &Value) {
+        let time = rfc3339(Timestamp::now().micros());
+        self.queue(|seq| {
+            let members = [
+                ("time", json!(time)),
+                ("level", json!("info")),
+                ("msg", json!("settings")),
+                ("client_ip", json!(client)),
+                ("changes", changes.clone()),
+                ("seq", json!(seq)),
+            ];
+            open_object(members.map(|(name, value)| (name.to_owned(), value)))
+        });
+    }
+
+    /// Queues a line. If the queue is full it is lost, and the next line's sequence number reveals it.
+    fn queue(&self, line: impl FnOnce(u64) -> String) {
         let seq = self.next.fetch_add(1, Relaxed);
-        if self.jobs.try_send(AuditLogCommand::Line(format_line(facts, seq))).is_err()
-            && self.lost.fetch_add(1, Relaxed) == 0
-        {
+        if self.jobs.try_send(AuditLogCommand::Line(line(seq))).is_err() && self.lost.fetch_add(1, Relaxed) == 0 {
             tracing::error!(
                 "audit: the disk is too slow, lines are lost; interflow_audit_lost_lines_total counts them"
             );
@@ -71,11 +90,14 @@ impl AuditLog {
     }
 }
 
-/// A line without its closing brace.
 fn format_line(record: &RequestRecord<'_>, seq: u64) -> String {
     let line = AuditLine::new(record, seq);
-    let members = AUDIT_FIELDS.iter().map(|field| (field.name.to_owned(), (field.value)(&line)));
-    let mut text = Value::Object(members.collect()).to_string();
+    open_object(AUDIT_FIELDS.iter().map(|field| (field.name.to_owned(), (field.value)(&line))))
+}
+
+/// A line without its closing brace, which the hash chain adds.
+fn open_object(members: impl IntoIterator<Item = (String, Value)>) -> String {
+    let mut text = Value::Object(members.into_iter().collect()).to_string();
     text.pop();
     text
 }

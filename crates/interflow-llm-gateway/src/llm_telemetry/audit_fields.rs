@@ -59,7 +59,7 @@ const fn field(name: &'static str, doc: &'static str, value: fn(&AuditLine<'_>) 
 pub const AUDIT_FIELDS: &[AuditField] = &[
     field("time", "when the request began, in UTC", |l| json!(rfc3339(l.record.flow.clock.started_at().micros()))),
     field("level", "`warn` if the request failed or was refused, else `info`", |l| json!(if l.error.is_some() { "warn" } else { "info" })),
-    field("msg", "always `request`", |_| json!("request")),
+    field("msg", "`request`; `settings` in the line of a changed setting, which has `time`, `level`, `client_ip`, `changes` and `seq` only", |_| json!("request")),
     field("request_id", "the client's `X-Request-Id`, otherwise the flow's id", |l| json!(RequestId::of(l.record.flow))),
     field("direction", "`outbound` if something was detected in the response only, else `inbound`", |l| json!(if l.is_outbound() { "outbound" } else { "inbound" })),
     field("provider", "the provider", |l| json!(l.record.provider())),
@@ -93,7 +93,7 @@ fn sum(found: &BTreeMap<String, u64>) -> u64 {
 }
 
 /// Microseconds since the Unix epoch as RFC 3339 in UTC.
-fn rfc3339(micros: u64) -> String {
+pub(super) fn rfc3339(micros: u64) -> String {
     let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant's civil calendar algorithm, with years that begin in March.

@@ -259,6 +259,14 @@ impl LlmTelemetry {
         }
     }
 
+    /// Writes to the audit log that somebody at this address changed settings: a list of keys with their values before
+    /// and after.
+    pub fn record_settings(&self, client: &str, changes: &serde_json::Value) {
+        if let Some(audit) = &self.out.load().audit {
+            audit.write_settings(client, changes);
+        }
+    }
+
     pub fn close(&self) {
         if let Some(audit) = &self.out.load().audit {
             audit.flush();

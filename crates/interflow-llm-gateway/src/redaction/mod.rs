@@ -39,6 +39,7 @@ use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
+pub(crate) use request_body::SESSION_HEADERS;
 
 /// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";

@@ -389,7 +389,8 @@ pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVa
 }
 
 /// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
-const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
+pub(crate) const SESSION_HEADERS: [&str; 4] =
+    ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
 
 /// Identifies a conversation: its owner, and its id or first message. Hashed, and each part preceded by its length,
 /// so that no two inputs collide.

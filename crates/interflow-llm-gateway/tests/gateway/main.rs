@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_input;
+mod deployments;
 mod leaks;
 mod routing;
 mod sockets;
@@ -33,6 +34,7 @@ pub const MAIL: &str = "anna.berg@firm.com";
 /// A proxy with LLM and redaction components, and every built-in upstream at this origin.
 pub struct Gate {
     pub proxy: Proxy,
+    pub gateway: Arc<LlmGateway>,
 }
 
 pub struct Components<'a> {
@@ -79,11 +81,11 @@ impl Gate {
         let proxy = Proxy::with_components(
             &components.trusted,
             stages,
-            vec![Arc::new(LlmGatewayMount(gateway))],
+            vec![Arc::new(LlmGatewayMount(Arc::clone(&gateway)))],
             local,
             |_| (),
         );
-        Self { proxy }
+        Self { proxy, gateway }
     }
 
     /// A POST to the gateway port.

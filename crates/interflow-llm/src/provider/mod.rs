@@ -93,6 +93,22 @@ impl Operation {
     pub const fn is_known(self) -> bool {
         !matches!(self, Self::Other)
     }
+
+    /// Whether a request of it names a model, in its path or in a JSON body.
+    pub const fn has_model(self) -> bool {
+        matches!(
+            self,
+            Self::Chat
+                | Self::Responses
+                | Self::Completions
+                | Self::Embeddings
+                | Self::Moderations
+                | Self::Images
+                | Self::Speech
+                | Self::CountTokens
+                | Self::Rerank
+        )
+    }
 }
 
 /// A call detected by its target and head, before its body is read.

@@ -11,8 +11,8 @@ use interflow_net::egress::{UpstreamClient, UpstreamReport};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
 use interflow_types::{
-    Authority, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient, NotRecorded,
-    Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
+    Authority, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient,
+    NotRecorded, Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
 };
 use ipnet::IpNet;
 use tokio::sync::SetOnce;
@@ -122,10 +122,16 @@ impl LocalClient {
     /// # Errors
     /// As for a client's request.
     pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        self.send_flow(request, parent, true).await
+        self.send_flow(request, parent, Vec::new(), true).await
     }
 
-    async fn send_flow(&self, request: Request, parent: Option<FlowId>, is_chosen: bool) -> (FlowId, Result<Response>) {
+    async fn send_flow(
+        &self,
+        request: Request,
+        parent: Option<FlowId>,
+        tags: Vec<ByteStr>,
+        is_chosen: bool,
+    ) -> (FlowId, Result<Response>) {
         let workers = match self.workers() {
             Ok(workers) => workers,
             Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
@@ -140,6 +146,7 @@ impl LocalClient {
         if is_chosen && parent.is_none() {
             flow.tag("composed");
         }
+        tags.into_iter().for_each(|tag| flow.tag(tag));
         let id = flow.id;
         let is_direct = self.is_direct;
         let send = async move {
@@ -200,7 +207,11 @@ impl LocalClient {
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_flow(request, None, false).await.1 })
+        self.send_tagged(request, Vec::new())
+    }
+
+    fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
+        Box::pin(async move { self.send_flow(request, None, tags, false).await.1 })
     }
 }
 

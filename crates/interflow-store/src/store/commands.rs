@@ -110,17 +110,23 @@ impl StoreWriter {
 
 /// Applies a change of tags and comment to a row.
 fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
-    row.tags.retain(|t| !change.remove_tags.contains(t));
-    for tag in &change.add_tags {
-        // Tags are separated by line breaks in the database.
-        // Otherwise one tag would be read back as two.
-        let tag = tag.replace(['\n', '\r'], " ");
-        if !tag.trim().is_empty() && !row.tags.contains(&tag) {
-            row.tags.push(tag);
+    change.apply(&mut row.tags, &mut row.comment);
+}
+
+impl FlowAnnotation {
+    pub(super) fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
+        tags.retain(|t| !self.remove_tags.contains(t));
+        for tag in &self.add_tags {
+            // Tags are separated by line breaks in the database.
+            // Otherwise one tag would be read back as two.
+            let tag = tag.replace(['\n', '\r'], " ");
+            if !tag.trim().is_empty() && !tags.contains(&tag) {
+                tags.push(tag);
+            }
         }
-    }
-    if let Some(comment) = &change.comment {
-        // An empty comment removes it.
-        row.comment = (!comment.is_empty()).then(|| comment.clone());
+        if let Some(comment) = &self.comment {
+            // An empty comment removes it.
+            *said = (!comment.is_empty()).then(|| comment.clone());
+        }
     }
 }

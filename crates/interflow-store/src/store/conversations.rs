@@ -7,12 +7,13 @@ use interflow_types::{FlowId, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::conversation_notes;
 use super::sqlite_store::SqliteStore;
-use super::store_state::WriterCommand;
+use super::store_state::{FlowAnnotation, WriterCommand};
 use super::writer::StoreWriter;
 use crate::conversations::{
     ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
-    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange,
 };
 use crate::error::{Result, StoreError};
 
@@ -42,12 +43,23 @@ CREATE INDEX conversation_exchanges_started ON conversation_exchanges(started);
 CREATE TABLE conversation_cursor(one INTEGER PRIMARY KEY CHECK(one = 1), flow BLOB NOT NULL);
 ";
 
+/// Added to the tables: whether an exchange failed, and what the operator notes.
+pub(crate) const NOTES: &str = "
+ALTER TABLE conversation_exchanges ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+UPDATE conversation_exchanges SET failed = 1 WHERE json_valid(facts) AND json_extract(facts, '$.error') IS NOT NULL;
+
+-- `message` is empty for the conversation as a whole; tags are separated by line breaks.
+CREATE TABLE conversation_notes(
+    conversation TEXT NOT NULL, message BLOB NOT NULL, tags TEXT NOT NULL, comment TEXT,
+    PRIMARY KEY(conversation, message)) WITHOUT ROWID;
+";
+
 const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
-const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
+pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
      coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
      coalesce(sum(cost IS NULL), 0)";
 const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
-     cache_write, reasoning, cost, facts";
+     cache_write, reasoning, cost, facts, failed";
 
 /// The file, next to the database, with the operator's endpoint overrides.
 const ENDPOINTS: &str = "endpoints.json";
@@ -96,7 +108,7 @@ impl StoreWriter {
         }
         let mut insert =
             // A call may be indexed again when its flow grows.
-            db.prepare_cached("INSERT OR REPLACE INTO conversation_exchanges VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+            db.prepare_cached("INSERT OR REPLACE INTO conversation_exchanges VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
         for e in &found.exchanges {
             let u = &e.used;
             let cost = (u.unpriced == 0).then_some(u.cost);
@@ -117,7 +129,8 @@ impl StoreWriter {
                 counts[3],
                 counts[4],
                 cost,
-                e.facts
+                e.facts,
+                e.failed
             ])?;
         }
         if let Some(cursor) = found.cursor {
@@ -129,6 +142,7 @@ impl StoreWriter {
         Ok(())
     }
 
+    /// Deletes all conversations but not what the operator noted on them: built again, they have the same ids.
     pub(crate) fn forget_conversations(&mut self) -> Result<()> {
         for table in ["conversations", "conversation_nodes", "conversation_exchanges", "conversation_cursor"] {
             self.db.execute(&format!("DELETE FROM {table}"), [])?;
@@ -200,10 +214,12 @@ fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
     let mut delete = db.prepare_cached("DELETE FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
     for key in parents.keys().filter(|k| !live.contains(k)) {
         delete.execute(params![id, key.to_be_bytes()])?;
+        conversation_notes::delete(db, id, Some(*key))?;
     }
     // The last exchange has gone, and with it the reason to keep the conversation.
     if exchanges == 0 {
         db.prepare_cached("DELETE FROM conversations WHERE id = ?")?.execute([id])?;
+        conversation_notes::delete(db, id, None)?;
     }
     Ok(())
 }
@@ -327,24 +343,34 @@ impl ConversationStore for SqliteStore {
         self.read(|db| calls(db, flow))
     }
 
-    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>> {
+    fn totals(&self, range: TotalsRange) -> Result<Vec<ConversationTotal>> {
         self.read(|db| {
             let sql = format!(
                 // Integer division rounds the start down to its bucket.
-                "SELECT {SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
-                 WHERE started >= ?2 GROUP BY span, agent, model ORDER BY span, agent, model"
+                "SELECT {USAGE_SUMS}, (e.started + ?4) / ?1 * ?1 - ?4 AS span, e.agent, e.model, coalesce(c.user, '') AS user, \
+                 sum(e.failed) FROM conversation_exchanges e LEFT JOIN conversations c ON c.id = e.conversation \
+                 WHERE e.started >= ?2 AND e.started < ?3 GROUP BY span, e.agent, e.model, c.user \
+                 ORDER BY span, e.agent, e.model, c.user"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![span.max(1) as i64, since.micros() as i64], |r| {
+            let times = [range.since, range.until].map(|t| t.micros() as i64);
+            let rows = statement.query_map(params![range.span.max(1) as i64, times[0], times[1], range.offset], |r| {
                 Ok(ConversationTotal {
                     used: read_usage(r, 0)?,
-                    from: r.get::<_, i64>(8)?.unsigned_abs(),
+                    // A bucket may begin before the epoch.
+                    from: r.get::<_, i64>(8)?.max(0).unsigned_abs(),
                     agent: r.get(9)?,
                     model: r.get(10)?,
+                    user: r.get(11)?,
+                    failed: r.get::<_, i64>(12)?.unsigned_abs(),
                 })
             })?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })
+    }
+
+    fn annotate_conversation(&self, id: &str, message: Option<u128>, change: FlowAnnotation) -> Result<()> {
+        self.shared()?.send_command(|reply| WriterCommand::AnnotateConversation(id.to_owned(), message, change, reply))
     }
 }
 
@@ -368,8 +394,10 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
     let sql = format!(
         // A row value comparison continues after the last row of the previous page, also among equal times.
         "SELECT {CONVERSATION} FROM conversations c WHERE {shown} AND (updated, id) < (?2, ?3) \
-         ORDER BY updated DESC, id DESC LIMIT {STEP}"
+         AND (?4 IS NULL OR EXISTS(SELECT 1 FROM conversation_exchanges e WHERE e.conversation = c.id \
+         AND e.started >= ?4 AND e.started < ?5)) ORDER BY updated DESC, id DESC LIMIT {STEP}"
     );
+    let during = options.during.map(|(from, to)| (from.micros() as i64, to.micros() as i64));
     let mut at = match &options.after {
         // Before any text.
         None => (i64::MAX, "\u{10ffff}".to_owned()),
@@ -383,7 +411,8 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
     let mut found = Vec::new();
     let mut statement = db.prepare_cached(&sql)?;
     loop {
-        let rows = statement.query_map(params![options.parent, at.0, at.1], conversation)?;
+        let rows = statement
+            .query_map(params![options.parent, at.0, at.1, during.map(|d| d.0), during.map(|d| d.1)], conversation)?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         let Some(last) = rows.last() else { return Ok(found) };
         at = (last.updated.micros() as i64, last.id.clone());
@@ -401,7 +430,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
 }
 
 fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
-    let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
+    let sql = format!("SELECT {USAGE_SUMS} FROM conversation_exchanges WHERE conversation = ?");
     let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
     // By the tags of the flows, which a background scan may add after the exchange was indexed.
     let unredacted = db
@@ -411,7 +440,8 @@ fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSumma
         )?
         .query_row([&row.id], |r| r.get::<_, i64>(0))?
         .unsigned_abs();
-    Ok(ConversationSummary { row, used, unredacted })
+    let notes = conversation_notes::of(db, &row.id)?;
+    Ok(ConversationSummary { row, used, unredacted, notes })
 }
 
 fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
@@ -456,10 +486,11 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
             unpriced: u64::from(cost.is_none()),
         },
         facts: r.get(14)?,
+        failed: r.get(15)?,
     })
 }
 
-fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
+pub(crate) fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
     Ok(TokenUsage {
         exchanges: count(0)?,
@@ -481,7 +512,7 @@ const fn flow_of(bytes: [u8; 16]) -> FlowId {
     FlowId::from_u128(u128::from_be_bytes(bytes))
 }
 
-fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
+pub(super) fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
     let ValueRef::Blob(bytes) = value else { return Ok(None) };
     let key = bytes.try_into().map_err(|_| StoreError::damaged("a conversation's message", "its name is no name"))?;
     Ok(Some(u128::from_be_bytes(key)))

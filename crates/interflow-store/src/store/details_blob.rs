@@ -414,6 +414,24 @@ fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRow> {
     Ok(process)
 }
 
+/// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.
+pub(crate) fn process_name(blob: &[u8]) -> Option<String> {
+    let client = find_field(VarintReader(blob), tag::CLIENT)?;
+    // The tags that `client` writes.
+    let process = find_field(client, 8)?;
+    Some(find_field(process, 2)?.text())
+}
+
+fn find_field(mut input: VarintReader<'_>, wanted: u8) -> Option<VarintReader<'_>> {
+    loop {
+        match input.field() {
+            Ok(Some((t, field))) if t == wanted => return Some(field),
+            Ok(Some(_)) => {}
+            _ => return None,
+        }
+    }
+}
+
 fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRow> {
     let mut tls = ClientTlsRow::default();
     while let Some((t, field)) = input.field()? {

@@ -11,7 +11,6 @@ use interflow_types::{
     Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
-use super::queue::WriterQueue;
 use super::store_state::{StoreState, WriterCommand};
 use super::writer::StoreWriter;
 use super::{FlowStore, SqliteStore, recover, schema, segments_dir};
@@ -35,8 +34,8 @@ impl Rig {
         let db = schema::open_writer(dir).unwrap();
         let (segments, _) = recover::recover(dir, &segments_dir(dir), &db).unwrap();
         let fault = segments.fault.clone();
-        let shared = Arc::new(StoreState::new(WriterQueue::new(&config)));
-        let recorder = StoreRecorder::new(shared.queue.clone(), &config);
+        let shared = Arc::new(StoreState::new(&config));
+        let recorder = StoreRecorder::new(shared.queue.clone(), shared.config.clone());
         let writer = StoreWriter::new(dir.to_owned(), shared.clone(), db, segments, config).unwrap();
         let thread = Some(std::thread::spawn(move || writer.run()));
         Self { shared, fault, recorder, thread }

@@ -9,6 +9,7 @@ pub(crate) mod chunks;
 mod commands;
 mod compress;
 mod connection_pool;
+mod conversation_notes;
 mod conversations;
 mod damage;
 mod details_blob;
@@ -19,9 +20,11 @@ mod fault_tests;
 mod header_masking;
 mod in_flight;
 mod messages;
+mod overview;
 pub(crate) mod pending_flow;
 mod quarantine;
 pub(crate) mod queue;
+mod reconfigure;
 mod recover;
 mod retention;
 mod rows;
@@ -56,6 +59,7 @@ pub use verify::CheckReport;
 use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
+use crate::overview::{Overview, OverviewOptions};
 use schemars::JsonSchema;
 
 /// The folder of the segment files.
@@ -67,6 +71,8 @@ pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct StoreStats {
     pub flows: u64,
+    /// Whether new flows are recorded (`record.enabled`).
+    pub recording: bool,
     /// Flows in progress that are being recorded.
     pub open_flows: u64,
     pub segments: u64,
@@ -217,6 +223,13 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     fn damaged_flows(&self) -> u64 {
         0
     }
+
+    /// Figures of the flows that began in a span of time. Over many flows that were never summarised it answers within
+    /// a second with those of the newest ones, and the next call continues.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview>;
 
     /// Statistics of the store.
     ///

@@ -117,6 +117,11 @@ impl GarbageCollector {
         !matches!(self.phase, CollectionPhase::Idle)
     }
 
+    /// Makes the next check due at once.
+    pub(crate) const fn check_soon(&mut self) {
+        self.looked = None;
+    }
+
     /// Aborts the current collection after a failed transaction; the next check restarts it.
     pub(crate) fn stop(&mut self) {
         // Callers that wait get what was freed so far.
@@ -289,6 +294,7 @@ impl StoreWriter {
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
         // The conversation index loses its references in the same transaction.
         self.detach_flows(seqs)?;
+        seqs.iter().try_for_each(|seq| self.forget_columns(*seq))?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
             for seq in seqs {

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{Result, StoreError};
 
 /// Each entry migrates the schema to the next version; the database's `user_version` counts them.
-const MIGRATIONS: [&str; 4] = ["
+const MIGRATIONS: [&str; 6] = ["
 CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 -- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.
@@ -39,8 +39,8 @@ CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 ", super::conversations::TABLES, "
 -- `flows.chunks` may name two more bodies, as they came in before they were edited: whoever does not know them would take their
 -- chunks for garbage.
-", "
--- For the same reason: after these bodies, `flows.chunks` may name two certificate chains.
+", super::overview::TABLE, super::conversations::NOTES, "
+-- As above: after these bodies, `flows.chunks` may name two certificate chains.
 "];
 
 /// How long SQLite waits for a lock held by another connection.

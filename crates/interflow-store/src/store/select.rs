@@ -13,7 +13,7 @@ use super::body::{BodyReader, SegmentFiles, StoredBodyParts};
 use super::chunk_refs::body_index;
 use super::damage::DamagedRows;
 use super::rows::{self, StoredRow};
-use super::{conversations, messages, segments_dir};
+use super::{conversations, messages, overview, segments_dir};
 use crate::conversations::{call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
@@ -67,6 +67,12 @@ pub(crate) fn for_each_match(
 ) -> Result<()> {
     let SqlCondition { sql, params, residual } = options.query.to_sql(&SqliteTables);
     let values = values(params);
+    // On the entries of the index by id, which have the row number, so that other rows are not read. The sign keeps
+    // SQLite from choosing the rows by it, and then having to sort them.
+    let sql = match overview::candidate_rows(db, &options.query)? {
+        Some(ranges) => format!("{} AND {sql}", overview::condition("+f.seq", &ranges)),
+        None => sql,
+    };
     let (order, beyond) = match options.order {
         ListOrder::Newest => ("DESC", "<"),
         ListOrder::Oldest => ("ASC", ">"),
@@ -133,7 +139,8 @@ pub(crate) fn for_each_match(
 /// The number of flows a query selects, if SQL alone can tell.
 pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
-    let text = format!("SELECT count(*) FROM flows f WHERE {sql}");
+    let rows = overview::candidate_rows(db, query)?.map_or("1".to_owned(), |r| overview::condition("f.seq", &r));
+    let text = format!("SELECT count(*) FROM flows f WHERE {rows} AND {sql}");
     let n = db.prepare_cached(&text)?.query_row(params_from_iter(values(params)), |r| r.get(0))?;
     // With a residual predicate the number is an upper bound only.
     Ok((n, residual.is_none()))

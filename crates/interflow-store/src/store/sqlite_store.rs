@@ -20,17 +20,17 @@ use super::chunk_refs::{self, body_index};
 use super::connection_pool::{PooledConnection, ReadPool};
 use super::damage::DamagedRows;
 use super::disk_reserve::DiskReserve;
-use super::queue::WriterQueue;
 use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
 use super::{
-    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, rows, schema, search, segment,
+    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, overview, rows, schema, search, segment,
     segments_dir, startup, verify,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
+use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
@@ -41,7 +41,6 @@ pub struct SqliteStore {
     dir: PathBuf,
     readers: ReadPool,
     writing: Option<WriterHandle>,
-    config: RecordConfig,
     recovery: StoreRecovery,
     damages: Arc<DamagedRows>,
 }
@@ -72,7 +71,7 @@ impl SqliteStore {
         make_private(&segments)?;
         // Locked before anything is opened: recovery changes files.
         let lock = lock(dir)?;
-        let shared = Arc::new(StoreState::new(WriterQueue::new(config)));
+        let shared = Arc::new(StoreState::new(config));
         let (start, recovery) = startup::open(dir, &shared, config)?;
         let marker = recover::marker(dir);
         let watched = shared.clone();
@@ -91,7 +90,6 @@ impl SqliteStore {
             dir: dir.to_owned(),
             readers: ReadPool::default(),
             writing: Some(writing),
-            config: config.clone(),
             recovery,
             damages: Arc::default(),
         })
@@ -107,7 +105,6 @@ impl SqliteStore {
             dir: dir.to_owned(),
             readers: ReadPool::with_connection(first),
             writing: None,
-            config: RecordConfig::default(),
             recovery: StoreRecovery::default(),
             damages: Arc::default(),
         })
@@ -126,7 +123,16 @@ impl SqliteStore {
 
     /// The recorder for the request pipeline; `None` if the store was opened read-only.
     pub fn recorder(&self) -> Option<StoreRecorder> {
-        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), &self.config))
+        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), w.shared.config.clone()))
+    }
+
+    /// Applies a changed configuration: whether flows are recorded, how much of their bodies, masks and retention. Where
+    /// the store is, the bounds of its queue, and compression stay as they were when it was opened.
+    pub fn configure(&self, config: &RecordConfig) {
+        let Some(w) = &self.writing else { return };
+        w.shared.config.store(Arc::new(config.clone()));
+        // Retention may have something to do now.
+        w.shared.queue.request_urgent_batch();
     }
 
     /// Writes everything recorded so far and stops the writer; running flows are kept, marked as cut off. Existing
@@ -311,6 +317,14 @@ impl FlowStore for SqliteStore {
         self.damages.count()
     }
 
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+        let (found, made) = self.read(|db| overview::read((db, &self.dir, &self.damages), options, watch))?;
+        if let Some(w) = &self.writing {
+            overview::save(&w.shared, made);
+        }
+        Ok(found)
+    }
+
     fn stats(&self) -> Result<StoreStats> {
         let files = segment::list(&segments_dir(&self.dir))?;
         let size = |name: &str| fs::metadata(self.dir.join(name)).map_or(0, |m| m.len());
@@ -326,6 +340,7 @@ impl FlowStore for SqliteStore {
         if let Some(w) = &self.writing {
             let (s, queue) = (&w.shared, &w.shared.queue);
             let (bytes, flows) = queue.depth();
+            stats.recording = s.config.load().enabled;
             stats.open_flows = s.open_flows.load(SeqCst) as u64;
             stats.queue_bytes = bytes as u64;
             stats.queue_flows = flows as u64;

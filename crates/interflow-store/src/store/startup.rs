@@ -146,10 +146,12 @@ fn reject_command(job: WriterCommand, shared: &StoreState) {
     match job {
         WriterCommand::Flush(reply)
         | WriterCommand::Annotate(_, _, reply)
+        | WriterCommand::AnnotateConversation(_, _, _, reply)
         | WriterCommand::Keep(_, reply)
         | WriterCommand::ForgetConversations(reply) => {
             let _ = reply.send(Err(why()));
         }
+        WriterCommand::SaveColumns(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Insert(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Delete(_, reply) | WriterCommand::Collect(reply) => drop(reply.send(Err(why()))),
     }

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::SyncSender;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use interflow_types::FlowId;
 use parking_lot::Mutex;
 
+use super::overview::EncodedBlock;
 use super::queue::WriterQueue;
 use super::subscriptions::Subscriptions;
+use crate::config::RecordConfig;
 use crate::conversations::ConversationUpdate;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
@@ -44,11 +47,15 @@ pub(crate) enum WriterCommand {
     /// Store a flow; replies false if its id exists already.
     Insert(Box<NewFlow>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
+    /// Change the tags and the comment of a conversation, or of one of its messages.
+    AnnotateConversation(String, Option<u128>, FlowAnnotation, ReplySender<()>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
+    /// Keep blocks of columns that a reader made from rows; replies how many were still valid.
+    SaveColumns(Vec<EncodedBlock>, ReplySender<usize>),
     /// Free the disk space of deleted flows; replies with the bytes of deleted segments.
     Collect(ReplySender<u64>),
 }
@@ -56,6 +63,8 @@ pub(crate) enum WriterCommand {
 /// Shared by the writer, the recorder and the readers.
 pub(crate) struct StoreState {
     pub(crate) queue: Arc<WriterQueue>,
+    /// The active configuration.
+    pub(crate) config: Arc<ArcSwap<RecordConfig>>,
     jobs: Mutex<Vec<WriterCommand>>,
     pub(crate) closing: AtomicBool,
     ended: AtomicBool,
@@ -70,9 +79,10 @@ pub(crate) struct StoreState {
 }
 
 impl StoreState {
-    pub(crate) fn new(queue: WriterQueue) -> Self {
+    pub(crate) fn new(config: &RecordConfig) -> Self {
         Self {
-            queue: Arc::new(queue),
+            queue: Arc::new(WriterQueue::new(config)),
+            config: Arc::new(ArcSwap::from_pointee(config.clone())),
             jobs: Mutex::default(),
             closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),

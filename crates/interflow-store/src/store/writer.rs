@@ -32,7 +32,7 @@ use super::rows::{self, HostIds};
 use super::segment::SegmentAppender;
 use super::store_state::{StoreState, WriterCommand};
 use super::subscriptions::Notification;
-use super::{disk_space, messages, schema, segment};
+use super::{disk_space, messages, overview, reconfigure, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, FlowState, MissingReason};
@@ -63,10 +63,14 @@ pub(crate) struct StoreWriter {
     pub(crate) segments: SegmentAppender,
     pub(crate) chunks: ChunkWriter,
     pub(crate) config: RecordConfig,
+    /// The configuration that `config` and `mask` were made from.
+    pub(crate) applied: Arc<RecordConfig>,
     pub(crate) hosts: HostIds,
-    mask: MaskRules,
+    pub(crate) mask: MaskRules,
     pub(crate) open: HashMap<FlowId, Box<InFlightFlow>>,
     next_seq: i64,
+    /// Rows from here on are in no stored block of columns: see `overview`.
+    pub(crate) columns_end: i64,
     /// Transaction counter: identifies what belongs to the open one.
     generation: u64,
     pub(crate) keeper: GarbageCollector,
@@ -115,14 +119,12 @@ impl StoreWriter {
     ) -> Result<Self> {
         let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+        let columns_end = overview::columns_end(&db)?;
         // Row numbers continue after the highest that is left; they only need to grow.
         let next_seq = last.unwrap_or(0) + 1;
+        let applied = Arc::new(config.clone());
         config.segment_bytes.0 = disk_space::segment_bytes(&config);
-        // SQLite truncates the log file to this size when it restarts it. One and a half times the checkpoint size
-        // leaves a margin, so that a restart does not free space that is needed again.
-        if config.retention_bytes.0 > 0 {
-            db.pragma_update(None, "journal_size_limit", (disk_space::log_bytes(&config) * 3 / 2) as i64)?;
-        }
+        reconfigure::limit_log(&db, &config)?;
         let files = segment::list(&super::segments_dir(&dir))?;
         let closed_bytes = files.iter().filter(|(n, _)| *n != segments.segment()).map(|(_, size)| size).sum();
         Ok(Self {
@@ -145,7 +147,9 @@ impl StoreWriter {
             segments,
             chunks,
             config,
+            applied,
             next_seq,
+            columns_end,
         })
     }
 
@@ -202,6 +206,8 @@ impl StoreWriter {
         let jobs = self.shared.take_commands();
         let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, WriterCommand::Flush(_)));
         let mut slots = self.shared.queue.drain();
+        // After the updates were taken: what was recorded under a new configuration is never written under the old one.
+        self.apply_config();
         let mut left = slots.len();
         let sweep = match all {
             true => SweepMode::All,
@@ -323,6 +329,7 @@ impl StoreWriter {
         for flow in finished {
             if flow.ends.take().is_some() {
                 self.mark_stored(flow);
+                self.forget_columns(flow.seq)?;
             }
         }
         (batch.written, batch.unwritten) = (batch.finished.len(), 0);
@@ -476,6 +483,10 @@ impl StoreWriter {
 
     fn save(&mut self, flow: &mut InFlightFlow, ends: InlineTails) -> Result<()> {
         flow.touched = self.generation;
+        // While a flow runs, nothing changes that columns hold.
+        if flow.stored.is_none() || flow.row.state != FlowState::Open {
+            self.forget_columns(flow.seq)?;
+        }
         let new = flow.as_new(&ends);
         self.logged += match flow.stored {
             Some(_) => rows::update(&self.db, &new)?,
@@ -651,11 +662,15 @@ impl StoreWriter {
             WriterCommand::Flush(reply) => drop(reply.send(self.state())),
             WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            WriterCommand::AnnotateConversation(id, message, change, reply) => {
+                drop(reply.send(self.in_batch(|w| w.annotate_conversation(&id, message, &change))))
+            }
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
             WriterCommand::Keep(found, reply) => {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
             }
             WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
+            WriterCommand::SaveColumns(blocks, reply) => drop(reply.send(self.in_batch(|w| w.save_columns(&blocks)))),
             WriterCommand::Collect(reply) => self.run_collect(reply),
         }
     }

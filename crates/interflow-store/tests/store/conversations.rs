@@ -3,7 +3,7 @@
 use interflow_query::Query;
 use interflow_store::{
     ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowAnnotation,
-    FlowStore, MessageNodeRow, SqliteStore, StoreError, TokenUsage,
+    FlowStore, MessageNodeRow, SqliteStore, StoreError, TokenUsage, TotalsRange,
 };
 use interflow_types::{FlowId, Timestamp};
 
@@ -39,8 +39,14 @@ fn exchange(conversation: &str, flow: FlowId, leaf: u128) -> ExchangeRow {
         model: "opus".into(),
         provider: "anthropic".into(),
         used: TokenUsage { exchanges: 1, input: 100, output: 10, cost: 0.25, ..TokenUsage::default() },
+        failed: leaf == 4,
         facts: "{}".into(),
     }
+}
+
+fn range(since: u64, span: u64) -> TotalsRange {
+    let until = Timestamp::from_micros(i64::MAX as u64);
+    TotalsRange { since: Timestamp::from_micros(since), until, span, offset: 0 }
 }
 
 fn ids(store: &SqliteStore, query: &str, all: bool) -> Vec<String> {
@@ -100,7 +106,7 @@ fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones() {
     assert_eq!(page(Some("m498"), 1), ["m497"]);
     let options = ConversationOptions { parent: Some("b".into()), ..ConversationOptions::default() };
     assert_eq!(store.conversations(&options).unwrap()[0].row.id, "child");
-    let totals = store.totals(Timestamp::from_micros(0), 10_000_000).unwrap();
+    let totals = store.totals(range(0, 10_000_000)).unwrap();
     assert_eq!((totals.len(), totals[0].used.input, totals[0].used.exchanges), (1, 200, 2));
 }
 
@@ -147,4 +153,72 @@ fn exchanges_whose_prompt_left_with_findings_are_counted() {
     store.save_update(ConversationUpdate { conversations: vec![row("a", 1)], nodes, exchanges, cursor: None }).unwrap();
     let summary = store.conversation("a").unwrap().unwrap();
     assert_eq!((summary.used.exchanges, summary.unredacted), (4, 1));
+}
+
+#[test]
+fn notes_are_kept_with_conversation_and_message_searchable_and_deleted_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let recorder = store.recorder().unwrap();
+    let flow = super::exchange(&recorder, "api.test", "/", b"a", b"b").id;
+    store.flush().unwrap();
+    let found = ConversationUpdate {
+        conversations: vec![row("a", 1), row("b", 2)],
+        nodes: vec![node("a", 1, None, "p"), node("a", 2, Some(1), "x")],
+        exchanges: vec![exchange("a", flow, 2), exchange("b", FlowId::from_u128(1), 1)],
+        cursor: None,
+    };
+    store.save_update(found.clone()).unwrap();
+    let change = |tags: &[&str], comment: Option<&str>| FlowAnnotation {
+        add_tags: tags.iter().map(|t| (*t).to_owned()).collect(),
+        comment: comment.map(str::to_owned),
+        ..FlowAnnotation::default()
+    };
+    store.annotate_conversation("a", None, change(&["starred", "two\nlines"], None)).unwrap();
+    store.annotate_conversation("a", Some(2), change(&[], Some("wrong answer"))).unwrap();
+    store.annotate_conversation("a", Some(99), change(&["nowhere"], None)).unwrap();
+    store.annotate_conversation("nobody", None, change(&["nowhere"], None)).unwrap();
+    let summary = || store.conversation("a").unwrap().unwrap();
+    assert_eq!(summary().tags(), ["starred", "two lines"]);
+    assert_eq!(summary().note(Some(2)).unwrap().comment.as_deref(), Some("wrong answer"));
+    assert_eq!(summary().notes.len(), 2);
+    assert_eq!([ids(&store, "tag:starred", false), ids(&store, "comment:wrong", false)], [["a"], ["a"]]);
+    assert_eq!(ids(&store, "-tag:starred", false), ["b"]);
+    // Built again, the conversation has its notes.
+    store.forget_conversations().unwrap();
+    store.save_update(found).unwrap();
+    assert_eq!(summary().notes.len(), 2);
+    let remove = FlowAnnotation { remove_tags: vec!["starred".into(), "two lines".into()], ..Default::default() };
+    store.annotate_conversation("a", None, remove).unwrap();
+    assert_eq!((summary().tags().len(), summary().notes.len()), (0, 1));
+    store.delete(&[flow]).unwrap();
+    assert_eq!(store.conversation("a").unwrap(), None);
+    store.save_update(ConversationUpdate { conversations: vec![row("a", 1)], ..Default::default() }).unwrap();
+    assert!(summary().notes.is_empty(), "a note went with what it was about");
+}
+
+#[test]
+fn totals_are_summed_per_user_and_count_failures_within_their_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let conversations = vec![ConversationRow { user: "ann".into(), ..row("a", 1) }, row("b", 2)];
+    // They start after 1, 2, 4 and 30 seconds; the one after 4 seconds has failed.
+    let exchanges = [("a", 1), ("a", 4), ("b", 2), ("b", 30)];
+    let exchanges =
+        exchanges.iter().zip(1..).map(|((of, leaf), n)| exchange(of, FlowId::from_u128(n), *leaf)).collect();
+    store.save_update(ConversationUpdate { conversations, exchanges, ..ConversationUpdate::default() }).unwrap();
+    let until =
+        |seconds: u64| TotalsRange { until: Timestamp::from_micros(seconds * 1_000_000), ..range(0, 20_000_000) };
+    let totals = store.totals(until(30)).unwrap();
+    let found: Vec<_> = totals.iter().map(|t| (t.user.as_str(), t.used.exchanges, t.failed, t.from)).collect();
+    assert_eq!(found, [("", 1, 0, 0), ("ann", 2, 1, 0)]);
+    let moved = TotalsRange { offset: 18_000_000, ..until(31) };
+    let begins: Vec<u64> = store.totals(moved).unwrap().iter().map(|t| t.from).collect();
+    assert_eq!(begins, [0, 2_000_000, 2_000_000, 22_000_000], "buckets begin at 2 and 22 seconds");
+    let during = |from: u64, to: u64| {
+        let range = (Timestamp::from_micros(from * 1_000_000), Timestamp::from_micros(to * 1_000_000));
+        let options = ConversationOptions { during: Some(range), ..ConversationOptions::default() };
+        store.conversations(&options).unwrap().into_iter().map(|l| l.row.id).collect::<Vec<_>>()
+    };
+    assert_eq!([during(0, 100), during(3, 10), during(10, 100)], [vec!["b", "a"], vec!["a"], vec!["b"]]);
 }

@@ -1,5 +1,6 @@
 //! Black-box tests of the embedded store and its recorder.
 
+mod configure;
 mod conversations;
 mod crash;
 mod damage;
@@ -7,6 +8,7 @@ mod full_disk;
 mod heads;
 mod live;
 mod overflow;
+mod overview;
 mod retention;
 mod round_trip;
 mod savings;

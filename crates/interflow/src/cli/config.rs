@@ -1,4 +1,4 @@
-//! `interflow config`: init, check, print, env, schema, reference.
+//! `interflow config`: init, check, print, get, set, unset, env, schema, reference.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,10 @@ use interflow_llm_gateway::gateway::LlmGateway;
 
 use super::output::{print, print_json};
 use crate::CliError;
-use crate::instance::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference, template};
-use crate::instance::exposure;
+use crate::instance::config::{
+    ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, reference, template,
+};
+use crate::instance::{exposure, log};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -34,6 +36,31 @@ pub enum ConfigCommand {
         #[arg(long, conflicts_with = "format")]
         json: bool,
     },
+    /// Print the effective value of a key, as JSON.
+    Get {
+        /// Key, such as `intercept.mode`.
+        key: String,
+    },
+    /// Set a key in the configuration file; comments and everything else in it stay.
+    ///
+    /// The file is checked as a whole before it is written. A running instance of the data directory reloads it.
+    Set {
+        /// Key, such as `intercept.mode`.
+        key: String,
+        /// Value as in the file, such as `false`, `30d` or `["a.test"]`; quotes around a text may be left out.
+        value: String,
+        /// Show the change without making it.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove a key from the configuration file, so that its default applies.
+    Unset {
+        /// Key, such as `intercept.mode`.
+        key: String,
+        /// Show the change without making it.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Print the names of all environment variables.
     Env,
     /// Print the JSON Schema of the configuration file.
@@ -54,6 +81,8 @@ pub enum PrintFormat {
 /// Runs one of the commands on the configuration, which is loaded where it is needed.
 pub fn run(
     command: &ConfigCommand,
+    file: &ConfigFile,
+    data_dir: Option<&Path>,
     load: impl Fn(Option<&Path>) -> Result<LoadedConfig, LoadError>,
 ) -> Result<(), CliError> {
     let text = match command {
@@ -62,21 +91,9 @@ pub fn run(
         ConfigCommand::Env => super::manual::environment_variables(),
         ConfigCommand::Check { file } => {
             let loaded = load(file.as_deref())?;
-            interflow_proxy::check(&loaded.config.engine()).map_err(|e| {
-                let file = loaded.file.as_ref().map(|f| key_location(f, &e.place)).unwrap_or_default();
-                CliError::Failed(format!("{file}{e}"))
-            })?;
-            #[cfg(feature = "media")]
-            loaded.config.media.check().map_err(|e| {
-                let key = e.split(':').next().unwrap_or_default();
-                let file = loaded.file.as_ref().map(|f| key_location(f, key)).unwrap_or_default();
-                CliError::Failed(format!("{file}{e}"))
-            })?;
-            // A secret may be missing here that is there where it runs.
-            LlmGateway::compile(&loaded.config.llm, &|text| Ok(text.to_owned())).map_err(|e| {
-                let key = e.split(": ").next().unwrap_or_default();
-                let file = loaded.file.as_ref().map(|f| key_location(f, key)).unwrap_or_default();
-                CliError::Failed(format!("{file}{e}"))
+            check(&loaded.config).map_err(|ConfigMistake { key, what }| {
+                let file = loaded.file.as_ref().map(|f| key_location(f, &key)).unwrap_or_default();
+                CliError::Failed(format!("{file}{what}"))
             })?;
             exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
@@ -91,12 +108,39 @@ pub fn run(
             }
             toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?
         }
+        ConfigCommand::Get { key } => return super::config_set::get(key, &load(None)?.config),
+        ConfigCommand::Set { key, value, dry_run } => {
+            return super::config_set::set(file, data_dir, key, Some(value), *dry_run);
+        }
+        ConfigCommand::Unset { key, dry_run } => return super::config_set::set(file, data_dir, key, None, *dry_run),
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
         ConfigCommand::Reference => reference::markdown(),
     };
     print(&text);
+    Ok(())
+}
+
+/// A mistake that is found after parsing, with the key that it is about.
+pub struct ConfigMistake {
+    pub key: String,
+    pub what: String,
+}
+
+/// Checks a configuration without the files of an instance.
+///
+/// # Errors
+/// It is invalid.
+pub fn check(config: &InterflowConfig) -> Result<(), ConfigMistake> {
+    interflow_proxy::check(&config.engine())
+        .map_err(|e| ConfigMistake { key: e.place.clone(), what: e.to_string() })?;
+    let mistake = |what: String| ConfigMistake { key: what.split(':').next().unwrap_or_default().to_owned(), what };
+    #[cfg(feature = "media")]
+    config.media.check().map_err(|e| mistake(e.to_string()))?;
+    log::check(&config.log).map_err(mistake)?;
+    // A secret may be missing here that is there where it runs.
+    LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| mistake(e.to_string()))?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! `interflow keys`: creates, lists and revokes virtual keys. A running instance has loaded a change when the command returns.
+//! `interflow keys`: creates, lists, rotates, disables and revokes virtual keys. A running instance has loaded a change when the command returns.
 
 use clap::{Args, Subcommand};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
+use interflow_limits::{KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
 use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
@@ -22,7 +22,22 @@ pub enum KeysCommand {
         #[command(flatten)]
         format: FormatArgs<TableFormat>,
     },
-    /// Revoke a key immediately.
+    /// Replace a key by a new one with the same ID, limits and usage. It is printed once; the old one is rejected.
+    Rotate {
+        /// Key ID, as shown by `keys list`.
+        id: String,
+    },
+    /// Reject a key until it is enabled again.
+    Disable {
+        /// Key ID, as shown by `keys list`.
+        id: String,
+    },
+    /// Enable a key that was disabled.
+    Enable {
+        /// Key ID, as shown by `keys list`.
+        id: String,
+    },
+    /// Revoke a key immediately and for ever.
     Revoke {
         /// Key ID, as shown by `keys list`.
         id: String,
@@ -90,9 +105,17 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
         }
         KeysCommand::List { .. } => table(&store),
+        KeysCommand::Rotate { id } => {
+            let secret = store.rotate(&id).map_err(|e| e.to_string())?.ok_or_else(|| no_such_key(&id))?;
+            load_into_instance(home);
+            anstream::eprintln!("{id} has a new key; it is shown only once, and the old one is rejected");
+            format!("{}\n", secret.reveal())
+        }
+        KeysCommand::Disable { id } => set_disabled(&store, home, &id, true)?,
+        KeysCommand::Enable { id } => set_disabled(&store, home, &id, false)?,
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
-                return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
+                return Err(no_such_key(&id));
             }
             load_into_instance(home);
             format!("{id} is revoked\n")
@@ -100,6 +123,19 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     };
     print(&text);
     Ok(())
+}
+
+fn no_such_key(id: &str) -> CliError {
+    CliError::Failed(format!("no such key: {id}; see `interflow keys list`"))
+}
+
+fn set_disabled(store: &KeyStore, home: &DataDir, id: &str, disabled: bool) -> Result<String, CliError> {
+    let change = KeyChange { disabled: Some(disabled), ..KeyChange::default() };
+    if !store.change(id, change).map_err(|e| e.to_string())? {
+        return Err(no_such_key(id));
+    }
+    load_into_instance(home);
+    Ok(format!("{id} is {}\n", if disabled { "disabled" } else { "enabled" }))
 }
 
 /// Lets a running instance load the keys file now rather than when it next looks for changes.

@@ -1,8 +1,10 @@
 //! `interflow mcp`: serves recorded traffic to agents over stdio. The admin listener serves the same at `/mcp`.
 
 use std::io::{self, BufRead, Read, Write};
+use std::thread;
+use std::time::Instant;
 
-use interflow_admin::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
+use interflow_admin::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
@@ -62,15 +64,30 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
         Ok(messages) => messages,
         Err(answer) => return Some(answer),
     };
-    let one = |message: &Value| match mcp::remote_tool_call(message, access) {
-        Some(Ok(call)) => Some(call.answer(forward_to_instance(&call, home))),
-        Some(Err(refused)) => Some(refused),
-        None => mcp::answer(store, message, access),
+    let one = |message: &Value| match (mcp::wait_call(message), mcp::remote_tool_call(message, access)) {
+        (Some(Ok(call)), _) => Some(wait_for_flow(store, &call)),
+        (_, Some(Ok(call))) => Some(call.answer(forward_to_instance(&call, home))),
+        (Some(Err(refused)), _) | (_, Some(Err(refused))) => Some(refused),
+        (None, None) => mcp::answer(store, message, access),
     };
     let mut answers: Vec<Value> = messages.iter().filter_map(one).collect();
     match many {
         true => (!answers.is_empty()).then(|| answers.into()),
         false => answers.pop(),
+    }
+}
+
+/// Messages that come meanwhile wait: a client that has something else to ask does not wait for a flow.
+fn wait_for_flow(store: &dyn FlowStore, call: &WaitCall) -> Value {
+    let deadline = Instant::now() + call.timeout;
+    loop {
+        if let Some(answer) = call.poll(store) {
+            return answer;
+        }
+        if Instant::now() >= deadline {
+            return call.timed_out();
+        }
+        thread::sleep(WAIT_POLL);
     }
 }
 
@@ -81,7 +98,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
     let path = call.path();
     let done = match call.verb {
-        ToolAction::ExplainRules => api.get(&path),
+        ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::Setup => api.get(&path),
         ToolAction::Annotate => api.patch(&path, &call.input),
         ToolAction::Replay => api.post(&path, &call.input),
     };

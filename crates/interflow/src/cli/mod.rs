@@ -5,17 +5,20 @@ mod audit;
 mod browser;
 mod ca;
 mod config;
+mod config_set;
 mod control;
 mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
+mod event_socket;
 mod exec;
 mod exec_choice;
 pub mod flows;
 mod import;
 mod keys;
 mod listen_address;
+mod llm;
 mod manual;
 mod mcp;
 #[cfg(feature = "media")]
@@ -32,6 +35,7 @@ mod run;
 mod secrets;
 mod status;
 mod system_proxy;
+mod top;
 pub mod welcome;
 
 use std::path::{Path, PathBuf};
@@ -39,7 +43,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use interflow_host::data_dir::DataDir;
 
-use crate::instance::config::{LoadError, LoadedConfig, load};
+use crate::instance::config::{ConfigFile, LoadError, LoadedConfig, key_position, load};
 use crate::{CliError, warn};
 
 /// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
@@ -56,7 +60,7 @@ pub struct Cli {
     /// Data directory: CA, recordings and tokens.
     #[arg(long, global = true, env = "INTERFLOW_DATA_DIR", value_name = "DIR", help_heading = "Global options")]
     pub data_dir: Option<PathBuf>,
-    /// Configuration file.
+    /// Configuration file [default: interflow.toml in the data directory, if it exists].
     #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
     #[command(subcommand)]
@@ -76,6 +80,8 @@ pub enum CliCommand {
     Browser(browser::BrowserArgs),
     /// Show whether an instance is running, its listeners, uptime and pending requests.
     Status(status::StatusArgs),
+    /// Watch the flows of the running instance in the terminal: filter, read, decide, replay.
+    Top(top::TopArgs),
     /// Reload the configuration of the running instance.
     Reload(control::ReloadArgs),
     /// Stop the running instance and wait for its end.
@@ -87,7 +93,7 @@ pub enum CliCommand {
     /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
-    /// Work with conversations with language models: list, show, export, rebuild.
+    /// Work with conversations with language models: list, show, search, tag, export, rebuild.
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
     /// List and decide pending requests: those that await approval and those held by rules.
@@ -104,9 +110,12 @@ pub enum CliCommand {
     /// Work with rule files: check, list, explain, test, schema.
     #[command(subcommand)]
     Rules(rules::RuleFilesCommand),
-    /// Manage virtual keys for the gateway: add, list, revoke.
+    /// Manage virtual keys for the gateway: add, list, rotate, disable, enable, revoke.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Show the LLM gateway of the running instance: routes and their deployments.
+    #[command(subcommand)]
+    Llm(llm::LlmCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
     /// Verify the hash chain of the audit log.
@@ -143,9 +152,13 @@ pub enum CliCommand {
 /// Runs the command. Configuration and data directory are read only by commands that need them.
 pub fn dispatch(cli: Cli) -> Result<(), CliError> {
     let Cli { config: file, data_dir, command } = cli;
-    let load = || load_and_warn(file.as_deref());
+    let file = ConfigFile::find(file.as_deref(), data_dir.as_deref());
+    let load = || load_and_warn(file.to_load());
     let with_home = || -> Result<(LoadedConfig, DataDir), CliError> {
         let loaded = load()?;
+        if !file.is_given() {
+            refuse_data_dir(&loaded)?;
+        }
         let home = DataDir::find(data_dir.as_deref().or(loaded.config.data_dir.as_deref()))?;
         Ok((loaded, home))
     };
@@ -157,14 +170,15 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Help(args) => manual::help(&args),
         CliCommand::Completions(args) => manual::completions(&args),
         CliCommand::Man(args) => manual::man(&args),
-        CliCommand::Config(command) => config::run(&command, |given| match given {
+        CliCommand::Config(command) => config::run(&command, &file, data_dir.as_deref(), |given| match given {
             Some(file) => load_and_warn(Some(file)),
             None => load(),
         }),
-        CliCommand::Run(args) => with_home().and_then(|(loaded, home)| run::run(&args, loaded, home)),
+        CliCommand::Run(args) => with_home().and_then(|(loaded, home)| run::run(&args, loaded, file.clone(), home)),
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
         CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
         CliCommand::Status(args) => status::run(&args, &home()?),
+        CliCommand::Top(args) => top::run(&args, &home()?),
         CliCommand::Reload(args) => control::reload(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
@@ -179,6 +193,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),
         CliCommand::Audit(command) => audit::run(&command),
         #[cfg(feature = "media")]
@@ -189,6 +204,17 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
         CliCommand::Doctor(args) => config_and_home().and_then(|(config, home)| doctor::run(&args, &config, &home)),
     }
+}
+
+/// A file that was found in the data directory cannot say that the data directory is another one.
+fn refuse_data_dir(loaded: &LoadedConfig) -> Result<(), CliError> {
+    let (Some(file), Some(_)) = (&loaded.file, &loaded.config.data_dir) else { return Ok(()) };
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = key_position(&text, "data_dir").map_or(1, |(line, _)| line);
+    Err(CliError::Usage(format!(
+        "{}:{line}: `data_dir` cannot be set in the file of a data directory: use --data-dir or INTERFLOW_DATA_DIR",
+        file.display()
+    )))
 }
 
 /// Loads the configuration; warnings about environment variables go to stderr.

@@ -161,6 +161,33 @@ fn table(state: &Value) -> String {
     let mut text = format!("mode {}\n", mode_line(state));
     let now = Timestamp::now().micros();
     for held in members(state, "pending") {
+        let PendingLine { id, left, waiting, who, place, by } = PendingLine::from_json(held, now);
+        let (left, by) = (clock(left), by.map(|by| format!("  {by}")).unwrap_or_default());
+        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}\n"));
+    }
+    if state["pending"].as_array().is_none_or(Vec::is_empty) {
+        text.push_str("nothing is pending\n");
+    }
+    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+}
+
+/// What lists show of a pending request.
+pub struct PendingLine {
+    /// The ID by which it is decided.
+    pub id: String,
+    /// Seconds until it times out.
+    pub left: u64,
+    /// Flows that wait for the decision.
+    pub waiting: String,
+    pub who: String,
+    pub place: String,
+    /// The rule that holds it, and its note.
+    pub by: Option<String>,
+}
+
+impl PendingLine {
+    /// `now` is in microseconds.
+    pub fn from_json(held: &Value, now: u64) -> Self {
         let left = Duration::from_micros(held["until"].as_u64().unwrap_or(now).saturating_sub(now)).as_secs();
         let place = match (held["status"].as_u64(), &*member(held, "method")) {
             (Some(status), method) => format!("{method} {} answered {status}", member(held, "url")),
@@ -169,18 +196,17 @@ fn table(state: &Value) -> String {
         };
         let client = &held["client"];
         let who = [member(client, "user"), member(client, "process"), member(client, "address")];
-        let who = who.into_iter().find(|w| !w.is_empty()).unwrap_or_default();
         let note = held["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
-        let by = held["rule"].as_str().map(|rule| format!("  held by {rule}{note}")).unwrap_or_default();
         let id = member(held, "id");
-        let id = id.strip_prefix("approval-").unwrap_or(&id);
-        let (waiting, left) = (member(held, "waiting"), clock(left));
-        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}\n"));
+        Self {
+            id: id.strip_prefix("approval-").unwrap_or(&id).to_owned(),
+            left,
+            waiting: member(held, "waiting"),
+            who: who.into_iter().find(|w| !w.is_empty()).unwrap_or_default(),
+            place,
+            by: held["rule"].as_str().map(|rule| format!("held by {rule}{note}")),
+        }
     }
-    if state["pending"].as_array().is_none_or(Vec::is_empty) {
-        text.push_str("nothing is pending\n");
-    }
-    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
 /// Formats seconds as `minutes:seconds`.

@@ -11,10 +11,11 @@ use interflow_proxy::config::InterceptMode;
 
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
-use crate::instance::config::{InterflowConfig, LoadedConfig};
+use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::log;
-use crate::instance::reload::ConfigReloader;
-use crate::instance::run::{ShutdownSignal, start};
+use crate::instance::reload::{ConfigReloader, prepare};
+use crate::instance::run::{RunningInstance, ShutdownSignal, StoreUse, start_with_store};
+use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
 
 /// Startup has certainly finished after this time.
 #[cfg(target_os = "linux")]
@@ -73,11 +74,32 @@ impl RunArgs {
             (0, 2..) => Some("error"),
         }
     }
+
+    /// Keys that the options determine, which the configuration file therefore cannot change.
+    fn pinned_keys(&self) -> Vec<(&'static str, &'static str)> {
+        let level = match (self.verbose, self.quiet) {
+            (0, 0) => "--log-level",
+            (0, _) => "-q",
+            _ => "-v",
+        };
+        let all = [
+            (self.no_intercept, "intercept.mode", "--no-intercept"),
+            (self.no_record, "record.enabled", "--no-record"),
+            (self.log_level().is_some(), "log.level", level),
+        ];
+        all.into_iter().filter(|(is_set, ..)| *is_set).map(|(_, key, option)| (key, option)).collect()
+    }
+
+    /// With the option or the variable that turns recording off, nothing can turn it on: the store is left to others.
+    fn store_use(&self) -> StoreUse {
+        let stays_off = self.no_record || std::env::var_os("INTERFLOW_RECORD_ENABLED").is_some();
+        if stays_off { StoreUse::IfEnabled } else { StoreUse::Always }
+    }
 }
 
 /// Runs until a signal.
-pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), CliError> {
-    let LoadedConfig { mut config, file, .. } = loaded;
+pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir) -> Result<(), CliError> {
+    let mut config = loaded.config;
     apply(args, &mut config);
     if args.print_config {
         let text =
@@ -93,7 +115,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
     runtime.block_on(async move {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
-        let running = start(&config, &home).await?;
+        let running = start_with_store(&config, &home, args.store_use()).await?;
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         let stop = ShutdownSignal::listen();
         let _instance_file = running.write_instance_file();
@@ -107,21 +129,36 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
         }
         running.warn_of_exposure(&config);
         let flags = RunFlags::from_args(args);
-        let reloader = ConfigReloader::new(
-            file,
-            &config,
-            Arc::clone(&running.engine),
-            Arc::clone(&running.components),
-            Arc::clone(&running.reload_status),
-            Box::new(move |config| flags.apply(config)),
-        );
-        running.set_reload(reloader.handle());
+        let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
+        let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
+        let editor = ConfigEditor::new(editor_deps(args, file, &reloader, &running, flags));
+        running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
         tokio::spawn(release_startup_memory());
         running.run_until_shutdown(stop).await;
         Ok(())
     })
+}
+
+fn editor_deps(
+    args: &RunArgs,
+    file: ConfigFile,
+    reloader: &ConfigReloader,
+    running: &RunningInstance,
+    flags: ApplyFlagsFn,
+) -> EditorDeps {
+    let (components, accounts) = (Arc::clone(&running.components), Arc::clone(&running.components.accounts.accounts));
+    EditorDeps {
+        file,
+        active: reloader.active(),
+        reloadable: reloader.reloadable(),
+        flags,
+        options: args.pinned_keys(),
+        check: Arc::new(move |config| prepare(&components, config).map(drop)),
+        reload: reloader.handle(),
+        audit: Arc::new(move |client, changes| accounts.record_settings(client, changes)),
+    }
 }
 
 /// Releases mapped code pages that only startup needed.

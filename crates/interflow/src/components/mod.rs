@@ -20,6 +20,7 @@ use interflow_admin::AdminServer;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
+use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
@@ -92,6 +93,10 @@ impl ComponentSet {
         let llm = Arc::new(LlmComponent::new(config, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
+        let prices = Arc::clone(&limits.limits);
+        llm.gateway.set_prices(move |provider, model, input, output| {
+            prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
+        });
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
         let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
@@ -181,12 +186,14 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
-    /// Adds metrics that the admin server cannot read by itself.
-    pub fn add_metrics(&self, admin: &AdminServer) {
+    /// Gives the admin server what it cannot read by itself: the gateway's routes, and metrics.
+    pub fn attach_admin(&self, admin: &AdminServer) {
+        admin.set_llm(Arc::clone(&self.gateway));
         let gateway = Arc::clone(&self.gateway);
         admin.add_metrics(move |page| {
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
+            llm::write_deployment_metrics(&gateway.routes(), page);
         });
     }
 

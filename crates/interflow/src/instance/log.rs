@@ -2,12 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use tracing_subscriber::EnvFilter;
 
 use crate::instance::config::{LogConfig, LogFormat};
+
+/// Replaces the filter of the running log. Absent if an option or `INTERFLOW_LOG` determines the level.
+static SET_FILTER: OnceLock<SetFilterFn> = OnceLock::new();
+
+type SetFilterFn = Box<dyn Fn(EnvFilter) + Send + Sync>;
 
 /// Starts logging. `INTERFLOW_LOG` overrides the level.
 pub fn start(config: &LogConfig) -> Result<(), String> {
@@ -16,21 +21,49 @@ pub fn start(config: &LogConfig) -> Result<(), String> {
 
 /// Starts logging at this level, or else at that of `INTERFLOW_LOG` or the configuration.
 pub fn start_with_level(config: &LogConfig, level: Option<&str>) -> Result<(), String> {
-    let default = || std::env::var("INTERFLOW_LOG").unwrap_or_else(|_| config.level.clone());
-    let level = level.map_or_else(default, str::to_owned);
+    let level = level.map(str::to_owned).or_else(|| std::env::var("INTERFLOW_LOG").ok());
+    let is_pinned = level.is_some();
+    let level = level.unwrap_or_else(|| config.level.clone());
     let filter = EnvFilter::try_new(&level).map_err(|e| format!("the log level `{level}` is invalid: {e}"))?;
     let bounded =
         Arc::new(BoundedLogFile { file: standard_error(), limit: config.max_size.0, full: AtomicBool::new(false) });
     let writer = move || LogLines(Arc::clone(&bounded));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let colours = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
-    let started = match config.format {
-        LogFormat::Text => builder.with_ansi(colours).with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let (started, set_filter): (_, SetFilterFn) = match config.format {
+        LogFormat::Text => {
+            let builder = builder.with_ansi(colours).with_target(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (builder.try_init(), Box::new(move |filter| drop(handle.reload(filter))))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (builder.try_init(), Box::new(move |filter| drop(handle.reload(filter))))
+        }
     };
+    if started.is_ok() && !is_pinned {
+        let _ = SET_FILTER.set(set_filter);
+    }
     // If logging has already started in this process (tests), the first setup is kept.
     let _ = started;
     Ok(())
+}
+
+/// Whether the level is valid.
+///
+/// # Errors
+/// It is not.
+pub fn check(config: &LogConfig) -> Result<(), String> {
+    let level = &config.level;
+    EnvFilter::try_new(level).map(drop).map_err(|e| format!("log.level: the log level `{level}` is invalid: {e}"))
+}
+
+/// Changes the level of the running log, unless an option or `INTERFLOW_LOG` determines it.
+pub fn set_level(config: &LogConfig) {
+    if let (Some(set), Ok(filter)) = (SET_FILTER.get(), EnvFilter::try_new(&config.level)) {
+        set(filter);
+    }
 }
 
 /// Size limit of the log file. Writing resumes after the file is truncated (`logrotate` with `copytruncate`).

@@ -10,3 +10,4 @@ pub mod machine_setup;
 pub mod reload;
 pub mod renamed;
 pub mod run;
+pub mod settings;

@@ -10,17 +10,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use interflow_admin::metrics::table;
-use interflow_admin::{ReloadFn, ReloadReport};
+use interflow_admin::settings::SettingEffect;
+use interflow_admin::{AdminState, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_proxy::ProxyServer;
+use interflow_store::SqliteStore;
 use interflow_types::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::components::ComponentSet;
-use crate::instance::config;
-use crate::instance::config::InterflowConfig;
+use crate::components::{ApplyFn, ComponentSet};
+use crate::instance::config::{ConfigFile, InterflowConfig};
+use crate::instance::settings::ApplyFlagsFn;
+use crate::instance::{config, log};
 
 /// Polling interval. Short, because operators wait for the effect of an edit.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -61,19 +64,42 @@ fn unix_seconds() -> u64 {
 
 /// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
-    file: Option<PathBuf>,
-    apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
-    engine: Arc<ProxyServer>,
-    components: Arc<ComponentSet>,
+    file: ConfigFile,
+    apply: ApplyFlagsFn,
+    parts: ReloadedParts,
     /// Changes of files.
     asked: mpsc::Receiver<()>,
     /// Requests of the admin API.
     requested: mpsc::Receiver<ReloadRequest>,
     requests: mpsc::Sender<ReloadRequest>,
-    /// What is read at the start only, as it was then.
-    fixed: Value,
+    /// The configuration at the start, for what is read only then.
+    start: Value,
+    active: ActiveConfig,
     watched: Arc<Mutex<Vec<PathBuf>>>,
-    status: Arc<ReloadStatus>,
+}
+
+/// What a reload changes.
+pub struct ReloadedParts {
+    pub engine: Arc<ProxyServer>,
+    pub components: Arc<ComponentSet>,
+    pub store: Option<Arc<SqliteStore>>,
+    /// The admin port, which shows the active configuration.
+    pub admin: Option<Arc<AdminState>>,
+    pub status: Arc<ReloadStatus>,
+}
+
+/// The configuration that the instance runs with, as in its file: what takes effect at a restart is as at the start.
+#[derive(Clone, Default)]
+pub struct ActiveConfig(Arc<RwLock<Arc<Value>>>);
+
+impl ActiveConfig {
+    pub fn get(&self) -> Arc<Value> {
+        Arc::clone(&self.0.read())
+    }
+
+    fn set(&self, config: Value) {
+        *self.0.write() = Arc::new(config);
+    }
 }
 
 /// Where the result of a requested reload goes.
@@ -83,51 +109,102 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 const MAX_REQUESTS: usize = 8;
 
 /// Sections and keys that are read at the start only.
-const FIXED: [&str; 13] = [
-    "/log",
+const FIXED: [&str; 23] = [
+    "/log/format",
+    "/log/max_size",
     "/admin",
     "/dns",
     "/compat",
-    "/record",
+    "/record/dir",
+    "/record/overflow",
+    "/record/queue_bytes",
+    "/record/queue_flows",
+    "/record/compress",
+    "/record/schemas",
+    "/intercept/leaf_cache_size",
+    "/intercept/leaf_validity_days",
+    "/intercept/persist_leaves",
     "/workers",
     "/data_dir",
     "/proxy/listen",
     "/proxy/transparent",
     "/proxy/reverse",
+    "/proxy/mdns_name",
     "/gateway/listen",
     "/media/compat/port",
     "/upstream/max_connections_per_host",
 ];
 
-/// What of a configuration is read at the start only.
-fn fixed_part(config: &InterflowConfig) -> Value {
-    let all = serde_json::to_value(config).unwrap_or_default();
-    FIXED.iter().map(|path| (*path, all.pointer(path).cloned().unwrap_or_default())).collect()
+/// Which keys a reload can change.
+#[derive(Clone, Copy, Debug)]
+pub struct ReloadableKeys {
+    /// Whether there is a store, which can be reconfigured.
+    has_store: bool,
 }
 
-/// The names of those that differ: `admin`, `proxy.listen`.
-fn restart_needed(start: &Value, now: &Value) -> Vec<String> {
-    let differing = FIXED.iter().filter(|path| start[**path] != now[**path]);
-    differing.map(|path| path[1..].replace('/', ".")).collect()
+impl ReloadableKeys {
+    pub const fn new(has_store: bool) -> Self {
+        Self { has_store }
+    }
+
+    fn fixed(self) -> impl Iterator<Item = &'static str> {
+        FIXED.into_iter().chain((!self.has_store).then_some("/record"))
+    }
+
+    /// When a change of this key takes effect.
+    pub fn effect(self, key: &str) -> SettingEffect {
+        let pointer = format!("/{}", key.replace('.', "/"));
+        let within =
+            |fixed: &str| pointer.strip_prefix(fixed).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if self.fixed().any(within) { SettingEffect::Restart } else { SettingEffect::Now }
+    }
+
+    /// The keys and sections that differ and are not reloaded: `admin`, `proxy.listen`.
+    fn restart_needed(self, start: &Value, now: &Value) -> Vec<String> {
+        let differing = self.fixed().filter(|path| start.pointer(path) != now.pointer(path));
+        differing.map(|path| path[1..].replace('/', ".")).collect()
+    }
+
+    /// The configuration that is active after a reload.
+    fn active(self, start: &Value, now: &Value) -> Value {
+        let mut active = now.clone();
+        for path in self.fixed() {
+            let (section, key) = path.rsplit_once('/').unwrap_or_default();
+            let Some(Value::Object(section)) = active.pointer_mut(section) else { continue };
+            match start.pointer(path) {
+                Some(value) => drop(section.insert(key.to_owned(), value.clone())),
+                None => drop(section.remove(key)),
+            }
+        }
+        active
+    }
+}
+
+/// Everything that can be wrong with a configuration, checked without activating it. What it returns activates it.
+///
+/// # Errors
+/// The configuration is invalid.
+pub fn prepare(components: &ComponentSet, config: &InterflowConfig) -> Result<Vec<ApplyFn>, String> {
+    interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
+    log::check(&config.log)?;
+    components.prepare(config)
+}
+
+fn to_json(config: &InterflowConfig) -> Value {
+    serde_json::to_value(config).unwrap_or_default()
 }
 
 impl ConfigReloader {
     /// Watches the file and the files that `config` refers to. `apply` applies the command-line flags to each loaded
     /// configuration.
-    pub fn new(
-        file: Option<PathBuf>,
-        config: &InterflowConfig,
-        engine: Arc<ProxyServer>,
-        components: Arc<ComponentSet>,
-        status: Arc<ReloadStatus>,
-        apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
-    ) -> Self {
+    pub fn new(file: ConfigFile, config: &InterflowConfig, parts: ReloadedParts, apply: ApplyFlagsFn) -> Self {
         // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(Mutex::new(Vec::new()));
         let (requests, requested) = mpsc::channel(MAX_REQUESTS);
-        let fixed = fixed_part(config);
-        let this = Self { file, apply, engine, components, asked, requested, requests, fixed, watched, status };
+        let (start, active) = (to_json(config), ActiveConfig::default());
+        active.set(start.clone());
+        let this = Self { file, apply, parts, asked, requested, requests, start, active, watched };
         this.watch(config);
         // The first stamps are taken before the thread starts, so that no change is missed.
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
@@ -139,8 +216,19 @@ impl ConfigReloader {
     }
 
     fn watch(&self, config: &InterflowConfig) {
-        let files = self.file.iter().chain(&config.auth.users).cloned();
-        *self.watched.lock() = files.chain(self.components.files(config)).collect();
+        // Also the file in the data directory that does not exist yet.
+        let file = self.file.path().filter(|_| !self.file.is_stdin()).map(Path::to_owned);
+        let files = file.into_iter().chain(config.auth.users.clone());
+        *self.watched.lock() = files.chain(self.parts.components.files(config)).collect();
+    }
+
+    /// The configuration that is active now, and after each reload.
+    pub fn active(&self) -> ActiveConfig {
+        self.active.clone()
+    }
+
+    pub fn reloadable(&self) -> ReloadableKeys {
+        ReloadableKeys::new(self.parts.store.is_some())
     }
 
     /// Reloads when called.
@@ -184,7 +272,7 @@ impl ConfigReloader {
     /// Reloads, and logs the result.
     fn reload(&self) -> Result<ReloadReport, String> {
         let result = self.load_and_apply();
-        self.status.record(result.is_ok());
+        self.parts.status.record(result.is_ok());
         match &result {
             Ok(report) if report.restart.is_empty() => tracing::info!("reloaded"),
             Ok(report) => tracing::warn!("reloaded; changes of {} take effect at a restart", report.restart.join(", ")),
@@ -194,22 +282,31 @@ impl ConfigReloader {
     }
 
     fn load_and_apply(&self) -> Result<ReloadReport, String> {
-        let mut config = config::load(self.file.as_deref()).map_err(|e| e.to_string())?.config;
+        let mut config = config::load(self.file.to_load()).map_err(|e| e.to_string())?.config;
         (self.apply)(&mut config);
         self.apply_config(&config)?;
         self.watch(&config);
+        let now = to_json(&config);
+        let (keys, active) = (self.reloadable(), self.reloadable().active(&self.start, &now));
+        self.active.set(active.clone());
+        if let Some(admin) = &self.parts.admin {
+            admin.set_config(active);
+        }
         let files = self.watched.lock().iter().filter(|f| f.exists()).cloned().collect();
-        Ok(ReloadReport { files, restart: restart_needed(&self.fixed, &fixed_part(&config)) })
+        Ok(ReloadReport { files, restart: keys.restart_needed(&self.start, &now) })
     }
 
     /// Everything is prepared before anything is activated.
     fn apply_config(&self, config: &InterflowConfig) -> Result<(), String> {
-        interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
-        for change in self.components.prepare(config)? {
+        for change in prepare(&self.parts.components, config)? {
             change();
         }
+        log::set_level(&config.log);
+        if let Some(store) = &self.parts.store {
+            store.configure(&config.record);
+        }
         // Last, because it drops the plans that were cached under the old configuration.
-        self.engine.reload(config.engine()).map_err(|e| e.to_string())
+        self.parts.engine.reload(config.engine()).map_err(|e| e.to_string())
     }
 }
 
@@ -282,6 +379,8 @@ impl SighupStream {
 
 #[cfg(test)]
 mod tests {
+    use interflow_store::RecordConfig;
+
     use super::*;
 
     #[test]
@@ -291,8 +390,37 @@ mod tests {
         config.admin.listen = None;
         config.proxy.listen = vec!["127.0.0.1:1".parse().unwrap()];
         config.redact.restore = false;
-        assert_eq!(restart_needed(&fixed_part(&start), &fixed_part(&config)), ["admin", "proxy.listen"]);
-        assert!(restart_needed(&fixed_part(&start), &fixed_part(&start)).is_empty());
+        let needed = |has_store, now| ReloadableKeys::new(has_store).restart_needed(&to_json(&start), &to_json(now));
+        assert_eq!(needed(true, &config), ["admin", "proxy.listen"]);
+        assert!(needed(true, &start).is_empty());
+        let recording =
+            InterflowConfig { record: RecordConfig { enabled: false, ..start.record.clone() }, ..start.clone() };
+        assert!(needed(true, &recording).is_empty());
+        assert_eq!(needed(false, &recording), ["record"], "there is no store that could be turned on");
+    }
+
+    #[test]
+    fn active_configuration_keeps_what_needs_a_restart() {
+        let start = InterflowConfig::default();
+        let mut now = start.clone();
+        now.proxy.listen.clear();
+        now.proxy.mdns_name = Some("x".into());
+        now.intercept.exclude = vec!["a.test".into()];
+        let active = ReloadableKeys::new(true).active(&to_json(&start), &to_json(&now));
+        let expected = InterflowConfig { intercept: now.intercept, ..start };
+        assert_eq!(active, to_json(&expected));
+        let keys = ReloadableKeys::new(true);
+        assert_eq!(
+            ["intercept.mode", "record.enabled", "record.overflow", "proxy.listen", "admin.hosts"]
+                .map(|k| keys.effect(k)),
+            [
+                SettingEffect::Now,
+                SettingEffect::Now,
+                SettingEffect::Restart,
+                SettingEffect::Restart,
+                SettingEffect::Restart
+            ]
+        );
     }
 
     #[cfg(all(feature = "media", feature = "compat"))]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
@@ -20,7 +21,7 @@ use interflow_types::Recorder;
 use crate::CliError;
 use crate::components::{CompatApis, ComponentSet};
 use crate::instance::config::{InterflowConfig, LogFormat};
-use crate::instance::reload::ReloadStatus;
+use crate::instance::reload::{ReloadStatus, ReloadedParts};
 use crate::instance::{diagnosis, exposure, machine_setup};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
@@ -44,6 +45,23 @@ pub struct RunningInstance {
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
+    start_with_store(config, home, StoreUse::IfEnabled).await
+}
+
+/// Whether the store is opened although `record.enabled` is false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreUse {
+    IfEnabled,
+    /// Recording may be turned on later.
+    Always,
+}
+
+/// As [`start`].
+pub async fn start_with_store(
+    config: &InterflowConfig,
+    home: &DataDir,
+    store: StoreUse,
+) -> Result<RunningInstance, CliError> {
     home.create()?;
     raise_file_limit();
     let intercept = &config.intercept;
@@ -53,7 +71,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         persist_leaves: intercept.persist_leaves,
     };
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
-    let store = open_store(config, home)?;
+    let store = open_store(config, home, store)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = match config.admin.listen {
@@ -118,7 +136,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         compat.attach(config, admin, dns)?;
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
-        components.add_metrics(admin);
+        components.attach_admin(admin);
     }
     if config.upstream.danger_insecure {
         tracing::warn!(
@@ -144,14 +162,19 @@ fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, Cli
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
 }
 
-fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<Option<Arc<SqliteStore>>, CliError> {
-    if !config.record.enabled {
+fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<SqliteStore>>, CliError> {
+    if !config.record.enabled && usage == StoreUse::IfEnabled {
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
-    let store =
-        SqliteStore::open(&dir, &config.record).map_err(|e| format!("the recording in {}: {e}", dir.display()))?;
-    Ok(Some(Arc::new(store)))
+    match SqliteStore::open(&dir, &config.record) {
+        Ok(store) => Ok(Some(Arc::new(store))),
+        Err(e) if config.record.enabled => Err(format!("the recording in {}: {e}", dir.display()).into()),
+        Err(e) => {
+            tracing::warn!("record.enabled cannot be turned on without a restart: {}: {e}", dir.display());
+            Ok(None)
+        }
+    }
 }
 
 impl RunningInstance {
@@ -202,10 +225,23 @@ impl RunningInstance {
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }
 
-    /// Lets the admin API reload the configuration.
-    pub fn set_reload(&self, reload: ReloadFn) {
-        if let Some((admin, _)) = &self.admin {
-            admin.set_reload(reload);
+    /// Lets the admin API reload the configuration, and change its file.
+    pub fn set_reload(&self, reload: ReloadFn, settings: Option<Arc<dyn SettingsEditor>>) {
+        let Some((admin, _)) = &self.admin else { return };
+        admin.set_reload(reload);
+        if let Some(settings) = settings {
+            admin.set_settings(settings);
+        }
+    }
+
+    /// What a reload changes.
+    pub fn reloaded_parts(&self) -> ReloadedParts {
+        ReloadedParts {
+            engine: Arc::clone(&self.engine),
+            components: Arc::clone(&self.components),
+            store: self.store.clone(),
+            admin: self.admin.as_ref().map(|(admin, _)| admin.state()),
+            status: Arc::clone(&self.reload_status),
         }
     }
 
@@ -270,7 +306,7 @@ impl RunningInstance {
             anstream::println!("  DNS      {addr}");
         }
         anstream::println!("  CA       {}", self.ca_file().display());
-        match &self.store {
+        match self.store.as_ref().filter(|_| config.record.enabled) {
             Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
             None => anstream::println!("  record   off"),
         }

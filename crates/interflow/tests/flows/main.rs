@@ -4,6 +4,8 @@ mod archives;
 mod care;
 mod replay;
 mod tail;
+#[cfg(unix)]
+mod top;
 mod visibility;
 
 use std::io::{BufRead, BufReader, Write};
@@ -81,13 +83,15 @@ impl Home {
 
     /// Starts an instance on free ports.
     fn start(&self) -> Running<'_> {
+        self.start_with(&[])
+    }
+
+    /// The same, with these additional arguments.
+    fn start_with(&self, words: &[&str]) -> Running<'_> {
         let anywhere = "127.0.0.1:0";
-        let mut child = self
-            .command(&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere])
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
+        let ports = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
+        let mut child =
+            self.command(&[&ports, words].concat()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {

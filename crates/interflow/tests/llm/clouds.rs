@@ -93,7 +93,7 @@ async fn an_unconfigured_cloud_reports_which_keys_to_set() {
     for (path, said, key) in [
         ("/model/m/converse", "bedrock_disabled", "llm.provider.bedrock.access_key"),
         ("/bedrock/model/m/converse-stream", "bedrock_disabled", "ambient"),
-        ("/openai/deployments/d/chat/completions", "azure_disabled", "llm.provider.azure.target"),
+        ("/openai/deployments/d/chat/completions", "azure_disabled", "llm.provider.azure.url"),
         (VERTEX, "vertex_disabled", "llm.provider.vertex.service_account"),
     ] {
         let answer = running.post(path, "", "{}").await;

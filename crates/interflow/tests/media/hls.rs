@@ -396,6 +396,8 @@ async fn keys_and_licences_are_never_recorded() {
     let origin = Origin::http()
         .answering(|r| match r.path() {
             p if p.ends_with("/k") => Reply::ok(KEY),
+            // A key of its own for each mode: one that is known is not fetched again.
+            p if p.ends_with("/v.m3u8") => Reply::ok(MEDIA.replace("../k", &p.replace("v.m3u8", "k"))),
             "/licence" => Reply::ok(format!("{{\"keys\":\"{KEY}\"}}")).header("Content-Type", "application/json"),
             p => answers(p),
         })
@@ -419,7 +421,7 @@ async fn keys_and_licences_are_never_recorded() {
     assert_eq!(gateway.post("/media/generate_url", &link).await.status, 200);
     let fetched = origin.requests().iter().filter(|r| r.path().ends_with("/k")).count();
     assert!(fetched >= 3, "every mode fetches the key");
-    let recorded = gateway.command(&["flows", "export", "--format", "jsonl", "port:1-65535"]);
+    let recorded = gateway.command(&["flows", "export", "--format", "jsonl"]);
     let flows = recorded.lines().count();
     assert!(flows >= 12, "{flows} flows are recorded:\n{recorded}");
     let coded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, KEY);

@@ -26,7 +26,7 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
     }
     let several = ids.len() > 1 && !matches!(form, ExportFormat::Jsonl | ExportFormat::Otel);
     match &args.output {
-        Some(dir) if several => {
+        Some(dir) if several || is_directory(dir) => {
             fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
             let mut progress = ProgressDisplay::new("writing");
             for (n, id) in ids.iter().enumerate() {
@@ -63,13 +63,19 @@ fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
     if args.format.is_none() && args.otlp.is_some() {
         return Ok(ExportFormat::Otel);
     }
-    let ending = args.output.as_ref().and_then(|p| p.extension()).and_then(|e| e.to_str());
+    let file = args.output.as_ref().filter(|p| !is_directory(p));
+    let ending = file.and_then(|p| p.extension()).and_then(|e| e.to_str());
     match (args.format, ending) {
         (Some(form), _) => Ok(form),
         (None, Some("htm")) => Ok(ExportFormat::Html),
         (None, Some(ending)) => ending.parse().map_err(CliError::Usage),
         (None, None) => Ok(ExportFormat::Markdown),
     }
+}
+
+/// Whether an output names a directory: it is one, or ends as one.
+fn is_directory(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::is_separator)
 }
 
 /// IDs of the conversations to export, oldest first.

@@ -40,12 +40,13 @@ fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> 
         "ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST"
     )?;
     let now = Timestamp::now().micros();
-    for ConversationSummary { row, used, .. } in found {
+    for listed @ ConversationSummary { row, used, .. } in found {
         let cost = if used.exchanges > used.unpriced { format!("${:.3}", used.cost) } else { String::new() };
         let nested = if row.parent.is_some() { "└ " } else { "" };
+        let tags: String = listed.tags().iter().map(|t| format!("[{}] ", truncate(t, 20))).collect();
         writeln!(
             out,
-            "{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  {nested}{}",
+            "{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  {nested}{tags}{}",
             row.id,
             format_age(now.saturating_sub(row.updated.micros())),
             truncate(&row.agent, 12),

@@ -2,7 +2,9 @@
 
 mod export;
 mod list;
+mod search;
 mod show;
+mod tag;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -28,6 +30,10 @@ pub enum ConversationsCommand {
     Show(ConversationShowArgs),
     /// Export conversations to files: Markdown, JSONL, HTML or OpenTelemetry spans.
     Export(ConversationExportArgs),
+    /// Search the texts of conversations: prompts, replies, arguments and results of tools.
+    Search(ConversationSearchArgs),
+    /// Change the tags and the comment of a conversation, or of one of its messages.
+    Tag(ConversationTagArgs),
     /// Rebuild all conversations from the recorded flows.
     Rebuild,
 }
@@ -64,6 +70,39 @@ pub struct ConversationShowArgs {
     /// Show what changed between requests, and why the provider's prompt cache hit or missed.
     #[arg(long)]
     pub changes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ConversationSearchArgs {
+    /// The text, whatever its case.
+    pub text: String,
+    /// Query that selects the conversations to search, as for `list`.
+    pub query: Vec<String>,
+    /// Maximum number of conversations: the newest ones that contain the text.
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
+    pub limit: usize,
+    /// Include sub-agents and utility calls that belong to no conversation.
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<ListFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct ConversationTagArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Tags to add.
+    pub tags: Vec<String>,
+    /// Remove the tags instead of adding them.
+    #[arg(long)]
+    pub remove: bool,
+    /// Set the comment; an empty text removes it.
+    #[arg(long)]
+    pub comment: Option<String>,
+    /// Key of the message to change instead of the conversation (`show --format json` has them).
+    #[arg(long, value_name = "KEY")]
+    pub message: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -135,6 +174,8 @@ pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataD
         ConversationsCommand::List(args) => list::list(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Show(args) => show::show(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Export(args) => export::export(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::Search(args) => search::search(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::Tag(args) => tag::tag(&args, config, home),
         ConversationsCommand::Rebuild => rebuild(config, home),
     }
 }

@@ -82,6 +82,11 @@ impl<W: Write> ConversationPrinter<'_, W> {
             count(used.cache_read),
             count(used.output)
         )?;
+        for note in &opened.listed.notes {
+            let on = note.message.map_or_else(String::new, |k| format!("message {k:032x}: "));
+            let tags = note.tags.iter().map(|t| format!("[{t}] ")).collect::<String>();
+            writeln!(self.out, "note  {on}{tags}{}", truncate(note.comment.as_deref().unwrap_or_default(), 200))?;
+        }
         for turn in &opened.thread.turns {
             writeln!(self.out, "\n{dim}── turn {} ──{dim:#}", turn.number)?;
             for item in &turn.items {

@@ -10,9 +10,9 @@ mod negated_terms;
 pub mod open;
 mod progress;
 mod replay;
-mod show;
+pub mod show;
 mod store_access;
-mod table;
+pub mod table;
 mod tail;
 
 use std::path::PathBuf;

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 
 use interflow_query::Key;
 
-/// Rewrites negated query terms to the equivalent `!` form, so that the option parser ignores them. Only `flows` takes
-/// queries.
+/// Rewrites negated query terms to the equivalent `!` form, so that the option parser ignores them. `flows` and `top`
+/// take queries.
 pub fn normalize_negated_terms(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
-    let commands = ["flows", "exec", "--"];
+    let commands = ["flows", "top", "exec", "--"];
     let first = words.iter().position(|w| commands.iter().any(|c| w == c));
     if let Some(at) = first
-        && words[at] == "flows"
+        && (words[at] == "flows" || words[at] == "top")
     {
         for word in &mut words[at..] {
             if let Some(opposite) = word.to_str().and_then(negated_term) {
@@ -49,6 +49,7 @@ mod tests {
                 "interflow --data-dir x flows tail !is:open !header.a:b",
             ),
             ("interflow flows replay last -HX-A:1 -H X-B:2", "interflow flows replay last -HX-A:1 -H X-B:2"),
+            ("interflow top -is:open", "interflow top !is:open"),
             ("interflow flows list -nokey:1 --all", "interflow flows list -nokey:1 --all"),
             ("interflow exec flows -path:/x", "interflow exec flows -path:/x"),
             ("interflow exec -- flows list -path:/x", "interflow exec -- flows list -path:/x"),

@@ -89,7 +89,7 @@ fn write_connections(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
     line("timing", timing_lines(&flow.timings))
 }
 
-fn client_lines(flow: &FlowRow) -> Vec<String> {
+pub fn client_lines(flow: &FlowRow) -> Vec<String> {
     let mut words: Vec<String> = flow.client.peer.iter().map(|p| format!("{p}")).collect();
     words.extend((!flow.client.listener.is_empty()).then(|| format!("listener {}", flow.client.listener)));
     words.extend(flow.client.container.iter().map(|c| format!("container {}", c.escape_default())));
@@ -107,7 +107,7 @@ fn client_lines(flow: &FlowRow) -> Vec<String> {
 }
 
 /// Prints the edits made to the flow.
-fn edited_lines(flow: &FlowRow) -> Vec<String> {
+pub fn edited_lines(flow: &FlowRow) -> Vec<String> {
     let Some(original) = &flow.original else { return Vec::new() };
     let mut words = Vec::new();
     for side in [Direction::Request, Direction::Response] {
@@ -120,7 +120,7 @@ fn edited_lines(flow: &FlowRow) -> Vec<String> {
     words
 }
 
-fn upstream_lines(flow: &FlowRow) -> Vec<String> {
+pub fn upstream_lines(flow: &FlowRow) -> Vec<String> {
     let Some(upstream) = &flow.upstream else { return Vec::new() };
     let mut words: Vec<String> = upstream.peer.iter().map(|p| format!("{p}")).collect();
     words.extend(upstream.via.iter().map(|v| format!("via {v}")));

@@ -3,10 +3,11 @@
 use std::io::{self, Read};
 
 use interflow_archive::{self, ArchiveFormat, ImportError};
+use interflow_conversations::assembly::MessageHash;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowAnnotation, FlowStore, SqliteStore, StoreError};
+use interflow_store::{ConversationStore as _, FlowAnnotation, FlowStore, SqliteStore, StoreError};
 use interflow_types::FlowId;
 use serde_json::json;
 
@@ -63,6 +64,25 @@ impl StoreAccess {
                 let input =
                     json!({"add_tags": change.add_tags, "remove_tags": change.remove_tags, "comment": change.comment});
                 api.patch(&format!("/flows/{id}"), &input).map(drop)
+            }
+        }
+    }
+
+    /// Changes the tags and the comment of a conversation, or of one of its messages.
+    pub fn annotate_conversation(
+        &self,
+        id: &str,
+        message: Option<MessageHash>,
+        change: FlowAnnotation,
+    ) -> Result<(), CliError> {
+        match self {
+            Self::Here(store) => Ok(store.annotate_conversation(id, message.map(|k| k.0), change)?),
+            Self::Instance(api) => {
+                let input = json!({
+                    "message": message, "add_tags": change.add_tags, "remove_tags": change.remove_tags,
+                    "comment": change.comment,
+                });
+                api.patch(&format!("/conversations/{id}"), &input).map(drop)
             }
         }
     }

@@ -55,6 +55,7 @@ impl FlowTable {
     pub fn line(&self, out: &mut (impl Write + ?Sized), flow: &FlowSummary) -> io::Result<()> {
         let dim = Style::new().dimmed();
         let (status, colour) = status(flow);
+        let colour = colour.on_default();
         let id = flow.id.to_string();
         let target = self.target(flow);
         let marks = flow.tags.iter().map(|t| printable(t)).collect::<Vec<_>>().join(" ");
@@ -103,7 +104,7 @@ fn target(flow: &FlowSummary) -> String {
     }
 }
 
-fn moment(at: Timestamp) -> jiff::Timestamp {
+pub fn moment(at: Timestamp) -> jiff::Timestamp {
     i64::try_from(at.micros()).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok()).unwrap_or_default()
 }
 
@@ -119,8 +120,8 @@ pub fn width() -> Option<usize> {
     columns.or_else(|| terminal_size::terminal_size().map(|(w, _)| usize::from(w.0)))
 }
 
-fn status(flow: &FlowSummary) -> (String, Style) {
-    let (text, colour) = match (flow.status, flow.state) {
+pub fn status(flow: &FlowSummary) -> (String, AnsiColor) {
+    match (flow.status, flow.state) {
         (Some(status), FlowState::Failed | FlowState::Cut) => (status.to_string(), AnsiColor::Red),
         (Some(status), _) => {
             let colour = match status {
@@ -135,12 +136,11 @@ fn status(flow: &FlowSummary) -> (String, Style) {
         (None, FlowState::Cut) => ("CUT".to_owned(), AnsiColor::Red),
         (None, FlowState::Open) => ("...".to_owned(), AnsiColor::Blue),
         (None, FlowState::Complete) => ("-".to_owned(), AnsiColor::Green),
-    };
-    (text, colour.on_default())
+    }
 }
 
 /// Short name of the response's media type; for a failed flow, the error kind.
-fn kind(flow: &FlowSummary) -> String {
+pub fn kind(flow: &FlowSummary) -> String {
     match (flow.kind, &flow.error, flow.response_type.as_deref()) {
         (_, Some(error), None) => error.to_string(),
         (FlowKind::Tunnel, ..) => match flow.passthrough.as_deref().and_then(Passthrough::from_label) {
@@ -157,7 +157,7 @@ fn kind(flow: &FlowSummary) -> String {
 }
 
 /// Removes control characters, because peers must not control the terminal.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let steers = |c: char| {
         c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

@@ -5,22 +5,17 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
 use interflow_store::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
 use interflow_types::{FlowId, Timestamp};
-use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::{WebSocketStream, client_async};
+use tokio::time::sleep;
 
 use super::table::FlowTable;
 use super::{TailArgs, TailFormat, list, open};
 use crate::CliError;
+use crate::cli::event_socket::{EventSocket, SocketEvent};
 use crate::cli::output::ignore_broken_pipe;
 use crate::instance::config::InterflowConfig;
 
@@ -28,8 +23,6 @@ use crate::instance::config::InterflowConfig;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of newest flows per poll.
 const MAX_RECENT: usize = 500;
-/// Socket idle timeout; the instance pings more often.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Prints flows until the output is closed.
 pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
@@ -82,7 +75,7 @@ impl FlowFollower<'_> {
         self.poll_store(Some(first))?;
         loop {
             if let Some(api) = InstanceApi::for_instance(self.home)?
-                && let Some(mut socket) = self.connect(&api).await
+                && let Some(mut socket) = EventSocket::connect(&api, &self.query.to_string(), 0).await
             {
                 // Flows that completed while the socket was being opened.
                 self.poll_store(None)?;
@@ -94,15 +87,6 @@ impl FlowFollower<'_> {
             self.poll_store(None)?;
             sleep(POLL_INTERVAL).await;
         }
-    }
-
-    async fn connect(&self, api: &InstanceApi) -> Option<WebSocketStream<TcpStream>> {
-        let query = interflow_types::percent::encoded(&self.query.to_string());
-        let mut request = format!("ws://{}/api/v1/events?query={query}", api.address()).into_client_request().ok()?;
-        request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
-        let tcp = TcpStream::connect(api.address()).await.ok()?;
-        let (socket, _) = timeout(IDLE_TIMEOUT, client_async(request, tcp)).await.ok()?.ok()?;
-        Some(socket)
     }
 
     /// Prints the completed flows among these IDs.
@@ -166,21 +150,14 @@ impl FlowFollower<'_> {
 }
 
 /// Flow IDs of the next batch; `None` if the socket was closed.
-async fn next_finished_flows(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
+async fn next_finished_flows(socket: &mut EventSocket) -> Option<Vec<FlowId>> {
     loop {
-        let text = match timeout(IDLE_TIMEOUT, socket.next()).await.ok()??.ok()? {
-            Message::Text(text) => text,
-            Message::Close(_) => return None,
-            _ => continue,
-        };
-        let message: Value = serde_json::from_str(&text).ok()?;
-        match message["type"].as_str() {
-            Some("flows") => {
-                let flows = message["flows"].as_array().into_iter().flatten();
-                return Some(flows.filter_map(|f| f["id"].as_str()?.parse().ok()).collect());
+        match socket.next().await? {
+            SocketEvent::Flows { flows, .. } => return Some(flows.iter().map(|f| f.id).collect()),
+            SocketEvent::Lag => {
+                anstream::eprintln!("interflow: too many flows at once; `flows list` shows those left out");
             }
-            Some("lag") => anstream::eprintln!("interflow: too many flows at once; `flows list` shows those left out"),
-            _ => {}
+            SocketEvent::Other => {}
         }
     }
 }

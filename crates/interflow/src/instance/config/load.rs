@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
-use super::env::EnvOverride;
+use super::env::{EnvOverride, EnvOverrides};
 use super::{InterflowConfig, env};
 use crate::instance::features;
 use crate::instance::renamed;
@@ -40,15 +40,8 @@ impl std::error::Error for LoadError {}
 /// The file cannot be read, is not valid TOML, or has an unknown key or an invalid value; or a variable has an invalid
 /// value.
 pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
-    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-    let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    let overrides = env::overrides(&vars);
-    #[cfg_attr(
-        not(all(feature = "media", feature = "compat")),
-        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
-    )]
-    let mut config = match file {
-        None => parse("", "defaults", &overrides.values)?,
+    let (config, overrides) = match file {
+        None => load_text("", "defaults")?,
         Some(path) => {
             let stdin = path == Path::new("-");
             let place = if stdin { "standard input".to_owned() } else { path.display().to_string() };
@@ -56,9 +49,25 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
                 if stdin { std::io::read_to_string(std::io::stdin().lock()) } else { std::fs::read_to_string(path) };
             let text =
                 read.map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
-            parse(&text, &place, &overrides.values)?
+            load_text(&text, &place)?
         }
     };
+    Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
+}
+
+/// Loads this text as [`load`] loads the file of that name. With it, the environment's overrides.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(text: &str, place: &str) -> Result<(InterflowConfig, EnvOverrides), LoadError> {
+    let utf8 = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
+    let overrides = env::overrides(&vars);
+    #[cfg_attr(
+        not(all(feature = "media", feature = "compat")),
+        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
+    )]
+    let mut config = parse(text, place, &overrides.values)?;
     #[cfg(all(feature = "media", feature = "compat"))]
     {
         use interflow_compat::mediaflow::{MediaflowSections, SettingError, apply};
@@ -68,10 +77,9 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     }
     #[cfg(all(feature = "media", not(feature = "compat")))]
     if config.media.compat.mediaflow {
-        let place = file.map_or_else(|| "media.compat.mediaflow".into(), |f| f.display().to_string());
-        return Err(LoadError { place, what: features::missing("media.compat.mediaflow", "compat") });
+        return Err(LoadError { place: place.to_owned(), what: features::missing("media.compat.mediaflow", "compat") });
     }
-    Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
+    Ok((config, overrides))
 }
 
 /// Parses a configuration and applies these environment overrides.

@@ -1,6 +1,7 @@
 //! The configuration file: a TOML document whose keys are defined by these structs. Unknown keys are rejected.
 
 pub mod env;
+mod file;
 mod load;
 pub mod reference;
 pub mod template;
@@ -30,9 +31,10 @@ use interflow_types::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use file::ConfigFile;
 #[cfg(all(test, not(all(feature = "media", feature = "compat"))))]
 pub use load::parse;
-pub use load::{LoadError, LoadedConfig, key_position, load};
+pub use load::{LoadError, LoadedConfig, key_position, load, load_text};
 
 /// Interflow's configuration. Every key has a default, so the file may be empty or absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,0 +1,309 @@
+//! One attempt at a deployment: the client's request as this upstream takes it, and what became of it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHead, Response, Result, StatusCode};
+
+use super::access_token::AccessToken;
+use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
+use super::routing::{ActiveRequest, Deployment, Route, retry_after};
+use super::translation::Translation;
+use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, upstream};
+use interflow_llm::translate::{Losses, WireFormat};
+use interflow_llm::{LlmCall, LlmRefusal};
+
+/// The result of the attempts so far: what the client gets if no attempt succeeds.
+pub(super) enum LastFailure {
+    None,
+    Failed(Error),
+    Refused(LlmRefusal),
+    Answered(Response),
+}
+
+/// The later of two failures, unless it is less informative: a response beats an error, and an error a refusal of the
+/// gateway's own.
+pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
+    match (before, now) {
+        (LastFailure::Answered(response), LastFailure::Failed(_) | LastFailure::Refused(_)) => {
+            LastFailure::Answered(response)
+        }
+        (LastFailure::Failed(e), LastFailure::Refused(_)) => LastFailure::Failed(e),
+        (_, now) => now,
+    }
+}
+
+/// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
+pub(super) struct OriginalRequest<'a> {
+    pub exchange: &'a LlmCall,
+    pub head: &'a RequestHead,
+    pub raw: &'a Bytes,
+    pub token: Option<&'a AccessToken>,
+    /// Whether its credentials are meant for a host other than its target, and have to be removed.
+    pub foreign: bool,
+}
+
+/// A client's request with all that its attempts need.
+pub(super) struct RoutedRequest {
+    pub gateway: Arc<LlmGateway>,
+    pub table: Arc<UpstreamTable>,
+    pub route: Arc<Route>,
+    /// The upstream that the client addressed.
+    pub upstream: Arc<LlmUpstream>,
+    pub call: LlmCall,
+    pub head: RequestHead,
+    pub raw: Bytes,
+    translation: Translation,
+}
+
+/// A request that is ready to be sent.
+pub(super) struct Attempt {
+    request: Request,
+    format: Option<WireFormat>,
+    losses: Losses,
+}
+
+/// What became of an attempt. While it is kept, the request counts as in progress.
+pub(super) struct AttemptOutcome {
+    /// The deployment, by its index in the route.
+    pub index: usize,
+    pub result: Result<Response>,
+    format: Option<WireFormat>,
+    losses: Losses,
+    active: ActiveRequest,
+}
+
+impl RoutedRequest {
+    #[expect(clippy::too_many_arguments, reason = "a constructor of parts that belong together only from here on")]
+    pub fn new(
+        gateway: Arc<LlmGateway>,
+        table: Arc<UpstreamTable>,
+        route: Arc<Route>,
+        upstream: Arc<LlmUpstream>,
+        call: LlmCall,
+        head: RequestHead,
+        raw: Bytes,
+        flow: &Flow,
+    ) -> Self {
+        let translation = Translation::new(&table, &head, &call, flow);
+        Self { gateway, table, route, upstream, call, head, raw, translation }
+    }
+
+    /// The same request, to be prepared independently.
+    pub fn copy(&self, flow: &Flow) -> Self {
+        let (gateway, table) = (Arc::clone(&self.gateway), Arc::clone(&self.table));
+        let (route, upstream) = (Arc::clone(&self.route), Arc::clone(&self.upstream));
+        Self::new(gateway, table, route, upstream, self.call.clone(), self.head.clone(), self.raw.clone(), flow)
+    }
+
+    /// Whether it may be sent to this deployment: earlier stages may have removed upstreams, for which it is not
+    /// suitable.
+    pub fn suits(&self, deployment: &Deployment) -> bool {
+        let name = &deployment.upstream.name;
+        *name == self.upstream.name || self.call.others.iter().any(|other| other.as_str() == name)
+    }
+
+    /// What the request would cost at a deployment, by its estimate, in millionths of a dollar.
+    pub fn cost(&self, deployment: &Deployment) -> Option<u64> {
+        let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
+        let output = self.call.max_output.unwrap_or(1_000).min(4_000);
+        self.gateway.price(&deployment.upstream.name, model, self.call.estimated_input.max(1), output)
+    }
+
+    /// The request for this deployment. The inner error means that it cannot be made: there are no credentials, no URL
+    /// for the path, no translation. Another deployment may still serve it.
+    pub async fn prepare(&mut self, deployment: &Deployment) -> Result<Result<Attempt, LlmRefusal>> {
+        let upstream = &deployment.upstream;
+        let token = match upstream.token(self.gateway.token_egress()).await {
+            Ok(token) => token,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let exchange = self.call_at(deployment);
+        let foreign = !upstream.is_same_host(&self.upstream);
+        let (head, raw) = (&self.head, &self.raw);
+        let asked = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
+        let format = match self.translation.needed_for(upstream) {
+            Ok(format) => format,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let request = match format {
+            Some(format) => self.translation.request(&self.table, upstream, format, &asked).await?,
+            None => untranslated(&self.table, upstream, &asked).await?,
+        };
+        let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
+        Ok(request.map(|request| Attempt { request, format, losses }))
+    }
+
+    /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream
+    /// that the client addressed.
+    fn call_at(&self, deployment: &Deployment) -> Cow<'static, LlmCall> {
+        let (table, upstream) = (&self.table, &deployment.upstream);
+        let renamed = |name: &str| Cow::Owned(LlmCall { renamed: Some(name.into()), ..self.call.clone() });
+        if let Some(model) = deployment.model.as_deref() {
+            return renamed(model);
+        }
+        let model = self.call.model.as_deref();
+        let first = model.and_then(|model| resolve_alias(table, &self.upstream, model));
+        match (model, first) {
+            (Some(model), Some(first)) if resolve_alias(table, upstream, model).is_none() => {
+                renamed(resolve_alias(table, upstream, first).unwrap_or(first))
+            }
+            _ => Cow::Owned(self.call.clone()),
+        }
+    }
+
+    /// A response that is to be retried, or an error, as the client would get it.
+    pub async fn failure(&mut self, outcome: AttemptOutcome) -> Result<LastFailure> {
+        Ok(match outcome.result {
+            Ok(response) => LastFailure::Answered(match outcome.format {
+                Some(format) => self.translation.response(format, response, outcome.losses).await?,
+                None => response,
+            }),
+            Err(e) => LastFailure::Failed(e),
+        })
+    }
+
+    /// The response for the client.
+    pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome) -> Result<Response> {
+        let AttemptOutcome { result, format, losses, active, .. } = outcome;
+        let mut response = result?;
+        if response.head.status.is_success() {
+            response.body = active.follow(response.body);
+        }
+        match format {
+            Some(format) => {
+                flow.tag(format!("translated:{}", format.as_str()));
+                self.translation.response(format, response, losses).await
+            }
+            None => Ok(response),
+        }
+    }
+}
+
+impl Attempt {
+    /// Sends the request. Its result goes to the deployment's health, timeouts included. Dropping the future cancels
+    /// the request.
+    pub async fn send(
+        self,
+        gateway: &LlmGateway,
+        route: &Route,
+        index: usize,
+        mut tags: Vec<String>,
+        deadline: Instant,
+    ) -> AttemptOutcome {
+        let deployment = &route.deployments[index];
+        tags.push(format!("deployment:{}", deployment.name));
+        let Self { request, format, losses } = self;
+        let (active, result) = send(gateway, route, deployment, request, tags, deadline).await;
+        AttemptOutcome { index, result, format, losses, active }
+    }
+
+    pub fn into_request(self) -> Request {
+        self.request
+    }
+}
+
+/// Sends a request to a deployment and records the result.
+pub(super) async fn send(
+    gateway: &LlmGateway,
+    route: &Route,
+    deployment: &Deployment,
+    request: Request,
+    tags: Vec<String>,
+    deadline: Instant,
+) -> (ActiveRequest, Result<Response>) {
+    let active = ActiveRequest::begin(&deployment.stats);
+    let pending = PendingResult { deployment, is_known: false };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let name = &deployment.upstream.name;
+    let late = || Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not answer in time"));
+    let tags = tags.into_iter().map(ByteStr::from).collect();
+    let sent = tokio::time::timeout(left, gateway.egress().send_tagged(request, tags)).await;
+    let result = sent.unwrap_or_else(|_| Err(late()));
+    if let Err(e) = &result {
+        tracing::info!("the upstream {name} failed: {e}");
+    }
+    pending.record(route, &result);
+    (active, result)
+}
+
+/// An attempt whose result is not known yet. If it is dropped, the request was cancelled, which says nothing about the
+/// deployment.
+struct PendingResult<'d> {
+    deployment: &'d Deployment,
+    is_known: bool,
+}
+
+impl PendingResult<'_> {
+    fn record(mut self, route: &Route, result: &Result<Response>) {
+        self.is_known = true;
+        let (Deployment { health, stats, .. }, now) = (self.deployment, Instant::now());
+        let good = result.as_ref().is_ok_and(|response| match route.is_configured {
+            true => !route.retry_on.contains(&response.head.status.as_u16()),
+            false => !response.head.status.is_server_error(),
+        });
+        let mut is_cooling = health.record_result(good, now);
+        if !good {
+            stats.count_error();
+        }
+        // A provider that says when to return is left alone until then, without waiting for further failures.
+        let wait = result.as_ref().ok().filter(|_| !good && route.is_configured);
+        if let Some(wait) = wait.and_then(|response| retry_after(&response.head.headers)).filter(|w| !w.is_zero()) {
+            is_cooling |= health.leave_alone(wait.min(route.max_retry_after), now);
+        }
+        if is_cooling {
+            stats.count_cooldown();
+        }
+    }
+}
+
+impl Drop for PendingResult<'_> {
+    fn drop(&mut self) {
+        if !self.is_known {
+            self.deployment.health.abandon_request();
+        }
+    }
+}
+
+/// The request for an upstream with the client's API. The inner error means that it has no URL for the path, or that the
+/// request cannot be signed.
+async fn untranslated(
+    table: &UpstreamTable,
+    upstream: &LlmUpstream,
+    asked: &OriginalRequest<'_>,
+) -> Result<Result<Request, LlmRefusal>> {
+    let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
+    let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
+    let url = table.find_route(&head.url.path, head.headers.contains("anthropic-version")).and_then(|route| {
+        let path = upstream.path_from(&route.upstream, route.rest, model);
+        upstream.url(&path, &head.headers)
+    });
+    let Some(url) = url else {
+        let message = format!("the upstream {} has no counterpart of {}", upstream.name, head.url.path);
+        return Ok(Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found_error", "unsupported_path", message)));
+    };
+    let mut head = head.clone();
+    head.url = url;
+    if let Some(path) = rename_model_in_path(table, upstream, exchange, &head.url.path) {
+        head.url.path = path.into();
+    }
+    head.headers.remove("host");
+    // The client's credentials are for the host that it addressed, and must not get to another.
+    if foreign {
+        upstream::remove_credentials(&mut head);
+    }
+    upstream.authorize(&mut head, token);
+    let raw = raw.clone();
+    let body = match model_in_body(table, upstream, exchange, &head) {
+        Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
+        None => Body::from(raw),
+    };
+    if upstream.signs()
+        && let Err(refusal) = sign(upstream, token, &mut head, &body)
+    {
+        return Ok(Err(refusal));
+    }
+    Ok(Ok(Request { head, body }))
+}

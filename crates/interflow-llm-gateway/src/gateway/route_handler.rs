@@ -1,0 +1,304 @@
+//! Sends a request along its route: chooses a deployment, retries, hedges and falls back until one responds. The body is
+//! held in memory, up to `llm.max_body`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_types::{
+    BoxFuture, CollectError, Error, ErrorKind, Flow, LocalHandler, Request, Response, Result, StatusCode,
+};
+
+use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
+use super::dispatch::circuit_open;
+use super::routing::{Affinity, Backoff, Next, Route, Selection, retry_after};
+use super::{LlmGateway, LlmUpstream, shadow};
+use interflow_codec::content_coding as coding;
+use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
+
+/// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
+const DEPLOYMENT_HEADER: &[u8] = b"X-Interflow-Deployment";
+const ATTEMPTS_HEADER: &[u8] = b"X-Interflow-Attempts";
+const ROUTE_HEADER: &[u8] = b"X-Interflow-Route";
+
+/// Serves the requests to an upstream's endpoint that have a choice of deployments, or may have to be repeated.
+pub(super) struct RouteHandler {
+    pub gateway: Arc<LlmGateway>,
+    /// The upstream that the client addressed.
+    pub upstream: Arc<LlmUpstream>,
+}
+
+impl LocalHandler for RouteHandler {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            let delivery = self.start(flow, request).await?;
+            delivery.run(flow).await
+        })
+    }
+}
+
+impl RouteHandler {
+    async fn start(&self, flow: &mut Flow, request: Request) -> Result<Delivery> {
+        let table = self.gateway.table();
+        let Request { head, body } = request;
+        let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
+            CollectError::Broken(e) => e,
+            CollectError::TooLarge(_) => {
+                let message =
+                    "a request that may have to be repeated is held in memory; this one is larger than llm.max_body";
+                Error::new(ErrorKind::BodyTooLarge, message)
+            }
+        })?;
+        let call = flow.extension::<LlmCall>().cloned().unwrap_or_default();
+        let by_model = call.route.as_deref().and_then(|name| table.routes.get(name));
+        let route = by_model.or_else(|| table.routes.of_upstream(&self.upstream.name)).cloned();
+        // The endpoint may be gone since the request arrived.
+        let route = route.unwrap_or_else(|| Arc::new(Route::of_upstream(&self.upstream, &table)));
+        let (gateway, upstream) = (Arc::clone(&self.gateway), Arc::clone(&self.upstream));
+        let request = RoutedRequest::new(gateway, table, Arc::clone(&route), upstream, call, head, raw, flow);
+        let mut selection = Selection::new(&route, |d| request.suits(d));
+        let mut tags = Vec::new();
+        if route.is_configured {
+            tags.push(format!("route:{}", route.name));
+        }
+        selection.sticky = match route.sticky {
+            Stickiness::None => None,
+            Stickiness::User => Some(Affinity::of_user(flow, &request.head.headers)),
+            Stickiness::Session => Some(session(&request, flow).await),
+        };
+        if let (Some(experiment), Some(variant)) = (&route.experiment, route.variant()) {
+            let unit = match experiment.by {
+                ExperimentUnit::User => Affinity::of_user(flow, &request.head.headers),
+                ExperimentUnit::Session => session(&request, flow).await,
+            };
+            let is_b = unit.position("experiment") < experiment.share && request.suits(&route.deployments[variant]);
+            if is_b {
+                selection.assign(variant);
+            }
+            tags.push(format!("experiment:{}", if is_b { 'B' } else { 'A' }));
+        }
+        tags.iter().for_each(|tag| flow.tag(tag.clone()));
+        shadow::start(&request, flow, &tags);
+        let deadline = Instant::now() + route.timeout;
+        Ok(Delivery { request, route, selection, tags, deadline, sent: 0, retries: 0, is_granted: false })
+    }
+}
+
+async fn session(request: &RoutedRequest, flow: &Flow) -> Affinity {
+    let headers = &request.head.headers;
+    let plain = coding::decode_off_thread(headers, &request.raw, request.table.max_body as u64).await;
+    let body = plain.ok().flatten().unwrap_or_else(|| request.raw.clone());
+    Affinity::of_session(flow, headers, &body)
+}
+
+/// One request on its way.
+struct Delivery {
+    request: RoutedRequest,
+    route: Arc<Route>,
+    selection: Selection,
+    /// What the request and its attempts are tagged with.
+    tags: Vec<String>,
+    deadline: Instant,
+    sent: u32,
+    retries: u32,
+    /// Whether the next attempt was taken from the budget of retries already.
+    is_granted: bool,
+}
+
+impl Delivery {
+    async fn run(mut self, flow: &mut Flow) -> Result<Response> {
+        let route = Arc::clone(&self.route);
+        let (mut last, mut backoff) = (LastFailure::None, Backoff::new());
+        route.budget.count_request();
+        // The time limit covers pauses and attempts of all deployments; the attempt in progress is cut off by it, too.
+        while Instant::now() < self.deadline {
+            let index = match self.choose() {
+                Next::Deployment(index) => index,
+                Next::Wait(at) if at < self.deadline && self.retries < route.retries => {
+                    tokio::time::sleep_until(at.into()).await;
+                    continue;
+                }
+                Next::Wait(_) | Next::None => break,
+            };
+            let deployment = &route.deployments[index];
+            if !deployment.health.allows(Instant::now()) {
+                // Another request probes it.
+                self.selection.exclude(index);
+                continue;
+            }
+            if self.sent > 0 && !self.is_granted && !self.grant_retry(flow) {
+                deployment.health.abandon_request();
+                break;
+            }
+            if self.selection.is_tried(index) {
+                let left = self.deadline.saturating_duration_since(Instant::now());
+                tokio::time::sleep(backoff.next(fastrand::f64()).min(left)).await;
+            }
+            let attempt = match self.request.prepare(deployment).await? {
+                Ok(attempt) => attempt,
+                Err(refusal) => {
+                    // Another attempt would not be possible either, but another deployment may be.
+                    deployment.health.abandon_request();
+                    self.selection.exclude(index);
+                    last = prefer_failure(last, LastFailure::Refused(refusal));
+                    continue;
+                }
+            };
+            for outcome in self.send(index, attempt, flow).await? {
+                if self.is_answer(&outcome) {
+                    return self.finish(flow, outcome).await;
+                }
+                self.respect_wait(&outcome);
+                // What the client gets if no other deployment answers.
+                last = prefer_failure(last, self.request.failure(outcome).await?);
+            }
+        }
+        self.fail(flow, last)
+    }
+
+    fn choose(&self) -> Next {
+        self.selection.next(&self.route, Instant::now(), &mut fastrand::f64, &|d| self.request.cost(d))
+    }
+
+    fn grant_retry(&mut self, flow: &mut Flow) -> bool {
+        if self.retries >= self.route.retries {
+            return false;
+        }
+        if !self.route.budget.take() {
+            flow.tag("retry-budget");
+            return false;
+        }
+        self.retries += 1;
+        self.is_granted = true;
+        true
+    }
+
+    /// Sends an attempt, the first with a hedge if the route has one. Of several outcomes an answer is the last.
+    async fn send(&mut self, index: usize, attempt: Attempt, flow: &mut Flow) -> Result<Vec<AttemptOutcome>> {
+        let hedge_after = self.route.hedge_after.filter(|_| self.sent == 0);
+        let first = self.begin(index, attempt, false);
+        let Some(after) = hedge_after else { return Ok(vec![first.await]) };
+        tokio::pin!(first);
+        if let Ok(outcome) = tokio::time::timeout(after, &mut first).await {
+            return Ok(vec![outcome]);
+        }
+        let Some((index, attempt)) = self.hedge().await? else { return Ok(vec![first.await]) };
+        flow.tag("hedged");
+        let second = self.begin(index, attempt, true);
+        tokio::pin!(second);
+        // The request that loses is cancelled by its drop.
+        Ok(tokio::select! {
+            outcome = &mut first => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, second.await] },
+            outcome = &mut second => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, first.await] },
+        })
+    }
+
+    /// The deployment of a hedge, if one is free and the budget of retries allows it.
+    async fn hedge(&mut self) -> Result<Option<(usize, Attempt)>> {
+        let Next::Deployment(index) = self.choose() else { return Ok(None) };
+        let route = Arc::clone(&self.route);
+        let health = &route.deployments[index].health;
+        if self.selection.is_tried(index) || !health.allows(Instant::now()) {
+            return Ok(None);
+        }
+        let attempt = match route.budget.take() {
+            true => self.request.prepare(&route.deployments[index]).await?.ok(),
+            false => None,
+        };
+        if attempt.is_none() {
+            health.abandon_request();
+        }
+        Ok(attempt.map(|attempt| (index, attempt)))
+    }
+
+    /// Counts an attempt and sends it. The future borrows nothing, so that another can be prepared beside it.
+    fn begin(
+        &mut self,
+        index: usize,
+        attempt: Attempt,
+        is_hedge: bool,
+    ) -> impl Future<Output = AttemptOutcome> + Send + use<> {
+        self.selection.count_attempt(index);
+        self.is_granted = false;
+        self.sent += 1;
+        let mut tags = self.tags.clone();
+        tags.extend((self.retries > 0).then(|| format!("retry:{}", self.retries)));
+        tags.extend(is_hedge.then(|| "hedged".to_owned()));
+        let (gateway, route, deadline) = (Arc::clone(&self.request.gateway), Arc::clone(&self.route), self.deadline);
+        async move { attempt.send(&gateway, &route, index, tags, deadline).await }
+    }
+
+    /// Anything but a status to be retried is an answer, also an error of the client's: the next deployment would say
+    /// the same.
+    fn is_answer(&self, outcome: &AttemptOutcome) -> bool {
+        let retried = |response: &Response| self.route.retry_on.contains(&response.head.status.as_u16());
+        outcome.result.as_ref().is_ok_and(|response| !retried(response))
+    }
+
+    /// A deployment is not tried again before it asked for; not at all if that is too long.
+    fn respect_wait(&mut self, outcome: &AttemptOutcome) {
+        let Ok(response) = &outcome.result else { return };
+        let Some(wait) = retry_after(&response.head.headers).filter(|wait| !wait.is_zero()) else { return };
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if wait < left.min(self.route.max_retry_after + Duration::from_millis(1)) {
+            self.selection.wait_until(outcome.index, Instant::now() + wait);
+        } else {
+            self.selection.exclude(outcome.index);
+        }
+    }
+
+    async fn finish(mut self, flow: &mut Flow, outcome: AttemptOutcome) -> Result<Response> {
+        let route = Arc::clone(&self.route);
+        let deployment = &route.deployments[outcome.index];
+        flow.tag(format!("upstream:{}", deployment.upstream.name));
+        if self.retries > 0 {
+            flow.tag(format!("retry:{}", self.retries));
+        }
+        let mut response = self.request.answer(flow, outcome).await?;
+        if route.is_configured {
+            flow.tag(format!("deployment:{}", deployment.name));
+            let headers = &mut response.head.headers;
+            headers.append_unchecked(ROUTE_HEADER, route.name.as_bytes());
+            headers.append_unchecked(DEPLOYMENT_HEADER, deployment.name.as_bytes());
+            headers.append_unchecked(ATTEMPTS_HEADER, self.sent.to_string().as_bytes());
+        }
+        Ok(response)
+    }
+
+    fn fail(self, flow: &mut Flow, last: LastFailure) -> Result<Response> {
+        if self.retries > 0 {
+            flow.tag(format!("retry:{}", self.retries));
+        }
+        let refusal = match last {
+            LastFailure::Answered(response) => return Ok(response),
+            LastFailure::Refused(refusal) => refusal,
+            LastFailure::Failed(e) if e.kind() == ErrorKind::UpstreamTimeout => {
+                LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())
+            }
+            LastFailure::Failed(e) => LlmRefusal::new(
+                StatusCode::BAD_GATEWAY,
+                "provider_error",
+                "unreachable",
+                format!("no upstream answered: {e}"),
+            ),
+            LastFailure::None => self.nothing_sent(),
+        };
+        flow.tag(format!("refused:{}", refusal.code));
+        let provider = flow.extension::<LlmCall>().map_or(self.request.upstream.provider, |call| call.provider);
+        Ok(refusal.to_response(provider, flow))
+    }
+
+    /// Why no deployment was sent the request.
+    fn nothing_sent(&self) -> LlmRefusal {
+        if let Some((deployment, wait)) = self.selection.held_back(&self.route, Instant::now()) {
+            return LlmRefusal { retry_after: Some(Duration::from_secs(wait)), ..circuit_open(&deployment.name) };
+        }
+        let message = match self.selection.is_empty() {
+            true => format!(
+                "no deployment of llm.route.{} may be sent this request: other redaction policies apply there",
+                self.route.name
+            ),
+            false => "no upstream could be asked in time (llm.provider.NAME.budget, llm.route.NAME.timeout)".to_owned(),
+        };
+        LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
+    }
+}

@@ -1,0 +1,157 @@
+//! `interflow config get`, `set` and `unset`: single keys of the configuration file.
+
+use std::path::Path;
+
+use interflow_admin::config_masking::mask_config;
+use interflow_admin::settings::DiffLineKind;
+use interflow_files::{FileAccess, write_atomic};
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use serde_json::{Value as Json, json};
+
+use super::config::check;
+use super::output::{joined_values, print};
+use crate::CliError;
+use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
+use crate::instance::settings::{access, catalog, diff, document};
+
+/// Prints the effective value of a key.
+pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
+    let mut config = serde_json::to_value(config).map_err(|e| CliError::Failed(e.to_string()))?;
+    mask_config(&mut config);
+    let known = || catalog::schema_of(key, &InterflowConfig::schema()).is_some();
+    match config.pointer(&catalog::pointer(key)) {
+        Some(value) => print(&format!("{value:#}\n")),
+        // Keys without a value, such as optional ones, are not in the configuration.
+        None if known() => print("null\n"),
+        None => return Err(unknown_key(key)),
+    }
+    Ok(())
+}
+
+fn unknown_key(key: &str) -> CliError {
+    CliError::Usage(format!("`{key}` is not a key of the configuration; `interflow config reference` lists them"))
+}
+
+/// Sets a key in the file, or removes it.
+pub fn set(
+    file: &ConfigFile,
+    data_dir: Option<&Path>,
+    key: &str,
+    value: Option<&str>,
+    dry_run: bool,
+) -> Result<(), CliError> {
+    let no_file = || CliError::Usage("no configuration file: name one with -c FILE".into());
+    let path = file.path().filter(|_| !file.is_stdin()).ok_or_else(no_file)?;
+    let old = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(CliError::Failed(format!("{} cannot be read: {e}", path.display()))),
+    };
+    let text = old.as_deref().unwrap_or_default();
+    let value = value.map_or(Json::Null, parse_value);
+    let new = document::edit(text, [(key, &value)]).map_err(CliError::Usage)?;
+    let (config, overrides) = load_text(&new, &path.display().to_string())?;
+    if value.is_null() && catalog::schema_of(key, &InterflowConfig::schema()).is_none() {
+        return Err(unknown_key(key));
+    }
+    check(&config).map_err(|mistake| {
+        let place = key_position(&new, &mistake.key).map(|(line, column)| format!("{line}:{column}: "));
+        CliError::Failed(format!("{}:{}{}", path.display(), place.unwrap_or_else(|| " ".into()), mistake.what))
+    })?;
+    print(&shown_diff(text, &new));
+    if let Some((name, ..)) = overrides.values.iter().find(|(_, path, _)| path.join(".") == key) {
+        crate::warn(&format!("the environment variable {name} overrides {key}"));
+    }
+    if dry_run || new == text {
+        return Ok(());
+    }
+    write(path, old.as_deref(), &new, data_dir.or(config.data_dir.as_deref()))
+}
+
+/// A value as it is in a file, or a text without its quotes.
+fn parse_value(text: &str) -> Json {
+    let parsed = toml::from_str::<serde_json::Map<String, Json>>(&format!("v = {text}")).ok();
+    let only = parsed.filter(|table| table.len() == 1).and_then(|mut table| table.remove("v"));
+    only.unwrap_or_else(|| Json::String(text.to_owned()))
+}
+
+fn shown_diff(old: &str, new: &str) -> String {
+    let sign = |kind| match kind {
+        DiffLineKind::Same => "  ",
+        DiffLineKind::Removed => "- ",
+        DiffLineKind::Added => "+ ",
+        DiffLineKind::Gap => "…",
+    };
+    diff::diff(old, new).iter().map(|line| format!("{}{}\n", sign(line.kind), line.text)).collect()
+}
+
+/// Writes the file and lets a running instance read it; if that refuses it, the file gets its old text.
+fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> Result<(), CliError> {
+    if let Some(why) = access::write_refusal(path) {
+        return Err(CliError::Failed(why));
+    }
+    let failed = |e: std::io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
+    if let Ok(home) = DataDir::find(data_dir)
+        && path.parent() == Some(home.path())
+    {
+        home.create()?;
+    }
+    let access = if old.is_some() { FileAccess::Keep } else { FileAccess::Private };
+    write_atomic(path, new.as_bytes(), access).map_err(failed)?;
+    let Ok(home) = DataDir::find(data_dir) else { return Ok(()) };
+    let Ok(Some(api)) = InstanceApi::for_instance(&home) else {
+        anstream::eprintln!("interflow: {} is written", path.display());
+        return Ok(());
+    };
+    match api.post("/reload", &json!({})) {
+        Ok(report) => {
+            let files = report["files"].as_array().into_iter().flatten().filter_map(Json::as_str);
+            if !files.map(Path::new).any(|read| is_same(read, path)) {
+                crate::warn(&format!("the running instance does not read {}", path.display()));
+            }
+            let restart = joined_values(&report, "restart");
+            if restart.is_empty() {
+                anstream::eprintln!("interflow: {} is written, and the running instance uses it", path.display());
+            } else {
+                let keys = restart.replace(' ', ", ");
+                crate::warn(&format!("changes of these take effect at a restart: {keys}"));
+            }
+            Ok(())
+        }
+        Err(e) => {
+            match old {
+                Some(text) => write_atomic(path, text.as_bytes(), FileAccess::Keep),
+                None => std::fs::remove_file(path),
+            }
+            .map_err(failed)?;
+            Err(CliError::Failed(format!("{e}; the file is as it was")))
+        }
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    let whole = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    whole(a) == whole(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_in_the_file_or_as_texts() {
+        for (text, value) in [
+            ("false", json!(false)),
+            ("7", json!(7)),
+            ("30d", json!("30d")),
+            ("none", json!("none")),
+            ("\"none\"", json!("none")),
+            ("['a.test', \"b.test\"]", json!(["a.test", "b.test"])),
+            ("[{ hosts = ['*'], via = [] }]", json!([{"hosts": ["*"], "via": []}])),
+            ("1\nx = 2", json!("1\nx = 2")),
+        ] {
+            assert_eq!(parse_value(text), value);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `interflow conversations search`.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use interflow_conversations::conversations::search::{self, FoundConversation};
+use interflow_query::Query;
+use interflow_store::{ConversationOptions, FlowStore};
+
+use super::ConversationSearchArgs;
+use super::list::truncate;
+use crate::CliError;
+use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
+
+/// Prints the conversations that contain a text, newest first, with the places.
+pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<(), CliError> {
+    if args.text.trim().is_empty() {
+        return Err(CliError::Usage("no text given: `conversations search \"no such table\"`".into()));
+    }
+    let text = args.query.join(" ");
+    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let mut options = ConversationOptions { query, all: args.all, ..ConversationOptions::default() };
+    let mut found: Vec<FoundConversation> = Vec::new();
+    loop {
+        options.limit = args.limit.saturating_sub(found.len()).max(1);
+        let page = search::search(store, args.text.trim(), options.clone(), &|| ControlFlow::Continue(()))?;
+        found.extend(page.conversations);
+        options.after = page.next;
+        if options.after.is_none() || found.len() >= args.limit {
+            break;
+        }
+    }
+    let mut out = anstream::stdout().lock();
+    match args.format.get() {
+        ListFormat::Json => print_json(&found),
+        ListFormat::Jsonl => ignore_broken_pipe(
+            found
+                .iter()
+                .try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l).map_err(std::io::Error::other)?)),
+        ),
+        ListFormat::Table => ignore_broken_pipe(found.iter().try_for_each(|c| print_one(&mut out, c))),
+    }
+}
+
+fn print_one(out: &mut impl Write, found: &FoundConversation) -> std::io::Result<()> {
+    let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
+    let row = &found.listed.row;
+    writeln!(out, "{bold}{}{bold:#}  {dim}{} {}{dim:#}  {}", row.id, row.agent, row.model, truncate(&row.title, 80))?;
+    for e in &found.excerpts {
+        let who = match e.role {
+            interflow_llm::message::MessageRole::User => "user",
+            _ => "assistant",
+        };
+        // Control characters are replaced already.
+        writeln!(out, "  {dim}{who:<9}{dim:#} …{}{bold}{}{bold:#}{}…", e.before, e.found, e.after)?;
+    }
+    let rest = found.hits.saturating_sub(found.excerpts.len() as u64);
+    if rest > 0 {
+        writeln!(out, "  {dim}and {rest} more{dim:#}")?;
+    }
+    Ok(())
+}

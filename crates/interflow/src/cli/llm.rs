@@ -1,0 +1,92 @@
+//! `interflow llm`: the LLM gateway of the running instance.
+
+use clap::Subcommand;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use serde_json::Value;
+
+use super::output::{FormatArgs, TableFormat, member, members, print, print_json};
+use crate::CliError;
+
+#[derive(Debug, Subcommand)]
+pub enum LlmCommand {
+    /// List the routes of models to deployments, with the state of each deployment.
+    Routes {
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+}
+
+pub fn run(command: LlmCommand, home: &DataDir) -> Result<(), CliError> {
+    let LlmCommand::Routes { format } = command;
+    let routes = InstanceApi::require(home)?.get("/llm/routes")?;
+    if format.is_json() {
+        return print_json(&routes);
+    }
+    print(&table(&routes));
+    Ok(())
+}
+
+const HEAD: [&str; 8] = ["ROUTE", "DEPLOYMENT", "STATE", "BUSY", "LATENCY", "REQUESTS", "ERRORS", "USED"];
+
+fn table(routes: &Value) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for route in members(routes, "routes") {
+        let fallbacks = if route["configured"] == true { "" } else { " (fallbacks)" };
+        for deployment in members(route, "deployments") {
+            rows.push([
+                member(route, "name") + fallbacks,
+                member(deployment, "name"),
+                state(deployment),
+                member(deployment, "busy"),
+                deployment["latency_ms"].as_f64().map_or_else(|| "-".into(), |ms| format!("{ms:.0} ms")),
+                member(deployment, "requests"),
+                member(deployment, "errors"),
+                usage(deployment),
+            ]);
+        }
+    }
+    if rows.len() == 1 {
+        return "no routes; [llm.route.NAME] in the configuration makes one\n".to_owned();
+    }
+    let widths: [usize; 8] = std::array::from_fn(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0));
+    rows.iter().fold(String::new(), |out, row| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
+        out + cells.join("  ").trim_end() + "\n"
+    })
+}
+
+fn state(deployment: &Value) -> String {
+    match deployment["cooling_down_for"].as_u64() {
+        Some(seconds) => format!("cooling down, {seconds} s"),
+        None => member(deployment, "state"),
+    }
+}
+
+/// When the deployment is used.
+fn usage(deployment: &Value) -> String {
+    match &*member(deployment, "role") {
+        "deployment" => format!("priority {}, weight {}", deployment["priority"], deployment["weight"]),
+        role => role.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_deployment_is_a_row_with_its_state() {
+        let deployment = json!({
+            "name": "openai/gpt-5", "role": "deployment", "weight": 3, "priority": 0, "state": "cooling-down",
+            "cooling_down_for": 12, "busy": 1, "latency_ms": 812.4, "requests": 40, "errors": 3,
+        });
+        let text = table(&json!({"routes": [{"name": "smart", "configured": true, "deployments": [deployment]}]}));
+        let row = text.lines().nth(1).unwrap();
+        for cell in ["smart", "openai/gpt-5", "cooling down, 12 s", "812 ms", "priority 0, weight 3"] {
+            assert!(row.contains(cell), "{cell}: {text}");
+        }
+        assert!(table(&json!({"routes": []})).contains("[llm.route.NAME]"));
+    }
+}

@@ -1,0 +1,296 @@
+//! What `interflow top` asks of the running instance, and what follows it: the event socket, the pending requests, and
+//! the figures. All of it goes on when the instance is gone, and finds the next one.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use interflow_archive::text::size;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_types::percent::encoded;
+use interflow_types::{Direction, FlowId};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::app::{FlowPage, TopCommand, TopEvent};
+use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
+use crate::CliError;
+use crate::cli::event_socket::{EventSocket, SocketEvent};
+
+/// Flows of a page.
+const PAGE: usize = 500;
+/// Interval at which an instance is looked for.
+const RECONNECT: Duration = Duration::from_millis(500);
+/// Interval of the figures.
+const FIGURES: Duration = Duration::from_secs(1);
+/// Commands to the event socket that may wait.
+const MAX_WAITING: usize = 64;
+/// Characters of a body that tell whether it is text.
+const SAMPLE: usize = 4096;
+
+pub struct TopClient {
+    home: Arc<DataDir>,
+    events: mpsc::Sender<TopEvent>,
+    socket: mpsc::Sender<SocketCommand>,
+}
+
+enum SocketCommand {
+    Subscribe { query: String, generation: u64 },
+    Pause(bool),
+}
+
+impl TopClient {
+    /// Starts to follow the instance. Needs a Tokio runtime.
+    pub fn start(home: &Arc<DataDir>, query: String, generation: u64, events: mpsc::Sender<TopEvent>) -> Self {
+        let (socket, commands) = mpsc::channel(MAX_WAITING);
+        tokio::spawn(follow(Arc::clone(home), (query, generation), commands, events.clone()));
+        let (data_dir, sink) = (Arc::clone(home), events.clone());
+        thread::spawn(move || watch_figures(&data_dir, &sink));
+        let (data_dir, sink) = (Arc::clone(home), events.clone());
+        thread::spawn(move || watch_pending(&data_dir, &sink));
+        Self { home: Arc::clone(home), events, socket }
+    }
+
+    /// Sends a command; its outcome is an event.
+    pub fn run(&self, command: TopCommand) {
+        // A queue that is full is one nobody reads any more; the next connection has the current query anyway.
+        let socket = |command| drop(self.socket.try_send(command));
+        match command {
+            TopCommand::Subscribe { query, generation } => socket(SocketCommand::Subscribe { query, generation }),
+            TopCommand::Pause(paused) => socket(SocketCommand::Pause(paused)),
+            command => {
+                let (home, events) = (Arc::clone(&self.home), self.events.clone());
+                tokio::task::spawn_blocking(move || {
+                    let _ = events.blocking_send(outcome(&home, command));
+                });
+            }
+        }
+    }
+}
+
+/// Follows the event socket until the screen is gone.
+async fn follow(
+    home: Arc<DataDir>,
+    (mut query, mut generation): (String, u64),
+    mut commands: mpsc::Receiver<SocketCommand>,
+    events: mpsc::Sender<TopEvent>,
+) {
+    loop {
+        let mut socket = match InstanceApi::for_instance(&home) {
+            Ok(Some(api)) => EventSocket::connect(&api, &query, generation).await,
+            _ => None,
+        };
+        let state = if socket.is_some() { TopEvent::Connected } else { TopEvent::Gone };
+        if events.send(state).await.is_err() {
+            return;
+        }
+        let retry = Instant::now() + RECONNECT;
+        loop {
+            let event = async {
+                match &mut socket {
+                    Some(socket) => socket.next().await,
+                    None => {
+                        sleep_until(retry).await;
+                        None
+                    }
+                }
+            };
+            let command = tokio::select! {
+                event = event => {
+                    let told = match event {
+                        Some(SocketEvent::Flows { flows, generation }) => TopEvent::Flows { flows, generation },
+                        Some(SocketEvent::Lag) => TopEvent::Lagged { generation },
+                        Some(SocketEvent::Other) => continue,
+                        None => break,
+                    };
+                    if events.send(told).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                command = commands.recv() => command,
+            };
+            let sent = match (command, &mut socket) {
+                (None, _) => return,
+                (Some(SocketCommand::Subscribe { query: new, generation: number }), socket) => {
+                    (query, generation) = (new, number);
+                    match socket {
+                        Some(socket) => socket.subscribe(&query, generation).await,
+                        None => Some(()),
+                    }
+                }
+                (Some(SocketCommand::Pause(paused)), Some(socket)) => socket.pause(paused).await,
+                (Some(SocketCommand::Pause(_)), None) => Some(()),
+            };
+            if sent.is_none() {
+                break;
+            }
+        }
+        if socket.is_some() && events.send(TopEvent::Gone).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// An instance, connected to again when it is another one.
+struct Connection<'a> {
+    home: &'a DataDir,
+    api: Option<InstanceApi>,
+}
+
+impl Connection<'_> {
+    fn get(&mut self, path: &str) -> Option<Value> {
+        if self.api.is_none() {
+            self.api = InstanceApi::for_instance(self.home).ok()?;
+        }
+        let answer = self.api.as_ref()?.get(path).ok();
+        if answer.is_none() {
+            self.api = None;
+        }
+        answer
+    }
+}
+
+fn watch_figures(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
+    let mut instance = Connection { home, api: None };
+    loop {
+        let sent = instance.get("/stats").map(|stats| events.blocking_send(TopEvent::Stats(Box::new(stats))));
+        if matches!(sent, Some(Err(_))) {
+            return;
+        }
+        thread::sleep(FIGURES);
+    }
+}
+
+fn watch_pending(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
+    let mut instance = Connection { home, api: None };
+    let mut path = "/pending".to_owned();
+    loop {
+        match instance.get(&path) {
+            Some(mut answer) => {
+                path = format!("/pending?after={}&wait=30s", answer["version"]);
+                let items = match answer["pending"].take() {
+                    Value::Array(items) => items,
+                    _ => Vec::new(),
+                };
+                if events.blocking_send(TopEvent::Pending(items)).is_err() {
+                    return;
+                }
+            }
+            None => {
+                "/pending".clone_into(&mut path);
+                thread::sleep(RECONNECT);
+            }
+        }
+    }
+}
+
+/// Does what a command asks for.
+fn outcome(home: &DataDir, command: TopCommand) -> TopEvent {
+    let api = || InstanceApi::require(home).map_err(said);
+    match command {
+        TopCommand::List { query, generation, before } => {
+            let page = api().and_then(|api| list(&api, &query, before));
+            TopEvent::Listed { generation, page }
+        }
+        TopCommand::Check(query) => {
+            let checked = api().and_then(|api| api.get(&format!("/query/check?q={}", encoded(&query))).map_err(said));
+            let error = match checked {
+                Ok(mut checked) => Some(checked["error"].take()).filter(|e| !e.is_null()),
+                Err(message) => Some(json!({ "message": message })),
+            };
+            TopEvent::Checked { query, error }
+        }
+        TopCommand::Load(id) => TopEvent::Loaded { id, flow: api().and_then(|api| load(&api, id)) },
+        TopCommand::LoadBody { id, side, hex } => {
+            TopEvent::Body { id, side, body: api().and_then(|api| body(&api, id, side, hex)) }
+        }
+        TopCommand::CopyAsCurl(id) => {
+            let path = format!("/flows/{id}/export?format=curl");
+            TopEvent::Copied(api().and_then(|api| api.get_text(&path).map_err(said)))
+        }
+        TopCommand::Replay(id) => TopEvent::Done(api().and_then(|api| replay(&api, id))),
+        TopCommand::Decide { id, action } => TopEvent::Done(api().and_then(|api| decide(&api, &id, action))),
+        TopCommand::Subscribe { .. } | TopCommand::Pause(_) => TopEvent::Redraw,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn said(error: CliError) -> String {
+    error.to_string()
+}
+
+fn list(api: &InstanceApi, query: &str, before: Option<FlowId>) -> Result<FlowPage, String> {
+    let after = before.map(|id| format!("&after={id}")).unwrap_or_default();
+    let mut page = api.get(&format!("/flows?query={}&limit={PAGE}{after}", encoded(query))).map_err(said)?;
+    let flows = serde_json::from_value(page["flows"].take()).map_err(unreadable)?;
+    Ok(FlowPage { flows, has_older: !page["next"].is_null() })
+}
+
+fn load(api: &InstanceApi, id: FlowId) -> Result<Box<interflow_store::FlowRow>, String> {
+    let flow = api.get(&format!("/flows/{id}")).map_err(said)?;
+    serde_json::from_value(flow).map(Box::new).map_err(unreadable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unreadable(error: serde_json::Error) -> String {
+    format!("the instance answers in a form that this version cannot read: {error}")
+}
+
+/// A body as text; as a hex dump if it is none, or the operator wants that.
+fn body(api: &InstanceApi, id: FlowId, side: Direction, hex: bool) -> Result<BodyText, String> {
+    let view = |view: &str, limit: usize| {
+        api.get_text(&format!("/flows/{id}/{}/body?view={view}&limit={limit}", side.as_str())).map_err(said)
+    };
+    let text = if hex { None } else { view("pretty", BODY_LIMIT).ok().filter(|text| is_text(text)) };
+    match text {
+        // Rendered text can be longer than what it was made from, so it may be said to be cut when it is not.
+        Some(text) => Ok(BodyText { truncated: text.len() >= BODY_LIMIT, text }),
+        None => view("hex", HEX_LIMIT).map(|text| BodyText { truncated: text.len() >= HEX_LIMIT * 4, text }),
+    }
+}
+
+/// Whether a text was text before it was decoded: few characters that no text has.
+fn is_text(text: &str) -> bool {
+    let odd = |c: &char| *c == char::REPLACEMENT_CHARACTER || (c.is_control() && !matches!(c, '\n' | '\r' | '\t'));
+    let sample: Vec<char> = text.chars().take(SAMPLE).collect();
+    sample.iter().filter(|c| odd(c)).count() * 20 <= sample.len()
+}
+
+fn replay(api: &InstanceApi, id: FlowId) -> Result<String, String> {
+    let done = api.post(&format!("/flows/{id}/replay"), &json!({})).map_err(said)?;
+    let omitted: Vec<&str> = done["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let omitted = match omitted.is_empty() {
+        true => String::new(),
+        false => format!("; not sent, since recorded with masked values: {}", omitted.join(", ")),
+    };
+    match done["error"]["message"].as_str() {
+        Some(error) => Err(format!("sent again, and it failed: {error}{omitted}")),
+        None => {
+            let bytes = size(done["response"]["size"].as_u64().unwrap_or_default());
+            Ok(format!("sent again: status {}, {bytes}{omitted}", done["response"]["status"]))
+        }
+    }
+}
+
+fn decide(api: &InstanceApi, id: &str, action: &str) -> Result<String, String> {
+    let mut decision = json!({ "action": action });
+    if !id.starts_with("rule-") {
+        decision["scope"] = "once".into();
+    }
+    api.post(&format!("/pending/{}", encoded(id)), &decision).map_err(said)?;
+    Ok(format!("{id}: {action}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_bodies_are_told_from_text() {
+        assert!(is_text("{\n\t\"a\": 1\r\n}") && is_text("") && is_text(&format!("{}\u{fffd}", "naïve ".repeat(9))));
+        assert!(!is_text("\u{fffd}PNG\r\n\u{1a}\n\0\0\0\rIHDR"));
+    }
+}

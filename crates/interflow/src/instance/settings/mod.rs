@@ -1,0 +1,353 @@
+//! Settings: shows and changes the configuration file of the running instance, for the admin API and the web UI.
+
+pub mod access;
+pub mod catalog;
+pub mod diff;
+pub mod document;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use interflow_admin::config_masking::mask_config;
+use interflow_admin::settings::{
+    AppliedSettings, ChangedSetting, Setting, SettingChange, SettingSource, SettingsEditor, SettingsError,
+    SettingsPreview, SettingsView,
+};
+use interflow_admin::{ReloadFn, SettingsAccess};
+use interflow_files::{FileAccess, write_atomic};
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::instance::config::env::EnvOverrides;
+use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
+use crate::instance::reload::{ActiveConfig, ReloadableKeys};
+use catalog::{SETTABLE, SettableKey, pointer};
+
+/// Applies the command line's flags to a configuration.
+pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
+/// Checks a configuration as a reload does, without activating it.
+pub type CheckFn = Arc<dyn Fn(&InterflowConfig) -> Result<(), String> + Send + Sync>;
+/// Tells the audit log who changed what.
+pub type AuditFn = Arc<dyn Fn(&str, &Json) + Send + Sync>;
+
+/// What the editor needs of the instance.
+pub struct EditorDeps {
+    pub file: ConfigFile,
+    pub active: ActiveConfig,
+    pub reloadable: ReloadableKeys,
+    pub flags: ApplyFlagsFn,
+    /// Keys that options of the command line determine, with these options.
+    pub options: Vec<(&'static str, &'static str)>,
+    pub check: CheckFn,
+    pub reload: ReloadFn,
+    pub audit: AuditFn,
+}
+
+/// The settings of a running instance.
+#[derive(Clone)]
+pub struct ConfigEditor(Arc<EditorState>);
+
+struct EditorState {
+    deps: EditorDeps,
+    path: PathBuf,
+    /// Held during a change: one at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// A configuration that was read from a text.
+struct ReadConfig {
+    config: Json,
+    overrides: EnvOverrides,
+}
+
+/// A change that was checked, and what to write.
+struct CheckedChange {
+    /// The file's text now; `None` if there is no file.
+    old: Option<String>,
+    new: String,
+    changes: Vec<ChangedSetting>,
+}
+
+impl ConfigEditor {
+    /// `None` if there is no place for a file.
+    pub fn new(deps: EditorDeps) -> Option<Self> {
+        let path = deps.file.path()?.to_owned();
+        Some(Self(Arc::new(EditorState { deps, path, changing: tokio::sync::Mutex::new(()) })))
+    }
+}
+
+impl SettingsEditor for ConfigEditor {
+    fn view(&self) -> Result<SettingsView, SettingsError> {
+        let this = &self.0;
+        let text = this.read_file()?;
+        let read = this.load(text.as_deref().unwrap_or_default())?;
+        let locked = this.refusal(&read.config);
+        let settings = this.settings(text.as_deref().unwrap_or_default(), &read);
+        Ok(SettingsView { file: this.path.clone(), exists: text.is_some(), locked, settings })
+    }
+
+    fn preview(&self, changes: &[SettingChange]) -> Result<SettingsPreview, SettingsError> {
+        let checked = self.0.check(changes)?;
+        let old = checked.old.as_deref();
+        Ok(SettingsPreview {
+            file: self.0.path.clone(),
+            base: identify(old),
+            diff: diff::diff(old.unwrap_or_default(), &checked.new),
+            changes: checked.changes,
+        })
+    }
+
+    fn apply(
+        &self,
+        base: String,
+        changes: Vec<SettingChange>,
+        client: String,
+    ) -> BoxFuture<'static, Result<AppliedSettings, SettingsError>> {
+        let this = Arc::clone(&self.0);
+        Box::pin(async move {
+            let _one_at_a_time = this.changing.lock().await;
+            let writer = Arc::clone(&this);
+            let written = tokio::task::spawn_blocking(move || writer.write(&base, &changes)).await;
+            let checked = written.map_err(|e| SettingsError::Disk(e.to_string()))??;
+            match (this.deps.reload)().await {
+                Ok(reload) => {
+                    this.record(&client, &checked.changes);
+                    Ok(AppliedSettings { file: this.path.clone(), changes: checked.changes, reload })
+                }
+                Err(why) => Err(this.restore(checked.old.as_deref(), &why)),
+            }
+        })
+    }
+}
+
+impl EditorState {
+    fn read_file(&self) -> Result<Option<String>, SettingsError> {
+        if self.deps.file.is_stdin() {
+            return Ok(None);
+        }
+        match std::fs::read_to_string(&self.path) {
+            Ok(text) => Ok(Some(text)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(SettingsError::Disk(format!("{} cannot be read: {e}", self.path.display()))),
+        }
+    }
+
+    /// What the instance would run with after a restart with this text.
+    fn load(&self, text: &str) -> Result<ReadConfig, SettingsError> {
+        let (mut config, overrides) = self.load_config(text)?;
+        (self.deps.flags)(&mut config);
+        let config = serde_json::to_value(&config).map_err(|e| SettingsError::Invalid(e.to_string()))?;
+        Ok(ReadConfig { config, overrides })
+    }
+
+    fn load_config(&self, text: &str) -> Result<(InterflowConfig, EnvOverrides), SettingsError> {
+        let place = self.path.display().to_string();
+        load_text(text, &place).map_err(|e| SettingsError::Invalid(e.to_string()))
+    }
+
+    /// Why nothing can be set.
+    fn refusal(&self, config: &Json) -> Option<String> {
+        if config["admin"]["settings"] == json!(SettingsAccess::ReadOnly) {
+            return Some("admin.settings = \"read-only\" forbids changes over the API".into());
+        }
+        if self.deps.file.is_stdin() {
+            return Some("the configuration was read from standard input".into());
+        }
+        access::write_refusal(&self.path)
+    }
+
+    fn settings(&self, text: &str, read: &ReadConfig) -> Vec<Setting> {
+        let root = InterflowConfig::schema();
+        let defaults = serde_json::to_value(InterflowConfig::default()).unwrap_or_default();
+        let [mut configured, mut active] = [read.config.clone(), Json::clone(&self.deps.active.get())];
+        mask_config(&mut configured);
+        mask_config(&mut active);
+        let member = |config: &Json, key: &str| config.pointer(&pointer(key)).cloned().unwrap_or_default();
+        let setting = |k: &SettableKey| {
+            let schema = catalog::schema_of(k.key, &root).unwrap_or(&Json::Null);
+            let (value, running) = (member(&configured, k.key), member(&active, k.key));
+            let source = self.source(k.key, text, &read.overrides);
+            Setting {
+                key: k.key.into(),
+                label: k.label.into(),
+                group: k.group,
+                description: catalog::description(schema, &root),
+                kind: k.kind,
+                choices: catalog::choices(schema, &root),
+                default: member(&defaults, k.key),
+                active: (running != value).then_some(running),
+                locked: overridden(&source),
+                value,
+                source,
+                effect: self.deps.reloadable.effect(k.key),
+            }
+        };
+        SETTABLE.iter().map(setting).collect()
+    }
+
+    fn source(&self, key: &str, text: &str, overrides: &EnvOverrides) -> SettingSource {
+        if let Some((_, option)) = self.deps.options.iter().find(|(pinned, _)| *pinned == key) {
+            return SettingSource::Option { name: (*option).into() };
+        }
+        let is_key = |path: &[String]| path.join(".") == key;
+        if let Some((name, ..)) = overrides.values.iter().find(|(_, path, _)| is_key(path)) {
+            return SettingSource::Environment { name: name.clone() };
+        }
+        if key == "log.level" && std::env::var_os("INTERFLOW_LOG").is_some() {
+            return SettingSource::Environment { name: "INTERFLOW_LOG".into() };
+        }
+        match key_position(text, key) {
+            Some((line, _)) => SettingSource::File { line },
+            None => SettingSource::Default,
+        }
+    }
+
+    /// Checks a change against the file as it is now.
+    fn check(&self, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
+        let old = self.read_file()?;
+        let text = old.as_deref().unwrap_or_default();
+        let before = self.load(text)?;
+        if let Some(why) = self.refusal(&before.config) {
+            return Err(SettingsError::Managed(why));
+        }
+        let mut values = Vec::new();
+        for SettingChange { key, value } in changes {
+            let known = catalog::find(key).ok_or_else(|| {
+                SettingsError::Unusable(format!("`{key}` cannot be set over the API: change it in the file"))
+            })?;
+            if let Some(why) = overridden(&self.source(key, text, &before.overrides)) {
+                return Err(SettingsError::Overridden(format!("{key}: {why}")));
+            }
+            let now = before.config.pointer(&pointer(key)).cloned().unwrap_or_default();
+            values.push((known.key, unmask(value, &now).map_err(SettingsError::Unusable)?));
+        }
+        let new =
+            document::edit(text, values.iter().map(|(key, value)| (*key, value))).map_err(SettingsError::Unusable)?;
+        let (mut config, _) = self.load_config(&new)?;
+        (self.deps.flags)(&mut config);
+        (self.deps.check)(&config).map_err(|why| SettingsError::Invalid(with_place(&self.path, &new, &why)))?;
+        let after = serde_json::to_value(&config).map_err(|e| SettingsError::Invalid(e.to_string()))?;
+        let changes = self.changed(&values, &before.config, &after);
+        if new == text {
+            return Err(SettingsError::Unusable("nothing would change".into()));
+        }
+        Ok(CheckedChange { old, new, changes })
+    }
+
+    fn changed(&self, values: &[(&'static str, Json)], before: &Json, after: &Json) -> Vec<ChangedSetting> {
+        let masked = |config: &Json| {
+            let mut config = config.clone();
+            mask_config(&mut config);
+            config
+        };
+        let (shown_before, shown_after) = (masked(before), masked(after));
+        let member = |config: &Json, key: &str| config.pointer(&pointer(key)).cloned().unwrap_or_default();
+        let changed = values.iter().filter(|(key, _)| member(before, key) != member(after, key));
+        let view = |(key, _): &(&'static str, Json)| ChangedSetting {
+            key: (*key).into(),
+            before: member(&shown_before, key),
+            after: member(&shown_after, key),
+            effect: self.deps.reloadable.effect(key),
+        };
+        changed.map(view).collect()
+    }
+
+    /// Writes a change to the file.
+    fn write(&self, base: &str, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
+        let now = self.read_file()?;
+        if identify(now.as_deref()) != base {
+            let message = format!("{} was changed by someone else in the meantime", self.path.display());
+            return Err(SettingsError::ChangedMeanwhile(message));
+        }
+        let checked = self.check(changes)?;
+        // A new file may get credentials of upstream proxies, so only its owner can read it.
+        let access = if checked.old.is_some() { FileAccess::Keep } else { FileAccess::Private };
+        write_atomic(&self.path, checked.new.as_bytes(), access)
+            .map_err(|e| SettingsError::Disk(format!("{} cannot be written: {e}", self.path.display())))?;
+        Ok(checked)
+    }
+
+    /// Gives the file the text that it had; returns the error of the whole change.
+    fn restore(&self, old: Option<&str>, why: &str) -> SettingsError {
+        let restored = match old {
+            Some(text) => write_atomic(&self.path, text.as_bytes(), FileAccess::Keep),
+            None => std::fs::remove_file(&self.path),
+        };
+        match restored {
+            Ok(()) => SettingsError::Invalid(format!("{why}; the file is as it was")),
+            Err(e) => SettingsError::Disk(format!("{why}; {} could not be restored: {e}", self.path.display())),
+        }
+    }
+
+    fn record(&self, client: &str, changes: &[ChangedSetting]) {
+        for change in changes {
+            tracing::info!(client, "{} set from {} to {}", change.key, change.before, change.after);
+        }
+        let member = |c: &ChangedSetting| json!({ "key": c.key, "before": c.before, "after": c.after });
+        (self.deps.audit)(client, &changes.iter().map(member).collect());
+    }
+}
+
+/// Why a key that has this source cannot be set in the file.
+fn overridden(source: &SettingSource) -> Option<String> {
+    match source {
+        SettingSource::Option { name } => Some(format!("the option {name} determines it")),
+        SettingSource::Environment { name } => Some(format!("the environment variable {name} determines it")),
+        SettingSource::Default | SettingSource::File { .. } => None,
+    }
+}
+
+/// Identifies a text of the file.
+fn identify(text: Option<&str>) -> String {
+    text.map_or_else(|| "none".to_owned(), |text| hex::encode(Sha256::digest(text)))
+}
+
+/// The error of a key with its line, if the text has it.
+fn with_place(path: &Path, text: &str, why: &str) -> String {
+    let key = why.split(": ").next().unwrap_or_default();
+    match key_position(text, key) {
+        Some((line, column)) => format!("{}:{line}:{column}: {why}", path.display()),
+        None => why.to_owned(),
+    }
+}
+
+/// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so.
+fn unmask(value: &Json, now: &Json) -> Result<Json, String> {
+    let mut shown = now.clone();
+    mask_config(&mut shown);
+    let mut known = Vec::new();
+    collect(now, &shown, &mut known);
+    fill(value, &known)
+}
+
+/// The texts that are shown masked, with what they are.
+fn collect(open: &Json, shown: &Json, known: &mut Vec<(String, String)>) {
+    match (open, shown) {
+        (Json::String(open), Json::String(shown)) if open != shown => known.push((shown.clone(), open.clone())),
+        (Json::Array(a), Json::Array(b)) => a.iter().zip(b).for_each(|(a, b)| collect(a, b, known)),
+        (Json::Object(a), Json::Object(b)) => a.values().zip(b.values()).for_each(|(a, b)| collect(a, b, known)),
+        _ => {}
+    }
+}
+
+fn fill(value: &Json, known: &[(String, String)]) -> Result<Json, String> {
+    Ok(match value {
+        Json::String(text) => match known.iter().find(|(shown, _)| shown == text) {
+            Some((_, open)) => Json::String(open.clone()),
+            None if text.contains("://***@") => {
+                return Err(format!("{text}: the credentials are masked; write them out to change the rest"));
+            }
+            None => value.clone(),
+        },
+        Json::Array(list) => Json::Array(list.iter().map(|v| fill(v, known)).collect::<Result<_, _>>()?),
+        Json::Object(map) => {
+            let members = map.iter().map(|(name, v)| Ok::<_, String>((name.clone(), fill(v, known)?)));
+            Json::Object(members.collect::<Result<_, _>>()?)
+        }
+        other => other.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Settings of the built binary: changed over the admin API and by `interflow config set`, against its configuration
+//! file.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Origin, client};
+use serde_json::{Value, json};
+
+fn interflow(home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    command.args(words).env("INTERFLOW_DATA_DIR", home).env("NO_COLOR", "1").current_dir(home).stdin(Stdio::null());
+    for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "INTERFLOW_LOG", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Exit code, stdout and stderr of a command.
+fn run(home: &Path, words: &[&str]) -> (i32, String, String) {
+    let output = interflow(home, words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+fn config(home: &Path) -> String {
+    std::fs::read_to_string(home.join("interflow.toml")).unwrap_or_default()
+}
+
+/// A running instance; killed when dropped.
+struct Running {
+    child: Child,
+    proxy: SocketAddr,
+    admin: String,
+    token: String,
+}
+
+impl Running {
+    fn start(home: &Path, options: &[&str], vars: &[(&str, &str)]) -> Self {
+        let words = ["run", "--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
+        let log = std::fs::File::create(home.join("log")).unwrap();
+        let mut command = interflow(home, &[&words, options].concat());
+        let child = command.envs(vars.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let info = loop {
+            let read = std::fs::read(home.join("instance.json")).unwrap_or_default();
+            match serde_json::from_slice::<Value>(&read) {
+                Ok(info) if info["pid"] == child.id() => break info,
+                _ => assert!(Instant::now() < deadline, "{:?}", std::fs::read_to_string(home.join("log"))),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let token = std::fs::read_to_string(home.join("admin.token")).unwrap().trim().to_owned();
+        let admin = format!("http://{}/api/v1", info["admin"].as_str().unwrap());
+        Self { child, proxy: info["proxy"][0].as_str().unwrap().parse().unwrap(), admin, token }
+    }
+
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).http_status_as_error(false).build().into();
+        let (url, bearer) = (format!("{}{path}", self.admin), format!("Bearer {}", self.token));
+        let mut response = match (method, body) {
+            ("GET", _) => agent.get(url).header("Authorization", bearer).call().unwrap(),
+            (_, body) => {
+                let request =
+                    agent.post(url).header("Authorization", bearer).header("Content-Type", "application/json");
+                request.send(body.map(ToString::to_string).unwrap_or_default()).unwrap()
+            }
+        };
+        let text = response.body_mut().read_to_string().unwrap();
+        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    fn setting(&self, key: &str) -> Value {
+        let (_, view) = self.call("GET", "/settings", None);
+        view["settings"].as_array().unwrap().iter().find(|s| s["key"] == key).unwrap().clone()
+    }
+
+    /// Previews a change and makes it.
+    fn set(&self, key: &str, value: &Value) -> (u16, Value) {
+        let changes = json!([{ "key": key, "value": value }]);
+        let (status, preview) = self.call("POST", "/settings/preview", Some(&json!({ "changes": changes })));
+        if status != 200 {
+            return (status, preview);
+        }
+        self.call("POST", "/settings", Some(&json!({ "base": preview["base"], "changes": changes })))
+    }
+
+    fn count(&self, query: &str) -> u64 {
+        assert!(self.call("POST", "/flows/flush", None).0 < 300);
+        self.call("GET", &format!("/flows/count?query={query}"), None).1["count"].as_u64().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn recording_is_turned_off_and_on_between_two_requests() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let running = Running::start(home.path(), &[], &[]);
+    let send = async |path: &str| client::get_through(running.proxy, &origin.url(path)).await.unwrap();
+    send("/before").await;
+    let (status, done) = running.set("record.enabled", &json!(false));
+    assert_eq!((status, &done["changes"][0]["effect"]), (200, &json!("now")), "{done}");
+    assert_eq!(config(home.path()), "[record]\nenabled = false\n");
+    send("/unseen").await;
+    assert_eq!(running.set("record.enabled", &json!(true)).0, 200);
+    send("/after").await;
+    for (path, count) in [("/before", 1), ("/unseen", 0), ("/after", 1)] {
+        assert_eq!(running.count(&format!("path:{path}")), count, "{path}");
+    }
+    drop(running);
+    std::fs::remove_file(home.path().join("instance.json")).unwrap();
+    // The file in the data directory is read at the next start, and recording can be turned on from off.
+    std::fs::write(home.path().join("interflow.toml"), "[record]\nenabled = false\n").unwrap();
+    let running = Running::start(home.path(), &[], &[]);
+    let send = async |path: &str| client::get_through(running.proxy, &origin.url(path)).await.unwrap();
+    send("/off-from-the-start").await;
+    assert_eq!(running.set("record.enabled", &Value::Null).0, 200);
+    send("/on").await;
+    assert_eq!((running.count("path:/off-from-the-start"), running.count("path:/on")), (0, 1));
+}
+
+#[test]
+fn options_and_variables_win_over_the_file() {
+    let home = tempfile::tempdir().unwrap();
+    let vars = [("INTERFLOW_INTERCEPT_MODE", "listed")];
+    let running = Running::start(home.path(), &["--no-record"], &vars);
+    let mode = running.setting("intercept.mode");
+    assert_eq!(mode["source"], json!({"kind": "environment", "name": "INTERFLOW_INTERCEPT_MODE"}));
+    assert_eq!(mode["value"], "listed");
+    assert!(running.setting("record.enabled")["locked"].as_str().unwrap().contains("--no-record"));
+    for key in ["intercept.mode", "record.enabled"] {
+        let (status, refused) = running.set(key, &Value::Null);
+        assert_eq!((status, &refused["error"]["kind"]), (409, &json!("overridden")), "{key}");
+    }
+    assert_eq!(config(home.path()), "");
+}
+
+#[test]
+fn changes_are_refused_without_the_token_and_for_a_managed_file() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("interflow.toml"), "[admin]\nsettings = \"read-only\"\n").unwrap();
+    let mut running = Running::start(home.path(), &[], &[]);
+    let (status, refused) = running.set("record.bodies", &json!(false));
+    assert_eq!((status, &refused["error"]["kind"]), (403, &json!("managed")), "{refused}");
+    running.token = "wrong".repeat(8);
+    assert_eq!(running.set("record.bodies", &json!(false)).0, 401);
+    assert_eq!(config(home.path()), "[admin]\nsettings = \"read-only\"\n");
+}
+
+#[test]
+fn a_configuration_that_a_component_refuses_is_not_written() {
+    let home = tempfile::tempdir().unwrap();
+    let running = Running::start(home.path(), &[], &[]);
+    for (key, value, says) in [
+        ("log.level", json!("louder=="), "log level"),
+        ("upstream.proxy", json!([{"hosts": ["*"], "via": ["ftp://x"]}]), "its scheme is not http"),
+        ("record.retention_age", json!("soon"), "is not a duration"),
+    ] {
+        let (status, refused) = running.set(key, &value);
+        assert_eq!((status, &refused["error"]["kind"]), (422, &json!("invalid_config")), "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(says), "{refused}");
+    }
+    assert!(!home.path().join("interflow.toml").exists());
+}
+
+#[test]
+fn changes_are_in_the_audit_log() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("interflow.toml"), "[audit]\nenabled = true # always\n").unwrap();
+    let running = Running::start(home.path(), &[], &[]);
+    assert_eq!(running.set("intercept.exclude", &json!(["bank.test"])).0, 200);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let line: Value = loop {
+        let text = std::fs::read_to_string(home.path().join("audit.jsonl")).unwrap_or_default();
+        if let Some(line) = text.lines().next().and_then(|l| serde_json::from_str(l).ok()) {
+            break line;
+        }
+        assert!(Instant::now() < deadline, "nothing is written");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!((&line["msg"], &line["client_ip"]), (&json!("settings"), &json!("127.0.0.1")));
+    assert_eq!(line["changes"], json!([{"key": "intercept.exclude", "before": [], "after": ["bank.test"]}]));
+    drop(running);
+    let (code, out, err) = run(home.path(), &["audit", "verify", "audit.jsonl"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(config(home.path()).starts_with("[audit]\nenabled = true # always\n"));
+}
+
+#[test]
+fn config_set_edits_the_file_and_a_running_instance_uses_it() {
+    let home = tempfile::tempdir().unwrap();
+    let (code, out, err) = run(home.path(), &["config", "set", "intercept.mode", "none"]);
+    assert_eq!((code, out.as_str()), (0, "+ [intercept]\n+ mode = \"none\"\n"), "{err}");
+    assert!(err.contains("interflow.toml is written"), "{err}");
+    let running = Running::start(home.path(), &[], &[]);
+    assert_eq!(running.setting("intercept.mode")["value"], "none");
+    let (code, _, err) = run(home.path(), &["config", "set", "intercept.exclude", "['a.test']"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("the running instance uses it"), "{err}");
+    assert_eq!(running.setting("intercept.exclude")["value"], json!(["a.test"]));
+    let before = config(home.path());
+    let (code, out, _) = run(home.path(), &["config", "set", "intercept.mode", "all", "--dry-run"]);
+    assert_eq!((code, out.contains("+ mode = \"all\"")), (0, true), "{out}");
+    for (words, says) in [
+        (["config", "set", "intercept.mode", "al"], "did you mean `all`"),
+        (["config", "set", "intercept.mod", "all"], "did you mean `mode`"),
+        (["config", "set", "upstream.proxy", "[{hosts=['*'],via=['ftp://x']}]"], "its scheme is not http"),
+    ] {
+        let (code, _, err) = run(home.path(), &words);
+        assert!(code != 0 && err.contains(says), "{words:?}: {err}");
+    }
+    assert_eq!(config(home.path()), before);
+    assert_eq!(run(home.path(), &["config", "unset", "intercept.mode"]).0, 0);
+    assert_eq!(run(home.path(), &["config", "get", "intercept.mode"]).1, "\"all\"\n");
+    assert_eq!(run(home.path(), &["config", "get", "intercept.exclude"]).1, "[\n  \"a.test\"\n]\n");
+    assert_eq!(run(home.path(), &["config", "get", "intercept.mod"]).0, 2);
+}
+
+#[test]
+fn the_file_of_a_data_directory_cannot_name_another_one() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("interflow.toml"), "# here\ndata_dir = \"/elsewhere\"\n").unwrap();
+    let (code, _, err) = run(home.path(), &["flows", "list"]);
+    assert!(code == 2 && err.contains("interflow.toml:2: `data_dir` cannot be set"), "{code} {err}");
+}

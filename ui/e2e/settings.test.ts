@@ -1,0 +1,114 @@
+// Settings: a change is reviewed, written to the file with its comments, and takes effect.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { World } from './world';
+
+const CONFIG = '# ours\n[record]\nbodies = true # all of them\n\n[[upstream.proxy]]\nhosts = ["*.corp"]\nvia = ["http://ann:s3cret@proxy.test:3128"]\n';
+let world: World;
+let page: Page;
+
+beforeAll(async () => {
+  world = await World.start({ config: () => CONFIG });
+  page = await world.page('/settings');
+  await page.getByText('Configuration file').waitFor();
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+const file = () => readFileSync(join(world.home, 'config.toml'), 'utf8');
+const bar = () => page.getByRole('region', { name: 'Changes', exact: true });
+const flows = async (path: string) => {
+  await fetch(`http://${world.admin}/api/v1/flows/flush`, { method: 'POST', headers: { authorization: `Bearer ${world.token}` } });
+  return (await world.api<{ count: number }>(`/flows/count?query=${encodeURIComponent(`path:${path}`)}`)).count;
+};
+
+async function apply() {
+  await bar().getByRole('button', { name: 'Review' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Review changes' });
+  await dialog.getByRole('figure', { name: 'Difference' }).waitFor();
+  const shown = (await dialog.textContent()) ?? '';
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+  await expect.poll(() => dialog.count()).toBe(0);
+  return shown;
+}
+
+it('recording is turned off and on at once', async () => {
+  await world.send('/before');
+  await page.getByLabel('Record traffic', { exact: true }).uncheck();
+  expect(await bar().textContent()).toContain('1 change');
+  const shown = await apply();
+  expect(shown).toContain('enabled = false');
+  expect(shown).toContain('Takes effect at once');
+  expect(file()).toBe(CONFIG.replace('all of them\n', 'all of them\nenabled = false\n'));
+  await world.send('/unseen');
+  await page.getByLabel('Record traffic', { exact: true }).check();
+  await apply();
+  await world.send('/after');
+  expect([await flows('/before'), await flows('/unseen'), await flows('/after')]).toEqual([1, 0, 1]);
+});
+
+it('several changes are reviewed together, and one can be undone', async () => {
+  await page.getByLabel('TLS interception', { exact: true }).selectOption('listed');
+  await page.getByLabel('Hosts never intercepted', { exact: true }).fill('bank.test\n*.health.test');
+  await page.getByLabel('Keep flows for', { exact: true }).fill('7d');
+  await page.getByLabel('Hosts never intercepted', { exact: true }).blur();
+  await expect.poll(() => bar().textContent()).toContain('3 changes');
+  await page.getByRole('button', { name: 'Undo the change of Keep flows for' }).click();
+  await expect.poll(() => bar().textContent()).toContain('2 changes');
+  await apply();
+  expect(file()).toContain('exclude = ["bank.test", "*.health.test"]');
+  const { config } = await world.api<{ config: { intercept: { mode: string } } }>('/config');
+  expect(config.intercept.mode).toBe('listed');
+});
+
+it('a wrong value is explained and nothing is written', async () => {
+  const before = file();
+  await page.getByLabel('Keep flows for', { exact: true }).fill('soon');
+  await bar().getByRole('button', { name: 'Review' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Review changes' });
+  await dialog.getByText('`soon` is not a duration').waitFor();
+  expect(await dialog.getByRole('button', { name: 'Apply' }).isDisabled()).toBe(true);
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await bar().getByRole('button', { name: 'Discard' }).click();
+  expect(await bar().count()).toBe(0);
+  expect(file()).toBe(before);
+});
+
+it('credentials are masked, and stay when the rest of a proxy changes', async () => {
+  expect(await page.getByLabel('Via', { exact: true }).inputValue()).toBe('http://***@proxy.test:3128');
+  await page.getByLabel('Hosts', { exact: true }).fill('*.corp, intranet.test');
+  await page.getByLabel('Hosts', { exact: true }).blur();
+  expect(await apply()).not.toContain('s3cret');
+  expect(file()).toContain('hosts = ["*.corp", "intranet.test"]\nvia = ["http://ann:s3cret@proxy.test:3128"]');
+});
+
+it('a file that changed meanwhile is shown anew before it is written', async () => {
+  await page.getByLabel('Record bodies', { exact: true }).uncheck();
+  await bar().getByRole('button', { name: 'Review' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Review changes' });
+  await dialog.getByRole('figure', { name: 'Difference' }).waitFor();
+  writeFileSync(join(world.home, 'config.toml'), `# by hand\n${file()}`);
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+  await dialog.getByText('was changed by someone else').waitFor();
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+  await expect.poll(() => dialog.count()).toBe(0);
+  expect(file()).toMatch(/^# by hand\n/);
+  expect(file()).toContain('bodies = false # all of them');
+});
+
+it('a managed file locks every field', async () => {
+  writeFileSync(join(world.home, 'config.toml'), `[admin]\nsettings = "read-only"\n`);
+  await page.reload();
+  await page.getByText('admin.settings = "read-only" forbids changes').waitFor();
+  expect(await page.getByLabel('Record traffic', { exact: true }).isDisabled()).toBe(true);
+  expect(await page.getByLabel('Hosts never intercepted', { exact: true }).isDisabled()).toBe(true);
+});
+
+it('no external requests and no console errors', () => {
+  expect(world.strays).toEqual([]);
+  expect(world.complaints).toEqual([]);
+});

@@ -1,0 +1,55 @@
+// Groups of the list of conversations, and the marks of each.
+import * as format from '../lib/format';
+import type { ConversationSummary, Note } from './types';
+
+export const GROUPINGS = [
+  ['day', 'day'], ['agent', 'agent'], ['model', 'model'], ['user', 'user or key'], ['none', 'nothing'],
+] as const;
+export type Grouping = (typeof GROUPINGS)[number][0];
+
+export interface Group<T> {
+  title: string;
+  list: T[];
+}
+
+/** Groups in the order of their first conversation; those of `day` follow one another because the list is sorted by time. */
+export function groups<T extends ConversationSummary>(list: T[], by: Grouping, now = Date.now()): Group<T>[] {
+  if (by === 'none') return list.length > 0 ? [{ title: '', list }] : [];
+  const found = new Map<string, T[]>();
+  for (const one of list) {
+    const title = titleOf(one, by, now);
+    const group = found.get(title);
+    if (group) group.push(one);
+    else found.set(title, [one]);
+  }
+  return [...found].map(([title, members]) => ({ title, list: members }));
+}
+
+function titleOf(one: ConversationSummary, by: Exclude<Grouping, 'none'>, now: number): string {
+  if (by === 'day') return format.day(one.updated, now);
+  if (by === 'agent') return one.agent || 'Unknown client';
+  if (by === 'model') return one.model || 'Unknown model';
+  return one.user || 'No user';
+}
+
+/** The tag of starred conversations, as of flows. */
+export const STARRED = 'starred';
+
+/** The note on a message, or on the conversation itself. */
+export function noteOn(notes: Note[] | undefined, message?: string): Note | undefined {
+  return notes?.find((n) => n.message === message);
+}
+
+/** Tags of a conversation itself, without the star. */
+export function tagsOf(one: { notes?: Note[] }): string[] {
+  return (noteOn(one.notes)?.tags ?? []).filter((t) => t !== STARRED);
+}
+
+export function isStarred(one: { notes?: Note[] }, message?: string): boolean {
+  return noteOn(one.notes, message)?.tags?.includes(STARRED) ?? false;
+}
+
+/** How many comments a conversation has, with those on its messages. */
+export function comments(one: { notes?: Note[] }): number {
+  return one.notes?.filter((n) => n.comment).length ?? 0;
+}

@@ -1,0 +1,19 @@
+import { expect, it } from 'vitest';
+import type { Counter, Key } from '../privacy/types';
+import { allowed, amount, budgetsOf, counterLabel, share } from './labels';
+
+const key = (more: Partial<Key>): Key => ({ id: 'a1', state: 'active', disabled: false, ...more });
+const counter = (more: Partial<Counter>): Counter => ({ rule: 'key', who: 'a1', counter: 'money_per_day', used: 1, limit: 4, ...more }) as Counter;
+
+it('limits have the names of the field', () => {
+  expect(counterLabel('money_per_day')).toBe('Budget per day (USD)');
+  expect(allowed(key({ models: ['gpt-5*'], limits: { requests: '60/m', money_per_day: 5 } }))).toBe('gpt-5*, 60/m requests, $5 per day');
+  expect(allowed(key({}))).toBe('everything');
+});
+
+it('the budgets of a key are its own and those counted by key', () => {
+  const counters = [counter({}), counter({ rule: 'each', counter: 'tokens_per_day' }), counter({ who: 'b2' }), counter({ counter: 'requests' })];
+  expect(budgetsOf(key({}), counters).map((c) => c.counter)).toEqual(['money_per_day', 'tokens_per_day']);
+  expect([share(counter({})), share(counter({ used: 9 })), share(counter({ limit: 0 }))]).toEqual([25, 100, 100]);
+  expect(amount('tokens_per_day', 1234.4)).toMatch(/^1.?234$/);
+});

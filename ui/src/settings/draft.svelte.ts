@@ -1,0 +1,37 @@
+// The settings of the instance and their edits, which stay when another page is opened.
+import { errorMessage, get, send } from '../lib/api';
+import type { AppliedSettings, SettingChange, SettingsPreview, SettingsView } from '../lib/api.gen';
+import { changesOf, type Edits } from './form';
+
+class SettingsDraft {
+  view = $state.raw<SettingsView | null>(null);
+  edits = $state.raw<Edits>({});
+  failure = $state('');
+  readonly changes: SettingChange[] = $derived(changesOf(this.view?.settings ?? [], this.edits));
+
+  async load(): Promise<void> {
+    try {
+      this.view = await get('/settings');
+      this.failure = '';
+    } catch (error) {
+      this.failure = errorMessage(error);
+    }
+  }
+
+  discard(): void {
+    this.edits = {};
+  }
+
+  preview(): Promise<SettingsPreview> {
+    return send('POST', '/settings/preview', { changes: this.changes });
+  }
+
+  async apply(base: string): Promise<AppliedSettings> {
+    const applied = await send('POST', '/settings', { base, changes: this.changes });
+    this.edits = {};
+    await this.load();
+    return applied;
+  }
+}
+
+export const draft = new SettingsDraft();
