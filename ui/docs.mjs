@@ -66,6 +66,10 @@ export function docsPages(folder) {
           // Pictures of the UI add a megabyte to the binary that shows it.
           return found?.endsWith('.svg') ? `<img src="/docs/${found}" alt="${escaped(text)}">` : '';
         },
+        code({ text }) {
+          // Focusable, because long lines scroll.
+          return `<pre tabindex="0"><code>${escaped(text)}\n</code></pre>\n`;
+        },
         table(token) {
           return `<div class="wide" tabindex="0" role="region" aria-label="Table">${Object.getPrototypeOf(this).table.call(this, token)}</div>`;
         },

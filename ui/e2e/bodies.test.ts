@@ -197,7 +197,7 @@ describe('files', () => {
     await drop('session.jsonl', text);
     await page.getByText('1 already recorded').waitFor();
     await drop('picture.png', 'x');
-    await page.getByText('picture.png: not an archive of flows').waitFor();
+    await page.getByText('picture.png: unsupported format').waitFor();
     await drop('broken.har', '{"log":{"entries":[');
     await page.getByText(/Import failed/).last().waitFor();
   });
