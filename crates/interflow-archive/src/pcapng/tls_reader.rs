@@ -148,9 +148,9 @@ enum Suite {
 }
 
 fn negotiated_suite(server: &[u8]) -> Result<Suite, &'static str> {
-    let hellos = plain_messages(server).into_iter().filter(|m| m[0] == handshake::SERVER_HELLO);
+    let mut hellos = plain_messages(server).into_iter().filter(|m| m[0] == handshake::SERVER_HELLO);
     // The answer to the second ClientHello, if the first one was to be repeated.
-    let hello = hellos.filter(|m| m.get(6..10).is_none_or(|r| r != RETRY)).next_back();
+    let hello = hellos.rfind(|m| m.get(6..10).is_none_or(|r| r != RETRY));
     let hello = hello.ok_or("its TLS has no ServerHello in the capture")?;
     let session = usize::from(*hello.get(38).ok_or("its TLS ServerHello is too short")?);
     match hello.get(39 + session..41 + session) {
