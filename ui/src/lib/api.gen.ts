@@ -743,6 +743,35 @@ export interface components {
         DeletedFlows: {
             deleted: number;
         };
+        /** @description What a deployment is used for. */
+        DeploymentRole: "deployment" | "experiment" | "shadow";
+        /** @description Whether a deployment is used. */
+        DeploymentState: ("healthy" | "cooling-down") | "probing";
+        /** @description A deployment and its state, on this instance and since its start. */
+        DeploymentView: {
+            /** @description `provider`, or `provider/model`. */
+            name: string;
+            provider: string;
+            /** @description The model's name at the provider; null: the client's. */
+            model: string | null;
+            role: components["schemas"]["DeploymentRole"];
+            weight: number;
+            priority: number;
+            state: components["schemas"]["DeploymentState"];
+            /** @description Seconds until it is used again; null unless it is cooling down. */
+            cooling_down_for: number | null;
+            /** @description Requests in progress. */
+            busy: number;
+            /**
+             * Format: float
+             * @description The average time to the first data of a response, in milliseconds; null before the first.
+             */
+            latency_ms: number | null;
+            requests: number;
+            errors: number;
+            /** @description How often it was left alone after failures, or because it asked for that. */
+            cooldowns: number;
+        };
         DiffLine: {
             side: components["schemas"]["DiffSide"];
             text: string;
@@ -1425,6 +1454,22 @@ export interface components {
             proxy: string[];
             gateway: string[];
             admin: string;
+        };
+        /** @description A route and the state of its deployments. */
+        LlmRouteView: {
+            /** @description The model's name that clients ask for, or the provider that has fallbacks. */
+            name: string;
+            /** @description Whether it is one of `[llm.route]`; otherwise a provider with its fallbacks or attempts. */
+            configured: boolean;
+            strategy: components["schemas"]["RouteStrategy"];
+            sticky: components["schemas"]["Stickiness"];
+            /** @description Retries that the budget allows now; null if it does not limit them. */
+            retries_left: number | null;
+            deployments: components["schemas"]["DeploymentView"][];
+        };
+        LlmRoutes: {
+            /** @description Those of `[llm.route]`, and providers with fallbacks or several attempts. */
+            routes: components["schemas"]["LlmRouteView"][];
         };
         LoginLink: {
             path: string;
@@ -2240,6 +2285,8 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description How a deployment is chosen. */
+        RouteStrategy: "weighted" | "least-busy" | "latency" | "cost";
         /** @description What a row of the table shows beyond the summary. */
         RowDetails: {
             timings: components["schemas"]["Timings"];
@@ -2638,6 +2685,8 @@ export interface components {
             status: number;
             requests: number;
         };
+        /** @description What stays at one deployment. */
+        Stickiness: "none" | "session" | "user";
         /** @description Statistics of a store and its recorder. */
         StoreStats: {
             flows: number;
@@ -3051,6 +3100,9 @@ export type CredentialRequest = components['schemas']['CredentialRequest'];
 export type DecidedFlow = components['schemas']['DecidedFlow'];
 export type DecidedItem = components['schemas']['DecidedItem'];
 export type DeletedFlows = components['schemas']['DeletedFlows'];
+export type DeploymentRole = components['schemas']['DeploymentRole'];
+export type DeploymentState = components['schemas']['DeploymentState'];
+export type DeploymentView = components['schemas']['DeploymentView'];
 export type DiffLine = components['schemas']['DiffLine'];
 export type DiffLine2 = components['schemas']['DiffLine2'];
 export type DiffLineKind = components['schemas']['DiffLineKind'];
@@ -3101,6 +3153,8 @@ export type LimitsView = components['schemas']['LimitsView'];
 export type LinkRequest = components['schemas']['LinkRequest'];
 export type ListedConversation = components['schemas']['ListedConversation'];
 export type ListenAddresses = components['schemas']['ListenAddresses'];
+export type LlmRouteView = components['schemas']['LlmRouteView'];
+export type LlmRoutes = components['schemas']['LlmRoutes'];
 export type LoginLink = components['schemas']['LoginLink'];
 export type MediaLink = components['schemas']['MediaLink'];
 export type Message = components['schemas']['Message'];
@@ -3173,6 +3227,7 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RouteStrategy = components['schemas']['RouteStrategy'];
 export type RowDetails = components['schemas']['RowDetails'];
 export type RowDetailsById = components['schemas']['RowDetailsById'];
 export type RuleAction = components['schemas']['RuleAction'];
@@ -3208,6 +3263,7 @@ export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type Stats = components['schemas']['Stats'];
 export type StatusFigures = components['schemas']['StatusFigures'];
+export type Stickiness = components['schemas']['Stickiness'];
 export type StoreStats = components['schemas']['StoreStats'];
 export type StreamsView = components['schemas']['StreamsView'];
 export type SubagentLink = components['schemas']['SubagentLink'];
@@ -3316,6 +3372,7 @@ export interface ApiCalls {
     'GET /openapi.json': { request: unknown; response: unknown };
     'GET /media/streams': { request: unknown; response: StreamsView };
     'POST /media/links': { request: LinkRequest; response: MediaLink };
+    'GET /llm/routes': { request: unknown; response: LlmRoutes };
     'GET /limits': { request: unknown; response: LimitsView };
     'GET /keys': { request: unknown; response: VirtualKeys };
     'POST /keys': { request: NewKeyInput; response: CreatedKey };
