@@ -13,12 +13,7 @@ const MAX_NOTES: usize = 1000;
 
 impl StoreWriter {
     /// Changes the note on a conversation, or on one of its messages, if it exists.
-    pub(crate) fn annotate_conversation(
-        &mut self,
-        id: &str,
-        message: Option<u128>,
-        change: &FlowAnnotation,
-    ) -> Result<()> {
+    pub(crate) fn put_note(&mut self, id: &str, message: Option<u128>, change: &FlowAnnotation) -> Result<()> {
         let db = &self.db;
         let exists = match message {
             None => db.prepare_cached("SELECT 1 FROM conversations WHERE id = ?")?.exists([id])?,

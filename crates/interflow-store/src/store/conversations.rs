@@ -370,7 +370,7 @@ impl ConversationStore for SqliteStore {
     }
 
     fn annotate_conversation(&self, id: &str, message: Option<u128>, change: FlowAnnotation) -> Result<()> {
-        self.shared()?.send_command(|reply| WriterCommand::AnnotateConversation(id.to_owned(), message, change, reply))
+        self.shared()?.send_command(|reply| WriterCommand::Note(id.to_owned(), message, change, reply))
     }
 }
 

@@ -146,7 +146,7 @@ fn reject_command(job: WriterCommand, shared: &StoreState) {
     match job {
         WriterCommand::Flush(reply)
         | WriterCommand::Annotate(_, _, reply)
-        | WriterCommand::AnnotateConversation(_, _, _, reply)
+        | WriterCommand::Note(_, _, _, reply)
         | WriterCommand::Keep(_, reply)
         | WriterCommand::ForgetConversations(reply) => {
             let _ = reply.send(Err(why()));

@@ -48,7 +48,7 @@ pub(crate) enum WriterCommand {
     Insert(Box<NewFlow>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
     /// Change the tags and the comment of a conversation, or of one of its messages.
-    AnnotateConversation(String, Option<u128>, FlowAnnotation, ReplySender<()>),
+    Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Store an update of the conversation indexer.

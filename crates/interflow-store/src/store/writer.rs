@@ -662,9 +662,7 @@ impl StoreWriter {
             WriterCommand::Flush(reply) => drop(reply.send(self.state())),
             WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
-            WriterCommand::AnnotateConversation(id, message, change, reply) => {
-                drop(reply.send(self.in_batch(|w| w.annotate_conversation(&id, message, &change))))
-            }
+            WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
             WriterCommand::Keep(found, reply) => {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
