@@ -1,6 +1,5 @@
 //! One attempt at a deployment: the client's request as this upstream takes it, and what became of it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -155,9 +154,9 @@ impl RoutedRequest {
 
     /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream
     /// that the client addressed.
-    fn call_at(&self, deployment: &Deployment) -> Cow<'static, LlmCall> {
+    fn call_at(&self, deployment: &Deployment) -> LlmCall {
         let (table, upstream) = (&self.table, &deployment.upstream);
-        let renamed = |name: &str| Cow::Owned(LlmCall { renamed: Some(name.into()), ..self.call.clone() });
+        let renamed = |name: &str| LlmCall { renamed: Some(name.into()), ..self.call.clone() };
         if let Some(model) = deployment.model.as_deref() {
             return renamed(model);
         }
@@ -167,7 +166,7 @@ impl RoutedRequest {
             (Some(model), Some(first)) if resolve_alias(table, upstream, model).is_none() => {
                 renamed(resolve_alias(table, upstream, first).unwrap_or(first))
             }
-            _ => Cow::Owned(self.call.clone()),
+            _ => self.call.clone(),
         }
     }
 

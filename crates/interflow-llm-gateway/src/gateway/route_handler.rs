@@ -293,13 +293,14 @@ impl Delivery {
         if let Some((deployment, wait)) = self.selection.held_back(&self.route, Instant::now()) {
             return LlmRefusal { retry_after: Some(Duration::from_secs(wait)), ..circuit_open(&deployment.name) };
         }
-        let message = match self.selection.is_empty() {
-            true => format!(
-                "no deployment of llm.route.{} may be sent this request: other redaction policies apply there",
-                self.route.name
-            ),
-            false => "no upstream could be asked in time (llm.provider.NAME.budget, llm.route.NAME.timeout)".to_owned(),
-        };
+        if self.selection.is_empty() {
+            let name = &self.route.name;
+            let message = format!(
+                "no deployment of llm.route.{name} may be sent this request: other redaction policies apply there"
+            );
+            return LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_error", "upstream_unavailable", message);
+        }
+        let message = "no upstream could be asked in time (llm.provider.NAME.budget, llm.route.NAME.timeout)";
         LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
     }
 }

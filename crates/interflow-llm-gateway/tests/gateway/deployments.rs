@@ -278,6 +278,37 @@ async fn an_experiment_assigns_sessions_and_tags_both_variants() {
 }
 
 #[tokio::test]
+async fn a_deployment_and_a_shadow_with_another_redaction_policy_get_nothing() {
+    let (a, b) = (says("a").start().await, says("b").start().await);
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("b.toml");
+    std::fs::write(&policy, "name = \"b\"\nkinds = [\"email-address\"]\n").unwrap();
+    let gate = |deployments: Value| {
+        let own = interflow_redact::RedactRoute {
+            upstream: Some("b".into()),
+            policy: Some(policy.clone()),
+            ..Default::default()
+        };
+        let (a, b) = (&a, &b);
+        Gate::with(a, move |parts| {
+            parts.redact.route = vec![own];
+            for (name, origin) in [("a", a), ("b", b)] {
+                let at = LlmUpstreamConfig { url: Some(origin.url("")), ..LlmUpstreamConfig::default() };
+                parts.llm.provider.insert(name.into(), at);
+            }
+            let route = json!({"deployments": deployments, "shadow": {"provider": "b", "model": "x", "share": 1}});
+            parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+        })
+    };
+    let both = gate(json!([{"provider": "b"}, {"provider": "a", "priority": 1}])).await;
+    assert_eq!(text(&ask(&both).await), "a");
+    let one = gate(json!([{"provider": "b"}])).await;
+    let answer = ask(&one).await;
+    assert_eq!((answer.status, b.served()), (503, 0), "{}", answer.text());
+    assert!(answer.text().contains("other redaction policies"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn azure_gets_the_path_that_it_has_for_an_api_of_openai() {
     for (version, target) in [
         (None, "/openai/v1/chat/completions"),
