@@ -7,7 +7,8 @@ use interflow_archive::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_w
 pub type Entry = fn(&[u8]);
 
 /// Every entry with the name of its target.
-pub const ENTRIES: [(&str, Entry); 5] = [("har", har), ("jsonl", jsonl), ("saz", saz), ("fxzy", fxzy), ("mitm", mitm)];
+pub const ENTRIES: [(&str, Entry); 6] =
+    [("har", har), ("jsonl", jsonl), ("saz", saz), ("fxzy", fxzy), ("mitm", mitm), ("pcapng", pcapng)];
 
 /// A HAR.
 pub fn har(data: &[u8]) {
@@ -34,6 +35,11 @@ pub fn mitm(data: &[u8]) {
     archive(ArchiveFormat::Mitm, data);
 }
 
+/// Packets.
+pub fn pcapng(data: &[u8]) {
+    archive(ArchiveFormat::Pcapng, data);
+}
+
 fn archive(format: ArchiveFormat, data: &[u8]) {
     let flows = read(format, data);
     for format in ArchiveFormat::ALL {
@@ -44,7 +50,10 @@ fn archive(format: ArchiveFormat, data: &[u8]) {
                 *format == ArchiveFormat::Mitm && f.row.request.as_ref().is_some_and(|r| r.method == "CONNECT")
             };
             let kept = flows.len() - flows.iter().filter(left_out).count();
-            assert_eq!(read(*format, &file).len(), kept, "{format}");
+            let found = read(*format, &file).len();
+            // Of packets, only exchanges in HTTP/1 are read back.
+            let is_packets = *format == ArchiveFormat::Pcapng;
+            assert!(found == kept || is_packets && found < kept, "{format}: {found} of {kept}");
         }
     }
     if format == ArchiveFormat::Jsonl {

@@ -129,14 +129,14 @@ pub struct SettingsPreview {
     /// Identifies the text that the changes are based on; to be sent with them.
     pub base: String,
     /// The lines of the file that change, with their surroundings; secrets are masked.
-    pub diff: Vec<DiffLine>,
+    pub diff: Vec<SettingsDiffLine>,
     pub changes: Vec<ChangedSetting>,
 }
 
 /// A line of a difference between two texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct DiffLine {
-    pub kind: DiffLineKind,
+pub struct SettingsDiffLine {
+    pub kind: SettingsDiffKind,
     /// Its number in the file; in the new text for an added line. Absent for a gap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
@@ -145,7 +145,7 @@ pub struct DiffLine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum DiffLineKind {
+pub enum SettingsDiffKind {
     Same,
     Removed,
     Added,

@@ -776,14 +776,6 @@ export interface components {
             side: components["schemas"]["DiffSide"];
             text: string;
         };
-        /** @description A line of a difference between two texts. */
-        DiffLine2: {
-            kind: components["schemas"]["DiffLineKind"];
-            /** @description Its number in the file; in the new text for an added line. Absent for a gap. */
-            line?: number;
-            text: string;
-        };
-        DiffLineKind: ("same" | "removed" | "added") | "gap";
         /** @description Which of the two texts contains a line. */
         DiffSide: ("both" | "before" | "after") | "gap";
         /**
@@ -2607,6 +2599,14 @@ export interface components {
             kind: "option";
             name: string;
         };
+        SettingsDiffKind: ("same" | "removed" | "added") | "gap";
+        /** @description A line of a difference between two texts. */
+        SettingsDiffLine: {
+            kind: components["schemas"]["SettingsDiffKind"];
+            /** @description Its number in the file; in the new text for an added line. Absent for a gap. */
+            line?: number;
+            text: string;
+        };
         SettingsDraft: {
             changes: components["schemas"]["SettingChange"][];
         };
@@ -2621,7 +2621,7 @@ export interface components {
             /** @description Identifies the text that the changes are based on; to be sent with them. */
             base: string;
             /** @description The lines of the file that change, with their surroundings; secrets are masked. */
-            diff: components["schemas"]["DiffLine2"][];
+            diff: components["schemas"]["SettingsDiffLine"][];
             changes: components["schemas"]["ChangedSetting"][];
         };
         /** @description The settings of an instance. */
@@ -3104,8 +3104,6 @@ export type DeploymentRole = components['schemas']['DeploymentRole'];
 export type DeploymentState = components['schemas']['DeploymentState'];
 export type DeploymentView = components['schemas']['DeploymentView'];
 export type DiffLine = components['schemas']['DiffLine'];
-export type DiffLine2 = components['schemas']['DiffLine2'];
-export type DiffLineKind = components['schemas']['DiffLineKind'];
 export type DiffSide = components['schemas']['DiffSide'];
 export type Direction = components['schemas']['Direction'];
 export type DoctorFinding = components['schemas']['DoctorFinding'];
@@ -3254,6 +3252,8 @@ export type SettingEffect = components['schemas']['SettingEffect'];
 export type SettingGroup = components['schemas']['SettingGroup'];
 export type SettingKind = components['schemas']['SettingKind'];
 export type SettingSource = components['schemas']['SettingSource'];
+export type SettingsDiffKind = components['schemas']['SettingsDiffKind'];
+export type SettingsDiffLine = components['schemas']['SettingsDiffLine'];
 export type SettingsDraft = components['schemas']['SettingsDraft'];
 export type SettingsInput = components['schemas']['SettingsInput'];
 export type SettingsPreview = components['schemas']['SettingsPreview'];

@@ -122,7 +122,7 @@ fn fingerprints_and_process_of_the_client_round_trip() {
 
 #[test]
 fn certificate_chains_of_both_sides_round_trip() {
-    let DetailedExchange { store, flow, .. } = detailed_exchange();
+    let DetailedExchange { store, flow, _dir, .. } = detailed_exchange();
     let chains = store.certificates(flow.id).unwrap();
     let ders = chains.map(|chain| chain.unwrap().iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
     assert_eq!(ders, [vec![b"our leaf".to_vec(), b"our root".to_vec()], vec![b"their leaf".to_vec()]]);

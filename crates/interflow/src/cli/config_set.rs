@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use interflow_admin::config_masking::mask_config;
-use interflow_admin::settings::DiffLineKind;
+use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{FileAccess, write_atomic};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
@@ -78,10 +78,10 @@ fn parse_value(text: &str) -> Json {
 
 fn shown_diff(old: &str, new: &str) -> String {
     let sign = |kind| match kind {
-        DiffLineKind::Same => "  ",
-        DiffLineKind::Removed => "- ",
-        DiffLineKind::Added => "+ ",
-        DiffLineKind::Gap => "…",
+        SettingsDiffKind::Same => "  ",
+        SettingsDiffKind::Removed => "- ",
+        SettingsDiffKind::Added => "+ ",
+        SettingsDiffKind::Gap => "…",
     };
     diff::diff(old, new).iter().map(|line| format!("{}{}\n", sign(line.kind), line.text)).collect()
 }
@@ -108,7 +108,9 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
         Ok(report) => {
             let files = report["files"].as_array().into_iter().flatten().filter_map(Json::as_str);
             if !files.map(Path::new).any(|read| is_same(read, path)) {
-                crate::warn(&format!("the running instance does not read {}", path.display()));
+                anstream::eprintln!("interflow: {} is written", path.display());
+                crate::warn("the running instance reads another file");
+                return Ok(());
             }
             let restart = joined_values(&report, "restart");
             if restart.is_empty() {

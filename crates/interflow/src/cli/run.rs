@@ -116,6 +116,10 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
         let running = start_with_store(&config, &home, args.store_use()).await?;
+        // It watches the files from here on: whoever changes one after the instance is announced finds it applied.
+        let flags = RunFlags::from_args(args);
+        let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
+        let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         let stop = ShutdownSignal::listen();
         let _instance_file = running.write_instance_file();
@@ -128,9 +132,6 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
             running.banner(&config);
         }
         running.warn_of_exposure(&config);
-        let flags = RunFlags::from_args(args);
-        let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
-        let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
         let editor = ConfigEditor::new(editor_deps(args, file, &reloader, &running, flags));
         running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
         tokio::spawn(reloader.run());

@@ -132,6 +132,9 @@ async fn requests_over_the_concurrency_limit_get_503_and_slots_are_released() {
             (third, fourth) == (200, 200)
         })
         .await;
+    // A slot is released just after its response.
+    let in_flight = "interflow_llm_requests_in_flight 0";
+    running.until(async || running.admin("GET", "/metrics", "").await.text().contains(in_flight)).await;
     drop((begun(&running).await, begun(&running).await));
     running.stop();
 }

@@ -47,7 +47,7 @@ async fn a_middleware_uses_verified_tls_and_its_failure_mode_is_configurable() {
     let ca = Arc::new(TestCa::new());
     let port = middleware(&ca).await;
     let pem = home.write("services.pem", ca.pem());
-    let config = home.write("interflow.toml", &format!("[upstream]\nextra_ca = ['{pem}']\n"));
+    let config = home.write("trusting.toml", &format!("[upstream]\nextra_ca = ['{pem}']\n"));
     for (on_failure, dead) in [("deny", 403), ("pass", 200)] {
         let rules = home.write(
             "r.yaml",
@@ -90,7 +90,7 @@ async fn messages_are_posted_over_verified_tls() {
         .start()
         .await;
     let pem = home.write("services.pem", service.ca().pem());
-    let config = home.write("interflow.toml", &format!("[upstream]\nextra_ca = ['{pem}']\n"));
+    let config = home.write("trusting.toml", &format!("[upstream]\nextra_ca = ['{pem}']\n"));
     let rules = home.write(
         "r.yaml",
         &format!(

@@ -1,7 +1,7 @@
 //! The difference between two texts of a configuration file, with secrets masked.
 
 use interflow_admin::config_masking::{is_secret_key, mask_config, without_credentials};
-use interflow_admin::settings::{DiffLine, DiffLineKind};
+use interflow_admin::settings::{SettingsDiffKind, SettingsDiffLine};
 use serde_json::Value as Json;
 use similar::{Algorithm, ChangeTag, capture_diff_slices, group_diff_ops};
 use toml::Spanned;
@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 const CONTEXT_LINES: usize = 3;
 
 /// The changed lines with their surroundings.
-pub fn diff(old: &str, new: &str) -> Vec<DiffLine> {
+pub fn diff(old: &str, new: &str) -> Vec<SettingsDiffLine> {
     let (old, new) = (mask(old, None), mask(new, Some(old)));
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let hunks = group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), CONTEXT_LINES);
@@ -19,15 +19,15 @@ pub fn diff(old: &str, new: &str) -> Vec<DiffLine> {
     for (at, hunk) in hunks.iter().enumerate() {
         let starts_later = hunk.first().is_some_and(|op| op.old_range().start > 0 || op.new_range().start > 0);
         if at > 0 || starts_later {
-            lines.push(DiffLine { kind: DiffLineKind::Gap, line: None, text: String::new() });
+            lines.push(SettingsDiffLine { kind: SettingsDiffKind::Gap, line: None, text: String::new() });
         }
         for change in hunk.iter().flat_map(|op| op.iter_changes(&old, &new)) {
             let (kind, line) = match change.tag() {
-                ChangeTag::Equal => (DiffLineKind::Same, change.new_index()),
-                ChangeTag::Delete => (DiffLineKind::Removed, change.old_index()),
-                ChangeTag::Insert => (DiffLineKind::Added, change.new_index()),
+                ChangeTag::Equal => (SettingsDiffKind::Same, change.new_index()),
+                ChangeTag::Delete => (SettingsDiffKind::Removed, change.old_index()),
+                ChangeTag::Insert => (SettingsDiffKind::Added, change.new_index()),
             };
-            lines.push(DiffLine { kind, line: line.map(|n| n + 1), text: change.value().to_owned() });
+            lines.push(SettingsDiffLine { kind, line: line.map(|n| n + 1), text: change.value().to_owned() });
         }
     }
     lines
@@ -112,10 +112,10 @@ mod tests {
 
     fn shown(old: &str, new: &str) -> Vec<String> {
         let sign = |kind| match kind {
-            DiffLineKind::Same => " ",
-            DiffLineKind::Removed => "-",
-            DiffLineKind::Added => "+",
-            DiffLineKind::Gap => "@",
+            SettingsDiffKind::Same => " ",
+            SettingsDiffKind::Removed => "-",
+            SettingsDiffKind::Added => "+",
+            SettingsDiffKind::Gap => "@",
         };
         diff(old, new).iter().map(|l| format!("{}{}{}", sign(l.kind), l.line.unwrap_or(0), l.text)).collect()
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_admin::ReloadReport;
-use interflow_admin::settings::{DiffLineKind, SettingEffect};
+use interflow_admin::settings::{SettingEffect, SettingsDiffKind};
 use parking_lot::Mutex;
 
 use super::*;
@@ -69,7 +69,7 @@ async fn a_change_is_previewed_written_and_audited() {
     let changes = change("intercept.mode", json!("all"));
     let preview = rig.editor.preview(&changes).unwrap();
     assert_eq!(rig.text(), text, "a preview changes nothing");
-    let added: Vec<_> = preview.diff.iter().filter(|l| l.kind == DiffLineKind::Added).collect();
+    let added: Vec<_> = preview.diff.iter().filter(|l| l.kind == SettingsDiffKind::Added).collect();
     assert_eq!((added.len(), added[0].text.as_str()), (1, "mode = \"all\" # for now"));
     let expected = ChangedSetting {
         key: "intercept.mode".into(),
