@@ -174,6 +174,8 @@ mod tests {
     use ratatui_core::style::Style;
 
     fn written(colour: bool, symbol: &str) -> String {
+        // Whatever NO_COLOR says where the tests run.
+        crossterm::style::force_color_output(true);
         let (mut out, mut cell) = (Vec::new(), Cell::default());
         cell.set_symbol(symbol).set_style(Style::new().fg(Color::Red).add_modifier(Modifier::REVERSED));
         let mut backend = AnsiBackend::new(&mut out, colour);
