@@ -151,7 +151,7 @@ it('is accessible, fits every width, and logs nothing', async () => {
       return shown.scrollWidth - shown.clientWidth;
     });
     expect(over, String(width)).toBeLessThanOrEqual(0);
-    const wide = await page.locator('.grid').evaluate((grid) => grid.getBoundingClientRect().right);
+    const wide = await page.locator('div.grid').evaluate((grid) => grid.getBoundingClientRect().right);
     expect(width - wide, String(width)).toBeLessThan(40);
   }
   await page.evaluate(AxeBuilder.source);

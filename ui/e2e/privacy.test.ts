@@ -179,7 +179,7 @@ describe('keys, limits and budgets', () => {
     await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*Tokens per day.*of 100.?000/);
     await expect.poll(() => budgets.textContent()).toMatch(/each-key\s*Budget per month \(USD\).*of \$20/);
     await expect.poll(() => page.getByRole('table', { name: 'Rates' }).textContent()).toMatch(/Requests.*2 of 2/);
-    await page.getByText('1 request was refused since the start').waitFor();
+    await page.getByText('1 request was rejected since start').waitFor();
 
     // The bar of its budget, and a disabled key.
     const ada = keys.getByRole('row', { name: /ada/ });

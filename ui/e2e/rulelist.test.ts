@@ -145,7 +145,7 @@ it('a new rule is made by a form, and appears in the text beside it', async () =
   await page.getByRole('menuitem', { name: 'Rewrite a header…' }).click();
   const dialog = page.getByRole('dialog');
   expect(await dialog.getByRole('button', { name: 'Add rule' }).isDisabled()).toBe(true);
-  await dialog.getByLabel(/^Of /).selectOption('response');
+  await dialog.getByLabel(/^Message /).selectOption('response');
   await dialog.getByLabel('Name', { exact: true }).first().fill('X-From');
   await dialog.getByLabel('Value').fill('me');
   await dialog.getByLabel('Path').fill('/orders');
