@@ -28,7 +28,6 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("path_not_canonical", &[400], "the path contains `//`, `.` or `..`", "send the path that is meant"),
     code("unknown_event", &[400], "a WebSocket's event has an unknown type; the connection stays open", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unknown_operation", &[400], "the request has no format that can be redacted reliably", "`redact.unknown = \"pass\"` forwards it unchanged"),
-    code("untranslatable_request", &[400], "the provider has another API, and the request cannot be translated for it", "see the message"),
     code("unsupported_content_encoding", &[400], "the body cannot be decompressed", "send it without compression"),
     code("untranslatable_request", &[400], "the request contains what the API of the provider has no counterpart of", "leave it out, or use a provider with the same API"),
     code("missing_api_key", &[401], "a virtual key is required, and none was sent", "send one; `interflow keys add` creates it"),
@@ -79,4 +78,18 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
 /// Whether the table has this code with this status.
 pub(crate) fn is_listed(code: &str, status: u16) -> bool {
     LLM_ERROR_CODES.iter().any(|c| c.code == code && c.statuses.contains(&status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once() {
+        let mut codes: Vec<_> = LLM_ERROR_CODES.iter().map(|c| c.code).collect();
+        let listed = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), listed);
+    }
 }
