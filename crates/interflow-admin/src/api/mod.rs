@@ -19,6 +19,8 @@ pub(crate) mod mcp;
 #[cfg(feature = "media")]
 mod media;
 mod openapi;
+#[cfg(test)]
+mod openapi_page;
 mod operation;
 mod operation_name;
 mod overview;
