@@ -26,6 +26,7 @@ mod pending;
 mod pending_filter;
 mod policies;
 mod privacy;
+pub(crate) mod proposals;
 mod query_assist;
 mod replay;
 mod routes;
