@@ -28,6 +28,7 @@ mod pending;
 mod pending_filter;
 mod policies;
 mod privacy;
+pub(crate) mod proposals;
 mod query_assist;
 mod replay;
 mod routes;

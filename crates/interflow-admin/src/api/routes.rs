@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi,
-    overview, pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
+    overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -170,6 +170,10 @@ fn rule_routes() -> Vec<ApiRoute> {
         post("/rules/check", check, "Check a text of rules"),
         get("/rules/schema", schema, "The JSON Schema of rule files"),
         get("/rules/explain/{id}", explain_flow, "Why each rule did or did not match a flow, in which phase"),
+        get("/rules/proposals", proposals::list, "Rules that agents propose"),
+        post("/rules/proposals", proposals::propose, "Propose rules: checked and tried, not activated"),
+        post("/rules/proposals/{id}", proposals::apply, "Add proposed rules to a rule file, and activate it"),
+        delete("/rules/proposals/{id}", proposals::dismiss, "Dismiss proposed rules"),
         get("/rules/held", held_flows, "Flows held by rules"),
         post("/rules/held/{number}", decide, "Decide about a held flow"),
     ]

@@ -59,15 +59,28 @@ fn write_tools() -> Vec<Value> {
     let text = |doc: &str| json!({"type": "string", "description": doc});
     let texts = |doc: &str| json!({"type": "array", "items": {"type": "string"}, "description": doc});
     let tool = |name: &str, title: &str, description: &str, outside: bool, properties: Value| {
+        let required = if name == "propose_rule" { "text" } else { "id" };
         json!({
             "name": name,
             "title": title,
             "description": description,
-            "inputSchema": {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": false},
+            "inputSchema": {"type": "object", "properties": properties, "required": [required], "additionalProperties": false},
             "annotations": {"readOnlyHint": false, "destructiveHint": outside, "openWorldHint": outside},
         })
     };
     vec![
+        tool(
+            "propose_rule",
+            "Propose rules",
+            "Checks the text of rules, tries it on recorded flows, and keeps it for the operator, who applies or dismisses it. It is \
+             never active without that.",
+            false,
+            json!({
+                "text": text("a rule file in YAML or TOML, with `rules:` on a line of its own: rules:\n  - name: slow\n    when: path:/x\n    then: { delay: 1s }"),
+                "reason": text("why, in a sentence for the operator"),
+                "query": text("the flows to try it on; the newest ones when not given"),
+            }),
+        ),
         tool(
             "annotate_flow",
             "Tag or comment a flow",
