@@ -85,7 +85,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
         expect(await wrong(page), `${query} ${await tab.textContent()}`).toEqual([]);
       }
     }
-  });
+  }, 180_000);
 
   it('dialogs have none', async () => {
     await page.goto(`http://${world.admin}/`);
