@@ -496,7 +496,8 @@ impl UsageReservation {
         limits.record_spend(subject, tokens, micros, served, is_estimated);
         let ActiveReservation { ledger: Some(ledger), asks, lease, since } = held else { return };
         let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
-        let alerts = limits.alerts.get().map(|sender| (Arc::clone(sender), Arc::clone(limits), subject.clone()));
+        let alerts = limits.alerts.get().filter(|_| limits.alert_settings().is_active());
+        let alerts = alerts.map(|sender| (Arc::clone(sender), Arc::clone(limits), subject.clone()));
         run_commit(async move {
             if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
                 tracing::warn!("limits: the usage of a request was not settled, its estimate is kept: {e}");

@@ -35,6 +35,11 @@ pub(crate) struct AlertSettings {
 }
 
 impl AlertSettings {
+    /// Whether there is anybody to alert.
+    pub fn is_active(&self) -> bool {
+        !self.webhooks.is_empty()
+    }
+
     /// Resolves the references of a configuration.
     pub fn new(config: &AlertsConfig) -> Result<Self, String> {
         let mut thresholds = config.thresholds.clone();
@@ -122,7 +127,7 @@ impl AlertSender {
         subject: &RequestAttributes,
         rejecting: Option<usize>,
     ) {
-        if limits.alert_settings().webhooks.is_empty() {
+        if !limits.alert_settings().is_active() {
             return;
         }
         let budgets = asks.iter().enumerate().filter(|(_, ask)| ask.counter.period().is_some());

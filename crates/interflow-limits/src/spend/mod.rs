@@ -275,7 +275,7 @@ fn groups(by: &[SpendBy], day: Date, account: &SpendAccount) -> Vec<Vec<Option<S
         groups = groups
             .into_iter()
             .flat_map(|group| {
-                values.iter().map(move |value| [&group[..], &[value.clone()]].concat()).collect::<Vec<_>>()
+                values.iter().map(move |value| [&group[..], std::slice::from_ref(value)].concat()).collect::<Vec<_>>()
             })
             .collect();
     }
