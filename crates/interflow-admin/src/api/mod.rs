@@ -35,6 +35,8 @@ mod routes;
 pub(crate) mod rules;
 mod settings;
 mod setup;
+mod spend;
+mod teams;
 mod transfer;
 mod untrusted_content;
 mod view;

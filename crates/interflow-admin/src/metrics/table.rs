@@ -118,6 +118,10 @@ metric_table! { pub TABLE:
     QUOTA_USED = gauge "interflow_quota_used" ["rule", "subject", "counter"]
         "What is used of a quota: tokens, requests, US dollars or slots, by its counter. At most 200, the fullest; not of single client addresses.";
     QUOTA_LIMIT = gauge "interflow_quota_limit" ["rule", "subject", "counter"] "The quota itself, in the same unit.";
+    BUDGET_USED_RATIO = gauge "interflow_budget_used_ratio" ["level", "name", "counter"]
+        "What is used of the budget of a `key`, `team` or `organisation`: 1 is all of it. Of the series of `interflow_quota_used`.";
+    BUDGET_ALERTS = counter "interflow_budget_alerts_total" ["outcome"]
+        "Budget alerts (`quota.alerts`) by webhook: `sent`, `failed` after several attempts, `dropped` because too many were waiting.";
     REDIS_UP = gauge "interflow_redis_up" [] "Whether the last command to `quota.shared.redis` succeeded: 1 or 0.";
     REDIS_ERRORS = counter "interflow_redis_errors_total" [] "Commands to Redis that failed.";
     REDIS_FALLBACKS = counter "interflow_redis_fallbacks_total" []

@@ -9,6 +9,7 @@ mod dispatch;
 mod route_handler;
 mod routes;
 mod routing;
+mod served;
 mod shadow;
 mod translated_stream;
 mod translation;
@@ -29,6 +30,7 @@ use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 pub use dispatch::Dispatcher;
 pub use routes::UpstreamTable;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
+pub(crate) use served::ServedBy;
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
@@ -41,6 +43,7 @@ pub struct LlmGateway {
     looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
     prices: OnceLock<PriceFn>,
+    operator_spend: OnceLock<served::OperatorSpend>,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -69,6 +72,7 @@ impl LlmGateway {
             looks: OnceLock::new(),
             endpoints: OnceLock::new(),
             prices: OnceLock::new(),
+            operator_spend: OnceLock::new(),
         })
     }
 

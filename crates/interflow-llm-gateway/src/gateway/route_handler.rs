@@ -11,7 +11,7 @@ use interflow_types::{
 use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
 use super::dispatch::circuit_open;
 use super::routing::{Affinity, Backoff, Next, Route, Selection, retry_after};
-use super::{LlmGateway, LlmUpstream, shadow};
+use super::{LlmGateway, LlmUpstream, ServedBy, shadow};
 use interflow_codec::content_coding as coding;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
@@ -251,6 +251,7 @@ impl Delivery {
         let route = Arc::clone(&self.route);
         let deployment = &route.deployments[outcome.index];
         flow.tag(format!("upstream:{}", deployment.upstream.name));
+        *flow.extension_mut() = ServedBy(self.request.served_model(deployment));
         if self.retries > 0 {
             flow.tag(format!("retry:{}", self.retries));
         }

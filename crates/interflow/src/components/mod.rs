@@ -92,13 +92,20 @@ impl ComponentSet {
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
         let llm = Arc::new(LlmComponent::new(config, &local)?);
         let gateway = Arc::clone(&llm.gateway);
-        let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
+        let unrecorded = Arc::new(local.unrecorded());
+        let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
+        let limits = Arc::new(LimitsComponent::new(config, home, has_key, Arc::clone(&unrecorded) as _)?);
+        let gateway = Arc::clone(&llm.gateway);
+        limits.stage.set_deployments(move |upstream, route, model| gateway.deployments_of(upstream, route, model));
+        let operator = Arc::clone(&limits.limits);
+        llm.gateway.set_operator_spend(move |served, tokens, answered, tags| {
+            operator.record_operator_spend(served, tokens, answered, tags);
+        });
         let prices = Arc::clone(&limits.limits);
         llm.gateway.set_prices(move |provider, model, input, output| {
             prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
         });
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
-        let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let redaction_check = Arc::clone(&redaction.redaction);

@@ -15,6 +15,7 @@ mod metrics;
 mod providers;
 mod recorded;
 mod sockets;
+mod teams;
 mod translated_replies;
 mod translation;
 mod upstreams;
