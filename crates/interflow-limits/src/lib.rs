@@ -28,6 +28,7 @@ pub use keys::{
     ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp,
     revoke_key,
 };
+pub use keys::any_matches;
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};

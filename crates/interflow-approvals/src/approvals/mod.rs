@@ -11,6 +11,7 @@ mod pending;
 pub mod presets;
 mod replace;
 mod request_preview;
+mod review;
 mod rule_set;
 mod rules_file;
 mod secret_origin;
@@ -311,6 +312,10 @@ impl Approvals {
             return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+        if held.question.reason.is_some() {
+            let why = "a guardrail's question is about one text, not about a host: omit `scope`, and decide once";
+            return Err(ApprovalsError::Invalid(why.to_owned()));
+        }
         let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
         // The new rule has already resolved everything else it decides. This request is resolved even if another rule
         // takes precedence.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) use scope::any_matches;
+pub use scope::any_matches;
 
 pub use key_file::{KeyChange, KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
 pub use scope::{KeyScope, ScopeRequest, ScopeViolation};
