@@ -23,12 +23,12 @@ pub use counter_store::{
     CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
     SharedStoreStatus,
 };
+pub use keys::any_matches;
 pub use keys::{
     KEY_PREFIX, KeyChange, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey,
     ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp,
     revoke_key,
 };
-pub use keys::any_matches;
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};

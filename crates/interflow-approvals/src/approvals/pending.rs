@@ -47,6 +47,13 @@ pub struct PendingQuestion {
     pub alone: Option<FlowId>,
 }
 
+impl PendingQuestion {
+    /// Whether rules and the mode can decide it. A guardrail's question is about one text, and only a person decides.
+    pub(super) const fn is_about_host(&self) -> bool {
+        self.reason.is_none()
+    }
+}
+
 /// A pending request.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PendingRequest {

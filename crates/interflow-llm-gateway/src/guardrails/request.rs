@@ -50,7 +50,8 @@ pub(super) async fn check(
             return Ok(body);
         }
         Err(CollectError::TooLarge(_)) => {
-            let message = format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
+            let message =
+                format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
             let status = StatusCode::PAYLOAD_TOO_LARGE;
             let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
             return Err(service.refuse(flow, &refusal));

@@ -19,10 +19,10 @@ use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts}
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
 use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
+use crate::redaction::overloaded;
 use crate::redaction::response_body::{
     ResponseScanContext, abort_refusal, is_text, replace_body as replace_response_body, unreadable,
 };
-use crate::redaction::overloaded;
 
 /// The stage's step in phase `ResponseBody`.
 pub(super) async fn check(
@@ -88,9 +88,9 @@ async fn read_whole(
             return Ok(Err(body));
         }
         Err(CollectError::TooLarge(_)) => {
-            let message = format!("the response is larger than {max} bytes (llm.max_body), so that it cannot be checked");
-            let refusal =
-                LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_too_large", message);
+            let message =
+                format!("the response is larger than {max} bytes (llm.max_body), so that it cannot be checked");
+            let refusal = LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_too_large", message);
             return Err(service.refuse(flow, &refusal));
         }
     };

@@ -468,7 +468,8 @@ impl TextRewriter for MatchRewriter {
         let open = text.text.split_off(text.text.len() - inner);
         let sent = self.release(&mut text, false);
         text.text.push_str(&open);
-        let unchanged = |sent: &str| !was_held && later.is_empty() && text.held == text.text.len() && *sent == *decode(raw);
+        let unchanged =
+            |sent: &str| !was_held && later.is_empty() && text.held == text.text.len() && *sent == *decode(raw);
         let out = sent.map(|sent| (!unchanged(&sent)).then(|| escape(&sent)));
         let is_signed = text.is_signed;
         self.texts.insert(channel, text);

@@ -129,13 +129,10 @@ impl GuardText {
         let at = |range: Range<usize>| range.start + self.range.start..range.end + self.range.start;
         match self.encoding {
             Encoding::Plain => Ok(edits.iter().map(|e| (at(e.range.clone()), e.with.clone())).collect()),
-            Encoding::Json => {
-                Ok(edits.iter().map(|e| (at(raw_range(raw, &e.range)), escaped(&e.with))).collect())
-            }
+            Encoding::Json => Ok(edits.iter().map(|e| (at(raw_range(raw, &e.range)), escaped(&e.with))).collect()),
             Encoding::NestedJson => {
                 let inner = decode(raw);
-                let inside: Vec<_> =
-                    edits.iter().map(|e| (raw_range(&inner, &e.range), escaped(&e.with))).collect();
+                let inside: Vec<_> = edits.iter().map(|e| (raw_range(&inner, &e.range), escaped(&e.with))).collect();
                 // A match may cover quotes and braces; a tool call must stay one.
                 if is_json(&inner) && !is_json(&replaced(&inner, &inside)) {
                     return Err(Unmaskable);

@@ -134,7 +134,14 @@ mod tests {
                     {"role": "tool", "tool_call_id": "x", "content": "r1"}],
                 "tools": [{"type": "function", "function": {"name": "t", "description": "d1"}}]
             }),
-            &[("s1", System), ("u1", User), ("a1", Assistant), ("{}", ToolCall), ("r1", ToolResult), ("d1", ToolDefinition)],
+            &[
+                ("s1", System),
+                ("u1", User),
+                ("a1", Assistant),
+                ("{}", ToolCall),
+                ("r1", ToolResult),
+                ("d1", ToolDefinition),
+            ],
         );
         assert_places(
             &json!({

@@ -105,8 +105,7 @@ impl ComponentSet {
         let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
-        let guardrails =
-            Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
+        let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();

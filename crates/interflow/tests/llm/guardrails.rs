@@ -63,21 +63,28 @@ fn provider(request: &Request) -> Reply {
     let mut end = "";
     match path {
         "/v1/chat/completions" => {
-            events.extend(pieces.iter().map(|p| json!({"id": "r", "choices": [{"index": 0, "delta": {"content": p}}]})));
+            events
+                .extend(pieces.iter().map(|p| json!({"id": "r", "choices": [{"index": 0, "delta": {"content": p}}]})));
             events.push(json!({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}));
             end = "data: [DONE]\n\n";
         }
         "/v1/responses" => {
-            let delta = |p| json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": p});
+            let delta =
+                |p| json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": p});
             events.extend(pieces.iter().map(delta));
-            events.push(json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text}));
+            events.push(
+                json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text}),
+            );
             events.push(json!({"type": "response.completed", "response": {"id": "r", "output": [
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]}}));
         }
         _ => {
             events.push(json!({"type": "message_start", "message": {"id": "r", "role": "assistant", "content": []}}));
-            events.push(json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}));
-            let delta = |p| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": p}});
+            events.push(
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            );
+            let delta =
+                |p| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": p}});
             events.extend(pieces.iter().map(delta));
             events.push(json!({"type": "content_block_stop", "index": 0}));
             events.push(json!({"type": "message_stop"}));
@@ -189,7 +196,8 @@ fn reply_text(path: &str, answer: &Answer) -> String {
 
 #[tokio::test]
 async fn a_blocked_request_is_answered_in_its_format_and_not_sent() {
-    let s = Setup::new("[llm.guardrail.names]\nkind = \"words\"\naction = \"block\"\nwords = [\"project falcon\"]\n").await;
+    let s =
+        Setup::new("[llm.guardrail.names]\nkind = \"words\"\naction = \"block\"\nwords = [\"project falcon\"]\n").await;
     for format in FORMATS {
         for (text, result) in [("on Project\\nFalcon", "ok"), ("hello", "about project  falcon")] {
             let answer = s.post(format, &ask(format.1, text, result, true), "").await;
@@ -261,7 +269,10 @@ async fn flags_are_on_the_flow_in_the_audit_log_and_in_the_metrics() {
         })
         .await;
     let flow = s.home.say(&["flows", "list", "tag:guardrail:inject", "--format", "jsonl"]).ok();
-    assert!(flow.contains("guardrail-finding:inject/input/flagged/") && flow.contains("instruction_override"), "{flow}");
+    assert!(
+        flow.contains("guardrail-finding:inject/input/flagged/") && flow.contains("instruction_override"),
+        "{flow}"
+    );
     let metrics = s.running.admin("GET", "/metrics", "").await.text();
     for line in [
         "interflow_guardrail_findings_total{guardrail=\"inject\",direction=\"input\",result=\"flagged\"} 1",

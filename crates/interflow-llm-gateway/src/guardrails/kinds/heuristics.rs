@@ -99,9 +99,8 @@ pub fn score(set: HeuristicSet, text: &str, place: TextPlace) -> Option<Heuristi
         false => ABOUT_PATTERN.find_iter(&normalized.text).take(MAX_MATCHES).map(|m| m.range()).collect(),
     };
     for sign in &mut signs {
-        let near = |a: &Range<usize>| {
-            a.start < sign.range.end + ABOUT_DISTANCE && sign.range.start < a.end + ABOUT_DISTANCE
-        };
+        let near =
+            |a: &Range<usize>| a.start < sign.range.end + ABOUT_DISTANCE && sign.range.start < a.end + ABOUT_DISTANCE;
         // Text on the subject quotes what attacks say.
         if about.iter().any(near) {
             sign.weight *= ABOUT_SHARE;

@@ -38,7 +38,8 @@ impl JsonSchemaGuardrail {
 impl Guardrail for JsonSchemaGuardrail {
     fn check<'a>(&'a self, input: CheckInput<'a>) -> MaybeFuture<'a, CheckResult> {
         // Thinking and tool calls are not the reply.
-        let replies = input.texts().filter(|(_, place, text)| *place == TextPlace::Assistant && !text.trim().is_empty());
+        let replies =
+            input.texts().filter(|(_, place, text)| *place == TextPlace::Assistant && !text.trim().is_empty());
         let findings = replies.filter_map(|(text, _, content)| {
             let reason = match serde_json::from_str::<Value>(content) {
                 Err(_) => "not JSON".to_owned(),

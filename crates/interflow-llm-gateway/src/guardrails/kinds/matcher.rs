@@ -201,10 +201,7 @@ pub(super) struct TopicGuardrail {
 }
 
 impl TopicGuardrail {
-    pub fn new(
-        topics: &std::collections::BTreeMap<String, Vec<String>>,
-        min_matches: usize,
-    ) -> Result<Self, String> {
+    pub fn new(topics: &std::collections::BTreeMap<String, Vec<String>>, min_matches: usize) -> Result<Self, String> {
         if topics.is_empty() {
             return Err("topics: it is empty; list the words of each topic".into());
         }
@@ -287,9 +284,8 @@ mod tests {
 
     #[test]
     fn only_what_may_be_part_of_a_match_is_open() {
-        let open = |matcher: &TextMatcher, text: &str| {
-            text[matcher.open_from(&mut matcher.caches(), text, 0)..].to_owned()
-        };
+        let open =
+            |matcher: &TextMatcher, text: &str| text[matcher.open_from(&mut matcher.caches(), text, 0)..].to_owned();
         let matcher = words(&["project falcon", "secret"]);
         for (text, expected) in [
             ("nothing here", ""),

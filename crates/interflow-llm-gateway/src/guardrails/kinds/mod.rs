@@ -48,9 +48,7 @@ pub(super) fn build(config: &GuardrailConfig, deps: &KindDeps<'_>) -> Result<Box
         share(&format!("categories.{name}"), *limit)?;
     }
     Ok(match config.kind {
-        GuardrailKind::PromptInjection => {
-            Box::new(HeuristicGuardrail::new(HeuristicSet::PromptInjection, threshold))
-        }
+        GuardrailKind::PromptInjection => Box::new(HeuristicGuardrail::new(HeuristicSet::PromptInjection, threshold)),
         GuardrailKind::Jailbreak => Box::new(HeuristicGuardrail::new(HeuristicSet::Jailbreak, threshold)),
         GuardrailKind::Words if config.words.is_empty() => return Err("words: it is empty; list words".into()),
         GuardrailKind::Words => Box::new(MatchGuardrail(TextMatcher::words(&config.words, window)?)),

@@ -12,8 +12,19 @@ const MAX_DEPTH: usize = 128;
 
 /// Keywords that say nothing about a value.
 const ANNOTATIONS: [&str; 13] = [
-    "$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "deprecated",
-    "readOnly", "writeOnly", "format",
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "format",
 ];
 
 /// A compiled schema.
@@ -57,8 +68,17 @@ struct Node {
 }
 
 const LIMITS: [&str; 11] = [
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems",
-    "maxItems", "minProperties", "maxProperties",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
 ];
 
 impl fmt::Display for Violation {
@@ -155,7 +175,13 @@ impl Schema {
         Ok(())
     }
 
-    fn check_members(&self, node: &Node, members: &Map<String, Value>, at: &str, depth: usize) -> Result<(), Violation> {
+    fn check_members(
+        &self,
+        node: &Node,
+        members: &Map<String, Value>,
+        at: &str,
+        depth: usize,
+    ) -> Result<(), Violation> {
         if let Some(name) = node.required.iter().find(|name| !members.contains_key(*name)) {
             return Err(Violation { at: at.to_owned(), why: format!("lacks `{name}`") });
         }
@@ -248,7 +274,9 @@ fn compile(schema: &Value, place: &str, nodes: &mut BTreeMap<String, Node>) -> R
                 let limits = LIMITS.iter().find(|l| **l == name).zip(limit.as_f64());
                 node.limits.extend(limits.map(|(name, limit)| (*name, limit)));
             }
-            _ => return Err(wrong(keyword, "this keyword is not supported here; remove it, or validate in the client")),
+            _ => {
+                return Err(wrong(keyword, "this keyword is not supported here; remove it, or validate in the client"));
+            }
         }
     }
     nodes.insert(place.to_owned(), node);

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{GeneralPurposeConfig, STANDARD_NO_PAD};
-use base64::engine::DecodePaddingMode;
 use regex::Regex;
 
 /// Base64 of 18 bytes at least: shorter ones say nothing.
@@ -52,7 +52,8 @@ fn base64_text(run: &str) -> Option<String> {
     let standard = run.get(..end)?.replace('-', "+").replace('_', "/");
     let bytes = ENGINE.decode(&standard).or_else(|_| STANDARD_NO_PAD.decode(standard.trim_end_matches('='))).ok()?;
     let text = String::from_utf8(bytes).ok()?;
-    let readable = text.chars().filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation()).count();
+    let readable =
+        text.chars().filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation()).count();
     (readable == text.chars().count() && text.contains(' ')).then_some(text)
 }
 
