@@ -103,6 +103,15 @@ metric_table! { pub TABLE:
         "Whether the deployment is used: 1, or 0 while it is left alone or probed.";
 }
 
+"Guardrails" {
+    GUARDRAIL_CHECKS = counter "interflow_guardrail_checks_total" ["guardrail", "direction"]
+        "Requests (`input`) and responses (`output`) that a guardrail checked.";
+    GUARDRAIL_FINDINGS = counter "interflow_guardrail_findings_total" ["guardrail", "direction", "result"]
+        "Those in which it found something, by what was done first: `flagged`, `masked`, `allowed` or `denied` by a person, `blocked`.";
+    GUARDRAIL_ERRORS = counter "interflow_guardrail_errors_total" ["guardrail"]
+        "Checks that failed: a service that did not answer in time, or not as expected.";
+}
+
 "Redaction" {
     REDACTION_REQUESTS = counter "interflow_redaction_requests_total" [] "Requests and WebSockets inspected.";
     REDACTION_REJECTED = counter "interflow_redaction_rejected_requests_total" ["code"]

@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use interflow_types::{
-    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, HttpClient, Method, MountTarget,
-    StatusCode, Url,
+    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion,
+    Method, MountTarget, Request, RequestHead, StatusCode, Url,
 };
 
 use interflow_llm::message::ApiFormat;
@@ -29,6 +29,7 @@ use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
 pub use routes::UpstreamTable;
+pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::ServedBy;
 pub use upstream::{LlmUpstream, SecretReader};
@@ -160,6 +161,32 @@ impl LlmGateway {
 
     fn token_egress(&self) -> ambient::TokenEgress<'_> {
         ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
+    }
+
+    /// The client whose requests are not recorded.
+    pub(crate) fn unrecorded(&self) -> &dyn HttpClient {
+        &*self.unrecorded
+    }
+
+    /// A request of Interflow's own to an upstream, with the gateway's credentials.
+    ///
+    /// # Errors
+    /// The upstream has no address or no credentials.
+    pub(crate) async fn own_request(
+        &self,
+        upstream: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<Request, String> {
+        let table = self.table();
+        let upstream = table.get(upstream).ok_or_else(|| format!("there is no upstream {upstream}"))?;
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Content-Type", b"application/json");
+        let url = upstream.url(path, &headers).ok_or_else(|| upstream.disabled().message)?;
+        let mut head = RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None };
+        let token = upstream.token(self.token_egress()).await.map_err(|refusal| refusal.message)?;
+        upstream.authorize(&mut head, token.as_ref());
+        Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
     }
 
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.

@@ -8,6 +8,7 @@ mod bad_input;
 mod clouds;
 mod filter;
 mod gateway;
+mod guardrails;
 mod held;
 mod identity;
 mod instance;
