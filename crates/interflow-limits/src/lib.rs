@@ -10,11 +10,14 @@ mod counter_store;
 mod keys;
 mod login_queue;
 mod prices;
+mod redis_client;
 mod rules;
 mod token_bucket;
 mod usage;
 
-pub use admission::{AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation};
+pub use admission::{
+    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, redis_server,
+};
 pub use budget_file::BudgetFile;
 pub use config::{KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
@@ -30,6 +33,7 @@ pub use keys::{
 };
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
+pub use redis_client::{RedisClient, RedisServer};
 pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};
 pub use token_bucket::TokenBucket;
 pub use usage::{UsageRow, UsageSums, UsageTotals};

@@ -7,7 +7,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::LlmRouteConfig;
+use crate::{LlmRouteConfig, ResponseCacheConfig};
 
 /// LLM providers: the gateway's endpoints for them, and how requests to them are parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,8 @@ pub struct LlmConfig {
     pub provider: BTreeMap<String, LlmUpstreamConfig>,
     /// Models that several deployments serve, by the name that clients ask for.
     pub route: BTreeMap<String, LlmRouteConfig>,
+    /// The response cache.
+    pub cache: ResponseCacheConfig,
 }
 
 /// What is done with an agent's telemetry to its provider.
@@ -152,6 +154,7 @@ impl Default for LlmConfig {
             aliases: BTreeMap::new(),
             provider: BTreeMap::new(),
             route: BTreeMap::new(),
+            cache: ResponseCacheConfig::default(),
         }
     }
 }

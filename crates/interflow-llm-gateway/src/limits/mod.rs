@@ -424,6 +424,8 @@ impl Stage for LimitStage {
         let Some(grant) = held.grant.lock().take() else { return };
         let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
         match (settled.usage, held.status) {
+            // Another request paid for the response.
+            _ if crate::gateway::response_cache::is_hit(flow) => grant.commit(&TokenCounts::default()),
             (Some(usage), _) => grant.commit_as(&tokens(&usage), settled.model.as_deref()),
             // A response without usage is charged its estimate.
             (None, Some(status)) if status.is_success() => drop(grant),

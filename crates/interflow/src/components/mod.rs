@@ -90,7 +90,7 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let llm = Arc::new(LlmComponent::new(config, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, home, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
         let prices = Arc::clone(&limits.limits);
@@ -194,6 +194,7 @@ impl ComponentSet {
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);
+            llm::write_cache_metrics(&gateway.cache().stats(), page);
         });
     }
 

@@ -14,6 +14,7 @@ mod instance;
 mod metrics;
 mod providers;
 mod recorded;
+mod response_cache;
 mod sockets;
 mod translated_replies;
 mod translation;
