@@ -104,7 +104,8 @@ fn flow_routes() -> Vec<ApiRoute> {
 
 fn conversation_routes() -> Vec<ApiRoute> {
     use conversations::{
-        annotate, changes, endpoints, export, for_flows, list, rebuild, search, set_endpoints, show, totals,
+        annotate, changes, endpoints, export, for_flows, list, prompt_cache, rebuild, search, set_endpoints, show,
+        totals,
     };
     vec![
         get("/conversations", list, "Conversations with language models, the latest first"),
@@ -133,6 +134,11 @@ fn conversation_routes() -> Vec<ApiRoute> {
             "/conversations/{conversation}/changes",
             changes,
             "Changes from the preceding request, and why the cache was hit or missed",
+        ),
+        get(
+            "/conversations/{conversation}/cache",
+            prompt_cache,
+            "Where the provider's prompt cache broke, why, and what that cost",
         ),
     ]
 }

@@ -1,7 +1,7 @@
 //! The MCP tools that read from the store. They work without a running instance.
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
-use interflow_conversations::conversations::load;
+use interflow_conversations::conversations::{load, prompt_cache};
 use interflow_store::{ConversationOptions, FlowStore};
 use serde_json::{Value, json};
 
@@ -301,6 +301,11 @@ fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
                 c.cache
             ));
         }
+    }
+    let report = prompt_cache::report(store, &id, &|_, _, _| None).map_err(error_text)?.unwrap_or_default();
+    for advice in &report.advice {
+        let (breaks, tokens) = (advice.breaks, advice.lost_tokens);
+        out.push_str(&format!("prompt cache: {} ({breaks} breaks, {tokens} tokens paid again)\n", advice.text));
     }
     Ok(if out.is_empty() { "there is no request with one before it".into() } else { out })
 }

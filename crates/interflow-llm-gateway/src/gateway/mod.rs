@@ -6,6 +6,7 @@ mod attempt;
 pub mod aws_signature;
 mod circuit_breaker;
 mod dispatch;
+pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
 mod routing;
@@ -28,6 +29,7 @@ use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
+pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
@@ -45,6 +47,7 @@ pub struct LlmGateway {
     endpoints: OnceLock<NamedEndpoints>,
     prices: OnceLock<PriceFn>,
     operator_spend: OnceLock<served::OperatorSpend>,
+    cache: ResponseCache,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -74,6 +77,7 @@ impl LlmGateway {
             endpoints: OnceLock::new(),
             prices: OnceLock::new(),
             operator_spend: OnceLock::new(),
+            cache: ResponseCache::default(),
         })
     }
 
@@ -118,6 +122,11 @@ impl LlmGateway {
     pub fn activate(&self, mut table: UpstreamTable) {
         table.routes.continue_counters(&self.table().routes);
         self.table.store(Arc::new(table));
+    }
+
+    /// The response cache.
+    pub fn cache(&self) -> &ResponseCache {
+        &self.cache
     }
 
     /// Name and target of each upstream, for the gateway's index page.
@@ -232,7 +241,8 @@ impl GatewayMount for LlmGatewayMount {
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
         let translated = route.upstream.translates(request.method, route.rest).is_some();
         let routed = || table.may_be_routed(&route, request.method);
-        if (route.upstream.may_retry() || translated || routed()) && !upgrade {
+        let cached = || self.0.cache.may_serve(&route.upstream.name, route.call(request.method).operation);
+        if (route.upstream.may_retry() || translated || routed() || cached()) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,

@@ -94,7 +94,7 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let llm = Arc::new(LlmComponent::new(config, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, home, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let unrecorded = Arc::new(local.unrecorded());
         let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
@@ -211,6 +211,7 @@ impl ComponentSet {
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);
+            llm::write_cache_metrics(&gateway.cache().stats(), page);
         });
     }
 

@@ -15,6 +15,7 @@ mod instance;
 mod metrics;
 mod providers;
 mod recorded;
+mod response_cache;
 mod sockets;
 mod teams;
 mod translated_replies;
