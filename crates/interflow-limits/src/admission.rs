@@ -25,6 +25,7 @@ use crate::counter_store::{
     RedisCounterStore, RedisOptions, SharedCounterStore, SharedStoreStatus,
 };
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
+use crate::redis_client::RedisServer;
 use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount};
 use crate::spend::{SpendAccount, SpendLedger, SpendSums};
 use crate::tags::TagSet;
@@ -403,12 +404,36 @@ fn counter_backend(
     home: &Path,
     memory: &Arc<MemoryCounterStore>,
 ) -> Result<CounterBackend, LimitsError> {
-    let SharedQuotaConfig { redis, prefix, timeout, heartbeat, failure, ca, certificate, key } = &config.shared;
+    let shared = &config.shared;
     // Checked even without Redis: the renewal period would otherwise become invalid on the day someone adds the URL.
-    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&heartbeat.0) {
+    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&shared.heartbeat.0) {
         return Err(LimitsError("quota.shared.heartbeat: write a time from 100ms to 10m".into()));
     }
-    let Some(url) = redis else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
+    let Some(server) = redis_server(shared, home)? else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
+    let options = RedisOptions {
+        url: server.url,
+        prefix: shared.prefix.clone(),
+        timeout: server.timeout,
+        lease: config.slot_lease.0,
+        heartbeat: shared.heartbeat.0,
+        ca: server.ca,
+        identity: server.identity,
+    };
+    let failure = shared.failure;
+    let shared = RedisCounterStore::new(options).map_err(|e| LimitsError(e.0))?;
+    // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
+    // whose budgets are written to the budget file.
+    let local = MemoryCounterStore::new(config.slot_lease.0);
+    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(Box::new(shared), local, failure))))
+}
+
+/// The server of the shared counts, if there is one; its files are read.
+///
+/// # Errors
+/// The key of a file that cannot be read, or of a secret that is not set.
+pub fn redis_server(shared: &SharedQuotaConfig, home: &Path) -> Result<Option<RedisServer>, LimitsError> {
+    let SharedQuotaConfig { redis, timeout, ca, certificate, key, .. } = shared;
+    let Some(url) = redis else { return Ok(None) };
     let identity = match (certificate, key) {
         (Some(c), Some(k)) => {
             Some((read_file(&home.join(c), "quota.shared.certificate")?, read_file(&home.join(k), "quota.shared.key")?))
@@ -416,20 +441,12 @@ fn counter_backend(
         (None, None) => None,
         _ => return Err(LimitsError("quota.shared: certificate and key belong together".into())),
     };
-    let options = RedisOptions {
+    Ok(Some(RedisServer {
         url: resolve_secret_ref(url).map_err(|e| LimitsError(format!("quota.shared.redis: {e}")))?,
-        prefix: prefix.clone(),
         timeout: timeout.0,
-        lease: config.slot_lease.0,
-        heartbeat: heartbeat.0,
         ca: ca.as_ref().map(|p| read_file(&home.join(p), "quota.shared.ca")).transpose()?,
         identity,
-    };
-    let shared = RedisCounterStore::new(options).map_err(|e| LimitsError(e.0))?;
-    // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
-    // whose budgets are written to the budget file.
-    let local = MemoryCounterStore::new(config.slot_lease.0);
-    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(Box::new(shared), local, *failure))))
+    }))
 }
 
 fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {

@@ -11,13 +11,16 @@ mod counter_store;
 mod keys;
 mod login_queue;
 mod prices;
+mod redis_client;
 mod rules;
 mod spend;
 mod tags;
 mod token_bucket;
 mod usage;
 
-pub use admission::{AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation};
+pub use admission::{
+    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, redis_server,
+};
 pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;
 pub use config::{AlertsConfig, KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
@@ -27,6 +30,7 @@ pub use counter_store::{
     CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
     SharedStoreStatus,
 };
+pub use keys::any_matches;
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
     NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash,
@@ -34,6 +38,7 @@ pub use keys::{
 };
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
+pub use redis_client::{RedisClient, RedisServer};
 pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount};
 pub use spend::{SpendBy, SpendLedger, SpendQuery, SpendReport, SpendSums};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};

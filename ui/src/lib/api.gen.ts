@@ -57,6 +57,13 @@ export interface components {
             changes: components["schemas"]["ChangedSetting"][];
             reload: components["schemas"]["ReloadReport"];
         };
+        ApplyInput: {
+            /**
+             * @description The rule file to which they are added; the only one if absent.
+             * @default null
+             */
+            file?: string | null;
+        };
         /** @description A rule's decision. */
         ApprovalAction: "allow" | "deny";
         /** @description Requests that are no longer pending, the latest first. Only those since the start. */
@@ -1952,6 +1959,29 @@ export interface components {
             /** @description The file name of its executable. */
             name: string;
         };
+        ProposalInput: {
+            /** @description The rules, as the text of a rule file in YAML or TOML. */
+            text: string;
+            /**
+             * @description Why they are proposed.
+             * @default
+             */
+            reason?: string;
+            /**
+             * @description The flows on which they are tried; the newest ones when it is empty.
+             * @default
+             */
+            query?: string;
+        };
+        ProposalList: {
+            proposals: components["schemas"]["RuleProposal"][];
+        };
+        ProposalMatch: {
+            rule: string;
+            flow: string;
+            method: string;
+            url: string;
+        };
         /**
          * @description Sums over all workers. The workers go on counting meanwhile, so related figures may differ by the requests in
          *     progress.
@@ -2427,6 +2457,18 @@ export interface components {
             rule: string | null;
             /** @description What is wrong and how to correct it. */
             message: string;
+        };
+        RuleProposal: {
+            id: number;
+            /** @description The rules, as the text of a rule file. */
+            text: string;
+            /** @description Why they are proposed. */
+            reason: string;
+            proposed: components["schemas"]["Timestamp"];
+            /** @description Recorded flows on which the rules were tried: the newest ones of the query. */
+            tried: number;
+            /** @description Which of them each rule would match; at most 50. */
+            matches: components["schemas"]["ProposalMatch"][];
         };
         RuleSource: {
             file: string;
@@ -3187,6 +3229,7 @@ export type ActiveStream = components['schemas']['ActiveStream'];
 export type AnnotationPatch = components['schemas']['AnnotationPatch'];
 export type ApiFormat = components['schemas']['ApiFormat'];
 export type AppliedSettings = components['schemas']['AppliedSettings'];
+export type ApplyInput = components['schemas']['ApplyInput'];
 export type ApprovalAction = components['schemas']['ApprovalAction'];
 export type ApprovalHistory = components['schemas']['ApprovalHistory'];
 export type ApprovalMode = components['schemas']['ApprovalMode'];
@@ -3347,6 +3390,9 @@ export type PolicyTextInput = components['schemas']['PolicyTextInput'];
 export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
+export type ProposalInput = components['schemas']['ProposalInput'];
+export type ProposalList = components['schemas']['ProposalList'];
+export type ProposalMatch = components['schemas']['ProposalMatch'];
 export type ProxyStats = components['schemas']['ProxyStats'];
 export type PruneInput = components['schemas']['PruneInput'];
 export type PrunedFlows = components['schemas']['PrunedFlows'];
@@ -3385,6 +3431,7 @@ export type RowDetailsById = components['schemas']['RowDetailsById'];
 export type RuleAction = components['schemas']['RuleAction'];
 export type RuleExplanation = components['schemas']['RuleExplanation'];
 export type RuleProblem = components['schemas']['RuleProblem'];
+export type RuleProposal = components['schemas']['RuleProposal'];
 export type RuleSource = components['schemas']['RuleSource'];
 export type RuleSpec = components['schemas']['RuleSpec'];
 export type RuleSpecInput = components['schemas']['RuleSpecInput'];
@@ -3484,6 +3531,8 @@ export interface ApiCalls {
     'PUT /rules/source': { request: RuleTextInput; response: RulesView };
     'POST /rules/check': { request: RuleTextInput; response: CheckedRules };
     'GET /rules/schema': { request: unknown; response: unknown };
+    'GET /rules/proposals': { request: unknown; response: ProposalList };
+    'POST /rules/proposals': { request: ProposalInput; response: RuleProposal };
     'GET /rules/held': { request: unknown; response: HeldFlows };
     'GET /privacy': { request: unknown; response: RedactionCounts };
     'GET /privacy/history': { request: unknown; response: FindingsHistory };

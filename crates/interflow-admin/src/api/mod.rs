@@ -19,6 +19,8 @@ pub(crate) mod mcp;
 #[cfg(feature = "media")]
 mod media;
 mod openapi;
+#[cfg(test)]
+mod openapi_page;
 mod operation;
 mod operation_name;
 mod overview;
@@ -26,6 +28,7 @@ mod pending;
 mod pending_filter;
 mod policies;
 mod privacy;
+pub(crate) mod proposals;
 mod query_assist;
 mod replay;
 mod routes;

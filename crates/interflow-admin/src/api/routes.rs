@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi,
-    overview, pending, policies, privacy, query_assist, replay, rules, settings, setup, spend, teams, transfer,
+    overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup, spend, teams,
+    transfer,
 };
 use crate::state::AdminState;
 
@@ -103,7 +104,8 @@ fn flow_routes() -> Vec<ApiRoute> {
 
 fn conversation_routes() -> Vec<ApiRoute> {
     use conversations::{
-        annotate, changes, endpoints, export, for_flows, list, rebuild, search, set_endpoints, show, totals,
+        annotate, changes, endpoints, export, for_flows, list, prompt_cache, rebuild, search, set_endpoints, show,
+        totals,
     };
     vec![
         get("/conversations", list, "Conversations with language models, the latest first"),
@@ -132,6 +134,11 @@ fn conversation_routes() -> Vec<ApiRoute> {
             "/conversations/{conversation}/changes",
             changes,
             "Changes from the preceding request, and why the cache was hit or missed",
+        ),
+        get(
+            "/conversations/{conversation}/cache",
+            prompt_cache,
+            "Where the provider's prompt cache broke, why, and what that cost",
         ),
     ]
 }
@@ -170,6 +177,10 @@ fn rule_routes() -> Vec<ApiRoute> {
         post("/rules/check", check, "Check a text of rules"),
         get("/rules/schema", schema, "The JSON Schema of rule files"),
         get("/rules/explain/{id}", explain_flow, "Why each rule did or did not match a flow, in which phase"),
+        get("/rules/proposals", proposals::list, "Rules that agents propose"),
+        post("/rules/proposals", proposals::propose, "Propose rules: checked and tried, not activated"),
+        post("/rules/proposals/{id}", proposals::apply, "Add proposed rules to a rule file, and activate it"),
+        delete("/rules/proposals/{id}", proposals::dismiss, "Dismiss proposed rules"),
         get("/rules/held", held_flows, "Flows held by rules"),
         post("/rules/held/{number}", decide, "Decide about a held flow"),
     ]

@@ -39,6 +39,8 @@ fn requests(page: &mut MetricsPage, s: &LlmStats) {
     page.value(&table::LLM_IN_FLIGHT, s.in_flight);
     page.value(&table::LLM_IN_FLIGHT_LIMIT, s.capacity);
     page.samples(&table::LLM_TOKENS, &s.tokens);
+    page.samples(&table::LLM_CACHE_SAVED_TOKENS, &s.saved_tokens);
+    page.samples(&table::LLM_CACHE_SAVED_COST, s.saved_micros.iter().map(|(labels, n)| (labels, *n as f64 / 1e6)));
     page.samples(&table::LLM_COST, s.cost_micros.iter().map(|(labels, micros)| (labels, *micros as f64 / 1e6)));
     page.samples(&table::LLM_UNPRICED, &s.unpriced_tokens);
     page.samples(&table::LLM_REJECTED, &s.rejected);

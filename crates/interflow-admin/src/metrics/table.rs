@@ -83,6 +83,21 @@ metric_table! { pub TABLE:
         "Tokens as counted by the provider: `input`, `output`, `cache_read`, `cache_write`, `reasoning`. No token has two types.";
     LLM_COST = counter "interflow_llm_cost_usd_total" ["provider", "model"] "Cost of requests whose price is known, in US dollars.";
     LLM_UNPRICED = counter "interflow_llm_unpriced_tokens_total" ["provider", "model"] "Tokens of models whose price is unknown.";
+    LLM_CACHE_REQUESTS = counter "interflow_llm_cache_requests_total" ["result"]
+        "Requests that the response cache (`llm.cache`) applies to: `hit`, `miss` or `bypass`.";
+    LLM_CACHE_BYPASSED = counter "interflow_llm_cache_bypassed_requests_total" ["reason"]
+        "Requests that bypassed the response cache: `no-store`, `tools`, `state`, `temperature`, `experiment`, `size`, `unreadable`.";
+    LLM_CACHE_STORED = counter "interflow_llm_cache_stored_responses_total" [] "Responses put into the cache.";
+    LLM_CACHE_EVICTED = counter "interflow_llm_cache_evicted_responses_total" []
+        "Responses dropped from memory for others (`llm.cache.max_bytes`).";
+    LLM_CACHE_ERRORS = counter "interflow_llm_cache_errors_total" []
+        "Commands to the cache's Redis server that failed; such a request goes to its provider.";
+    LLM_CACHE_ENTRIES = gauge "interflow_llm_cache_entries" [] "Responses in memory.";
+    LLM_CACHE_BYTES = gauge "interflow_llm_cache_bytes" [] "Their size.";
+    LLM_CACHE_SAVED_TOKENS = counter "interflow_llm_cache_saved_tokens_total" ["provider", "model"]
+        "Tokens of responses from the cache, which no provider counted again.";
+    LLM_CACHE_SAVED_COST = counter "interflow_llm_cache_saved_cost_usd_total" ["provider", "model"]
+        "What those responses would have cost, in US dollars, where the price is known.";
     LLM_REJECTED = counter "interflow_llm_rejected_requests_total" ["code"]
         "LLM requests and responses that Interflow rejected (keys, quota, redaction, telemetry), by the error code.";
     LLM_UPSTREAM_ERRORS = counter "interflow_llm_upstream_errors_total" ["provider", "code"]
@@ -101,6 +116,15 @@ metric_table! { pub TABLE:
         "The average time to the first data of a response, in which a slower one counts at once; absent before the first.";
     LLM_DEPLOYMENT_UP = gauge "interflow_llm_deployment_up" ["route", "deployment", "role"]
         "Whether the deployment is used: 1, or 0 while it is left alone or probed.";
+}
+
+"Guardrails" {
+    GUARDRAIL_CHECKS = counter "interflow_guardrail_checks_total" ["guardrail", "direction"]
+        "Requests (`input`) and responses (`output`) that a guardrail checked.";
+    GUARDRAIL_FINDINGS = counter "interflow_guardrail_findings_total" ["guardrail", "direction", "result"]
+        "Those in which it found something, by what was done first: `flagged`, `masked`, `allowed` or `denied` by a person, `blocked`.";
+    GUARDRAIL_ERRORS = counter "interflow_guardrail_errors_total" ["guardrail"]
+        "Checks that failed: a service that did not answer in time, or not as expected.";
 }
 
 "Redaction" {

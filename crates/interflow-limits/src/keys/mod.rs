@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) use scope::any_matches;
+pub use scope::any_matches;
 
 pub use group::{GroupLevel, KeyGroup};
 pub use group_file::GroupChange;

@@ -6,6 +6,7 @@ mod attempt;
 pub mod aws_signature;
 mod circuit_breaker;
 mod dispatch;
+pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
 mod routing;
@@ -20,15 +21,17 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use interflow_types::{
-    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, HttpClient, Method, MountTarget,
-    StatusCode, Url,
+    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion,
+    Method, MountTarget, Request, RequestHead, StatusCode, Url,
 };
 
 use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
+pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
 pub use routes::UpstreamTable;
+pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::ServedBy;
 pub use upstream::{LlmUpstream, SecretReader};
@@ -44,6 +47,7 @@ pub struct LlmGateway {
     endpoints: OnceLock<NamedEndpoints>,
     prices: OnceLock<PriceFn>,
     operator_spend: OnceLock<served::OperatorSpend>,
+    cache: ResponseCache,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -73,6 +77,7 @@ impl LlmGateway {
             endpoints: OnceLock::new(),
             prices: OnceLock::new(),
             operator_spend: OnceLock::new(),
+            cache: ResponseCache::default(),
         })
     }
 
@@ -119,6 +124,11 @@ impl LlmGateway {
         self.table.store(Arc::new(table));
     }
 
+    /// The response cache.
+    pub fn cache(&self) -> &ResponseCache {
+        &self.cache
+    }
+
     /// Name and target of each upstream, for the gateway's index page.
     pub fn endpoints(&self) -> Vec<(String, String)> {
         self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
@@ -160,6 +170,32 @@ impl LlmGateway {
 
     fn token_egress(&self) -> ambient::TokenEgress<'_> {
         ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
+    }
+
+    /// The client whose requests are not recorded.
+    pub(crate) fn unrecorded(&self) -> &dyn HttpClient {
+        &*self.unrecorded
+    }
+
+    /// A request of Interflow's own to an upstream, with the gateway's credentials.
+    ///
+    /// # Errors
+    /// The upstream has no address or no credentials.
+    pub(crate) async fn own_request(
+        &self,
+        upstream: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<Request, String> {
+        let table = self.table();
+        let upstream = table.get(upstream).ok_or_else(|| format!("there is no upstream {upstream}"))?;
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Content-Type", b"application/json");
+        let url = upstream.url(path, &headers).ok_or_else(|| upstream.disabled().message)?;
+        let mut head = RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None };
+        let token = upstream.token(self.token_egress()).await.map_err(|refusal| refusal.message)?;
+        upstream.authorize(&mut head, token.as_ref());
+        Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
     }
 
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
@@ -205,7 +241,8 @@ impl GatewayMount for LlmGatewayMount {
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
         let translated = route.upstream.translates(request.method, route.rest).is_some();
         let routed = || table.may_be_routed(&route, request.method);
-        if (route.upstream.may_retry() || translated || routed()) && !upgrade {
+        let cached = || self.0.cache.may_serve(&route.upstream.name, route.call(request.method).operation);
+        if (route.upstream.may_retry() || translated || routed() || cached()) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,

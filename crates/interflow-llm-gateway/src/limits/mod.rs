@@ -466,6 +466,8 @@ impl Stage for LimitStage {
         let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
         let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
         match (settled.usage, held.status) {
+            // Another request paid for the response.
+            _ if crate::gateway::response_cache::is_hit(flow) => grant.commit(&TokenCounts::default()),
             (Some(usage), _) => grant.commit_as(&tokens(&usage), served, settled.model.as_deref()),
             // A response without usage is charged its estimate.
             (None, Some(status)) if status.is_success() => grant.commit_estimate(served),

@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod compat;
 pub mod conversations;
+mod guardrails;
 mod limits;
 mod llm;
 #[cfg(feature = "media")]
@@ -22,6 +23,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
@@ -36,6 +38,7 @@ use crate::instance::config::InterflowConfig;
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
+use guardrails::GuardrailComponent;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
 #[cfg(feature = "media")]
@@ -78,6 +81,7 @@ pub struct ComponentSet {
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
+    guardrails: Arc<GuardrailService>,
     /// The client for Interflow's own requests; it works once the server has started.
     pub local: LocalClient,
     reloadable: Vec<Arc<dyn Component>>,
@@ -90,7 +94,7 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let llm = Arc::new(LlmComponent::new(config, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, home, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let unrecorded = Arc::new(local.unrecorded());
         let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
@@ -108,6 +112,7 @@ impl ComponentSet {
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
+        let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
@@ -130,6 +135,8 @@ impl ComponentSet {
             // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
             // restored, and the recorder never sees the restored text.
             redact,
+            // Guardrails see redacted texts, since some send them to services; what they block was not restored yet.
+            guardrails.guardrails.stage(),
             restore,
             // On responses, runs after redaction.
             rules.rules().response_stage(),
@@ -156,6 +163,7 @@ impl ComponentSet {
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
+            guardrails: Arc::clone(&guardrails.guardrails),
             local,
             reloadable: vec![
                 limits,
@@ -164,6 +172,7 @@ impl ComponentSet {
                 media,
                 llm,
                 redaction,
+                guardrails,
                 rules,
                 approvals,
             ],
@@ -196,11 +205,13 @@ impl ComponentSet {
     /// Gives the admin server what it cannot read by itself: the gateway's routes, and metrics.
     pub fn attach_admin(&self, admin: &AdminServer) {
         admin.set_llm(Arc::clone(&self.gateway));
-        let gateway = Arc::clone(&self.gateway);
+        let (gateway, guardrails) = (Arc::clone(&self.gateway), Arc::clone(&self.guardrails));
         admin.add_metrics(move |page| {
+            guardrails::write_metrics(&guardrails.counts(), page);
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);
+            llm::write_cache_metrics(&gateway.cache().stats(), page);
         });
     }
 
