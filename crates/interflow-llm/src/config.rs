@@ -7,7 +7,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{GuardrailConfig, LlmRouteConfig};
+use crate::{GuardrailConfig, LlmRouteConfig, ResponseCacheConfig};
 
 /// LLM providers: the gateway's endpoints for them, and how requests to them are parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,8 @@ pub struct LlmConfig {
     pub route: BTreeMap<String, LlmRouteConfig>,
     /// Checks of the texts of requests and responses, by a name of the operator's choice.
     pub guardrail: BTreeMap<String, GuardrailConfig>,
+    /// The response cache.
+    pub cache: ResponseCacheConfig,
 }
 
 /// What is done with an agent's telemetry to its provider.
@@ -155,6 +157,7 @@ impl Default for LlmConfig {
             provider: BTreeMap::new(),
             route: BTreeMap::new(),
             guardrail: BTreeMap::new(),
+            cache: ResponseCacheConfig::default(),
         }
     }
 }

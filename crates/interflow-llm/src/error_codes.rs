@@ -28,12 +28,12 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("path_not_canonical", &[400], "the path contains `//`, `.` or `..`", "send the path that is meant"),
     code("unknown_event", &[400], "a WebSocket's event has an unknown type; the connection stays open", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unknown_operation", &[400], "the request has no format that can be redacted reliably", "`redact.unknown = \"pass\"` forwards it unchanged"),
-    code("untranslatable_request", &[400], "the provider has another API, and the request cannot be translated for it", "see the message"),
     code("unsupported_content_encoding", &[400], "the body cannot be decompressed", "send it without compression"),
     code("untranslatable_request", &[400], "the request contains what the API of the provider has no counterpart of", "leave it out, or use a provider with the same API"),
+    code("guardrail_blocked", &[400], "a guardrail, or a person whom it asked, blocked the request or the response", "see the message, and `llm.guardrail`"),
+    code("invalid_tags", &[400], "`X-Interflow-Tags` cannot be read", "write `name=value,name=value`"),
     code("missing_api_key", &[401], "a virtual key is required, and none was sent", "send one; `interflow keys add` creates it"),
-    code("invalid_api_key", &[401, 407], "the key is unknown, expired or revoked, or the proxy's credentials are wrong", "send another"),
-    code("guardrail_blocked", &[400], "a guardrail blocked the request or response, or a person did whom it asked", "see the message, and `llm.guardrail`"),
+    code("invalid_api_key", &[401, 407], "the key is unknown, expired, disabled or revoked, or its team is, or the proxy's credentials are wrong", "send another"),
     code("address_refused", &[403], "something was detected in the URL or a header field", "see `redact.url` and `redact.headers`"),
     code("denied", &[403], "an access rule or an approval decision refuses the request", "see the access rules and approvals"),
     code("media_refused", &[403], "the request contains an image, audio or document that cannot be inspected", "see `redact.images`, `redact.audio`, `redact.documents`"),
@@ -81,4 +81,18 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
 /// Whether the table has this code with this status.
 pub(crate) fn is_listed(code: &str, status: u16) -> bool {
     LLM_ERROR_CODES.iter().any(|c| c.code == code && c.statuses.contains(&status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once() {
+        let mut codes: Vec<_> = LLM_ERROR_CODES.iter().map(|c| c.code).collect();
+        let listed = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), listed);
+    }
 }

@@ -2,6 +2,7 @@
 //! and a canonical message model.
 #![forbid(unsafe_code)]
 
+mod cache_config;
 mod config;
 mod error_body;
 pub mod error_codes;
@@ -18,6 +19,7 @@ pub mod spans;
 pub mod translate;
 pub mod usage;
 
+pub use cache_config::{CacheScope, CacheStoreKind, ResponseCacheConfig};
 pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
 pub use error_body::LlmRefusal;
 pub use guardrail_config::{

@@ -56,6 +56,10 @@ pub const TAGS: &[TagInfo] = &[
     tag("hedged", "a second request was sent because the first was slow"),
     tag("shadow", "copy of a request for a shadow deployment"),
     tag("experiment:", "variant of the route's experiment, `A` or `B`"),
+    tag(
+        "cache:",
+        "what the [response cache](../guides/response-cache.md) did: `hit`, `miss`, or `bypass:` and the reason",
+    ),
     tag("translated:", "format of the provider, into which the request was translated"),
     tag("refused:", "code of the refusal, such as `rate_limit_exceeded`; see [errors](errors.md#gateway)"),
     tag("redacted", "something in the request was redacted"),

@@ -9,12 +9,16 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use interflow_conversations::assembly::MessageHash;
+use interflow_conversations::assembly::cache_report::PromptCacheReport;
 use interflow_conversations::assembly::diff::RequestDiff;
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides};
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_conversations::conversations::load::{self, ConversationView};
+use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
+use interflow_limits::TokenCounts;
+use interflow_llm::CallUsage;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
@@ -281,6 +285,29 @@ pub(crate) async fn changes(
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         Ok(Json(RequestChanges { changes: load::request_diff(store, &id, flow, params.part)? }))
+    })
+    .await
+}
+
+/// `GET /conversations/{id}/cache`: where the provider's prompt cache broke in a conversation, why, and what it cost.
+pub(crate) async fn prompt_cache(
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+) -> Result<Json<PromptCacheReport>> {
+    let limits = state.limits.as_ref().map(|deps| Arc::clone(&deps.limits));
+    run_query(&state, move |store, _| {
+        let id = resolve_id(store, &id)?;
+        let pricing = move |provider: &str, model: &str, usage: &CallUsage| {
+            let tokens = TokenCounts {
+                input: usage.input,
+                output: usage.output,
+                cache_read: usage.cache_read,
+                cache_write: usage.cache_write,
+            };
+            Some(limits.as_ref()?.cost(provider, Some(model), &tokens)? as f64 / 1e6)
+        };
+        let report = cache_report::report(store, &id, &pricing);
+        Ok(Json(report?.ok_or_else(|| not_found(&id))?))
     })
     .await
 }

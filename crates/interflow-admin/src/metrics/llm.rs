@@ -19,9 +19,12 @@ pub(super) async fn write(page: &mut MetricsPage, parts: &LimitDeps) {
     requests(page, &parts.accounts.stats());
     let rejections = parts.limits.rejections();
     page.samples(&table::QUOTA_REJECTED, rejections.iter().map(|((rule, counter), n)| ([&**rule, counter], n)));
-    if parts.limits.has_rules() || parts.keys.ring().keys().iter().any(|k| k.limits.is_some()) {
+    if parts.limits.has_rules() || parts.keys.ring().keys().iter().any(|k| k.has_limits()) {
         quotas(page, current_counters(parts, MAX_QUOTA_SUBJECTS).await.0);
     }
+    let alerts = parts.limits.alert_stats();
+    let outcomes = [("sent", alerts.sent), ("failed", alerts.failed), ("dropped", alerts.dropped)];
+    page.samples(&table::BUDGET_ALERTS, outcomes.iter().map(|(outcome, n)| ([*outcome], n)));
     if let Some(redis) = parts.limits.shared_status() {
         page.value(&table::REDIS_UP, u8::from(redis.reachable));
         page.value(&table::REDIS_ERRORS, redis.errors);
@@ -36,6 +39,8 @@ fn requests(page: &mut MetricsPage, s: &LlmStats) {
     page.value(&table::LLM_IN_FLIGHT, s.in_flight);
     page.value(&table::LLM_IN_FLIGHT_LIMIT, s.capacity);
     page.samples(&table::LLM_TOKENS, &s.tokens);
+    page.samples(&table::LLM_CACHE_SAVED_TOKENS, &s.saved_tokens);
+    page.samples(&table::LLM_CACHE_SAVED_COST, s.saved_micros.iter().map(|(labels, n)| (labels, *n as f64 / 1e6)));
     page.samples(&table::LLM_COST, s.cost_micros.iter().map(|(labels, micros)| (labels, *micros as f64 / 1e6)));
     page.samples(&table::LLM_UNPRICED, &s.unpriced_tokens);
     page.samples(&table::LLM_REJECTED, &s.rejected);
@@ -59,4 +64,7 @@ fn quotas(page: &mut MetricsPage, mut counters: Vec<CounterSnapshot>) {
     let labels = |c: &CounterSnapshot| [c.rule.to_string(), c.who.to_string(), c.counter.to_owned()];
     page.samples(&table::QUOTA_USED, counters.iter().map(|c| (labels(c), c.used)));
     page.samples(&table::QUOTA_LIMIT, counters.iter().map(|c| (labels(c), c.limit)));
+    let is_level = |c: &&CounterSnapshot| matches!(&*c.rule, "key" | "team" | "organisation");
+    let budgets = counters.iter().filter(|c| is_level(c) && c.counter.contains("_per_") && c.limit > 0.0);
+    page.samples(&table::BUDGET_USED_RATIO, budgets.map(|c| (labels(c), c.used / c.limit)));
 }

@@ -83,6 +83,21 @@ metric_table! { pub TABLE:
         "Tokens as counted by the provider: `input`, `output`, `cache_read`, `cache_write`, `reasoning`. No token has two types.";
     LLM_COST = counter "interflow_llm_cost_usd_total" ["provider", "model"] "Cost of requests whose price is known, in US dollars.";
     LLM_UNPRICED = counter "interflow_llm_unpriced_tokens_total" ["provider", "model"] "Tokens of models whose price is unknown.";
+    LLM_CACHE_REQUESTS = counter "interflow_llm_cache_requests_total" ["result"]
+        "Requests that the response cache (`llm.cache`) applies to: `hit`, `miss` or `bypass`.";
+    LLM_CACHE_BYPASSED = counter "interflow_llm_cache_bypassed_requests_total" ["reason"]
+        "Requests that bypassed the response cache: `no-store`, `tools`, `state`, `temperature`, `experiment`, `size`, `unreadable`.";
+    LLM_CACHE_STORED = counter "interflow_llm_cache_stored_responses_total" [] "Responses put into the cache.";
+    LLM_CACHE_EVICTED = counter "interflow_llm_cache_evicted_responses_total" []
+        "Responses dropped from memory for others (`llm.cache.max_bytes`).";
+    LLM_CACHE_ERRORS = counter "interflow_llm_cache_errors_total" []
+        "Commands to the cache's Redis server that failed; such a request goes to its provider.";
+    LLM_CACHE_ENTRIES = gauge "interflow_llm_cache_entries" [] "Responses in memory.";
+    LLM_CACHE_BYTES = gauge "interflow_llm_cache_bytes" [] "Their size.";
+    LLM_CACHE_SAVED_TOKENS = counter "interflow_llm_cache_saved_tokens_total" ["provider", "model"]
+        "Tokens of responses from the cache, which no provider counted again.";
+    LLM_CACHE_SAVED_COST = counter "interflow_llm_cache_saved_cost_usd_total" ["provider", "model"]
+        "What those responses would have cost, in US dollars, where the price is known.";
     LLM_REJECTED = counter "interflow_llm_rejected_requests_total" ["code"]
         "LLM requests and responses that Interflow rejected (keys, quota, redaction, telemetry), by the error code.";
     LLM_UPSTREAM_ERRORS = counter "interflow_llm_upstream_errors_total" ["provider", "code"]
@@ -127,6 +142,10 @@ metric_table! { pub TABLE:
     QUOTA_USED = gauge "interflow_quota_used" ["rule", "subject", "counter"]
         "What is used of a quota: tokens, requests, US dollars or slots, by its counter. At most 200, the fullest; not of single client addresses.";
     QUOTA_LIMIT = gauge "interflow_quota_limit" ["rule", "subject", "counter"] "The quota itself, in the same unit.";
+    BUDGET_USED_RATIO = gauge "interflow_budget_used_ratio" ["level", "name", "counter"]
+        "What is used of the budget of a `key`, `team` or `organisation`: 1 is all of it. Of the series of `interflow_quota_used`.";
+    BUDGET_ALERTS = counter "interflow_budget_alerts_total" ["outcome"]
+        "Budget alerts (`quota.alerts`) by webhook: `sent`, `failed` after several attempts, `dropped` because too many were waiting.";
     REDIS_UP = gauge "interflow_redis_up" [] "Whether the last command to `quota.shared.redis` succeeded: 1 or 0.";
     REDIS_ERRORS = counter "interflow_redis_errors_total" [] "Commands to Redis that failed.";
     REDIS_FALLBACKS = counter "interflow_redis_fallbacks_total" []

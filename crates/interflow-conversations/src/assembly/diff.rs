@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cache_report::{BreakCause, BreakReason, break_reason};
 use interflow_llm::CallUsage;
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 
@@ -59,8 +60,6 @@ pub struct DiffContext {
     pub pause: u64,
 }
 
-/// How long providers keep an unused prompt cache entry, in microseconds: five minutes.
-const CACHE_TTL_MICROS: u64 = 300_000_000;
 const MAX_EXCERPT_CHARS: usize = 160;
 
 pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffContext) -> RequestDiff {
@@ -93,7 +92,7 @@ pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffC
         names
     };
     changes.tools_reordered = old != new && sorted(old) == sorted(new);
-    changes.cache = cache_explanation(&changes, around);
+    changes.cache = cache_explanation(break_reason(before, after, around.pause), around);
     changes
 }
 
@@ -103,7 +102,7 @@ fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
 }
 
 /// A tool's definition without its cache mark.
-fn definition_text(definition: &Value) -> Value {
+pub(super) fn definition_text(definition: &Value) -> Value {
     let mut plain = definition.clone();
     if let Value::Object(map) = &mut plain {
         map.shift_remove("cache_control");
@@ -121,55 +120,30 @@ fn text_change(before: &str, after: &str) -> Option<TextChange> {
     Some(TextChange { at, before: shown(before), after: shown(after) })
 }
 
-/// Providers cache the prefix of a prompt in the order tools, system prompt, messages: the first of these that changed
-/// ends the cached prefix.
-fn cache_explanation(changes: &RequestDiff, around: &DiffContext) -> String {
+fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {
     let Some(now) = around.after else { return "the provider did not count tokens".into() };
     let share = |n: u64| n.saturating_mul(100).checked_div(now.input).unwrap_or(0);
     let read = format!("{} of {} tokens ({} %) came from the cache", now.cache_read, now.input, share(now.cache_read));
     // What the previous request left in the cache: all that it read and wrote.
     let warm = around.before.map_or(0, |b| b.cache_read.saturating_add(b.cache_write));
-    let cause = cache_miss_cause(changes, around);
-    match cause {
-        Some(cause) => format!("{read}: {cause}"),
-        None if now.cache_read == 0 && warm == 0 => {
+    match reason.cause {
+        BreakCause::Expired | BreakCause::Evicted if now.cache_read == 0 && warm == 0 => {
             format!(
                 "{read}: the request before put nothing there (its prompt is too short, or no part of it is marked)"
             )
         }
+        BreakCause::Expired if now.cache_read < warm => format!("{read}: {}", reason.detail),
         // An eighth less is within the granularity of caches.
-        None if now.cache_read + warm / 8 < warm => {
+        BreakCause::Evicted if now.cache_read + warm / 8 < warm => {
             format!(
                 "{read}: nothing changed at the beginning, so the provider has forgotten it or sent the request elsewhere"
             )
         }
-        None => format!("{read}: nothing changed but what was added at the end"),
+        BreakCause::Expired | BreakCause::Evicted => {
+            format!("{read}: nothing changed but what was added at the end")
+        }
+        _ => format!("{read}: {}", reason.detail),
     }
-}
-
-fn cache_miss_cause(changes: &RequestDiff, around: &DiffContext) -> Option<String> {
-    if let Some((before, after)) = &changes.model {
-        return Some(format!("another model was asked ({after}, not {before}), and each has a cache of its own"));
-    }
-    // In the order of the prompt: the first difference is the cause.
-    let tools = [("came", &changes.tools_added), ("went", &changes.tools_removed), ("changed", &changes.tools_changed)];
-    if let Some((what, names)) = tools.iter().find(|(_, names)| !names.is_empty()) {
-        let some: Vec<&str> = names.iter().take(4).map(String::as_str).collect();
-        return Some(format!("tools {what} ({}), and they stand before everything else", some.join(", ")));
-    }
-    if changes.tools_reordered {
-        return Some("the tools stand in another order".into());
-    }
-    if let Some(change) = &changes.system {
-        return Some(format!("the system prompt changed at character {}", change.at));
-    }
-    if let Some(first) = changes.removed.first() {
-        return Some(format!("the history changed from message {} on", first.index + 1));
-    }
-    let read_less = around.after?.cache_read < around.before?.cache_read.saturating_add(around.before?.cache_write);
-    (around.pause > CACHE_TTL_MICROS && read_less).then(|| {
-        format!("{} minutes have passed, and providers keep a prompt for some five", around.pause / 60_000_000)
-    })
 }
 
 #[cfg(test)]
@@ -204,11 +178,11 @@ mod tests {
             ),
             (request("day 1", &["a", "b"], &["x", "y", "z"]), full, "forgotten"),
             (request("day 1", &["a", "b"], &["x", "y", "z"]), DiffContext { pause: 600_000_000, ..full }, "10 minutes"),
-            (request("day 2", &["a", "b"], &["x", "y"]), full, "system prompt changed at character 4"),
+            (request("day 2", &["a", "b"], &["x", "y"]), full, "system prompt changed, at character 4"),
             (request("day 1", &["b", "a"], &["x", "y"]), full, "another order"),
-            (request("day 2", &["a", "b", "c"], &["x", "y"]), full, "tools came (c)"),
-            (request("day 1", &["a", "b"], &["x", "Y"]), full, "from message 2 on"),
-            (ModelRequest { model: "n".into(), ..base.clone() }, full, "another model"),
+            (request("day 2", &["a", "b", "c"], &["x", "y"]), full, "tools were added `c`"),
+            (request("day 1", &["a", "b"], &["x", "Y"]), full, "from message 2 of 2 on"),
+            (ModelRequest { model: "n".into(), ..base.clone() }, full, "the model changed from m to n"),
         ] {
             let changes = diff_requests(&base, &next, &around);
             assert!(changes.cache.contains(says), "{says}: {}", changes.cache);

@@ -6,6 +6,7 @@
 //! after a crash.
 
 mod assembler;
+pub mod cache_report;
 mod call_purpose;
 mod client_agent;
 mod content_part;

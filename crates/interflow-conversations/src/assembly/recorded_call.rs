@@ -110,6 +110,12 @@ impl ParsedCall {
         }
     }
 
+    /// Makes it a call that cost nothing, because the gateway's cache answered it: the usage in the response is that of
+    /// the call that it was made for.
+    pub fn make_free(&mut self) {
+        (self.reply.usage, self.reply.cost) = (None, Some(0.0));
+    }
+
     /// The key that relates it to other calls: the client's session id, or the client's identity.
     pub fn key(&self) -> &str {
         &self.key

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cache_report::MIN_CACHED_TOKENS;
 use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageHash, MessageNode, SubagentLink};
 use interflow_llm::CallUsage;
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
@@ -310,9 +311,6 @@ impl<'a> TurnBuilder<'a> {
         })
     }
 }
-
-/// Prompts shorter than this many tokens are not cached by providers.
-const MIN_CACHED_TOKENS: u64 = 1024;
 
 fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     // The tokens that the previous call read or wrote: what the cache should return.

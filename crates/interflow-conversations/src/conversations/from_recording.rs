@@ -66,7 +66,10 @@ pub fn read_call(
     };
     let answer = decoded_body(store, row, Direction::Response, &mut held)?.bytes;
     let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
-    let recorded = with_raw_call(row, |seen| ParsedCall::parse_as(shape, seen, body, &media, &answer));
+    let mut recorded = with_raw_call(row, |seen| ParsedCall::parse_as(shape, seen, body, &media, &answer));
+    if row.tags.iter().any(|tag| tag == "cache:hit") {
+        recorded.make_free();
+    }
     Ok(Some((recorded, held)))
 }
 

@@ -116,7 +116,7 @@ pub fn request_diff(
     Ok(Some(diff_requests(&old, &new, &around)))
 }
 
-fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>, StoreError> {
+pub(super) fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>, StoreError> {
     let row = match store.get(exchange.flow) {
         Ok(row) => row,
         Err(StoreError::NotFound(_)) => return Ok(None),

@@ -10,6 +10,7 @@ pub mod indexer;
 pub mod load;
 mod mapping;
 mod otel;
+pub mod prompt_cache;
 pub mod search;
 mod weight;
 

@@ -18,6 +18,8 @@ use super::from_recording;
 use super::indexer::{ConversationIndexer, flow_filter};
 use super::load;
 use super::mapping::CallPricing;
+use super::prompt_cache;
+use crate::assembly::cache_report::BreakCause;
 
 fn pricing() -> Arc<CallPricing> {
     Arc::new(|_, _, usage| Some(usage.total() as f64))
@@ -129,6 +131,59 @@ fn exchanges_become_turns_with_tools_tokens_and_cost() {
     let changes = load::request_diff(&store, &id, flow, 0).unwrap().unwrap();
     assert_eq!((changes.same, changes.added.len()), (1, 2));
     assert_eq!(load::find_conversation(&store, &id[..6]).unwrap(), Some(id));
+}
+
+/// A call whose system prompt ends in `system`, with the tokens that were read from the cache and written to it.
+fn cached_call(n: u64, system: &str, said: usize, tokens: [u64; 3]) -> NewFlow {
+    let history: Vec<Value> = (0..said).map(|i| json!({"role": "user", "content": format!("step {i}")})).collect();
+    let request = json!({"model": "claude-x", "system": format!("Be brief. {system}"), "messages": history,
+        "metadata": {"user_id": "u_session_s1"}});
+    let [input, read, written] = tokens;
+    let response = json!({"id": format!("m{n}"), "model": "claude-x", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "done"}],
+        "usage": {"input_tokens": input - read - written, "cache_read_input_tokens": read,
+            "cache_creation_input_tokens": written, "output_tokens": 10}});
+    let (url, media) = ("/v1/messages", "application/json");
+    flow(n, "api.anthropic.com", url, request.to_string(), 200, media, response.to_string())
+}
+
+#[test]
+fn prompt_cache_report_names_the_change_and_its_price() {
+    let (_dir, store) = open_store();
+    for flow in [
+        cached_call(1, "Now: 2026-11-23 10:00:00", 1, [5_000, 0, 4_900]),
+        cached_call(2, "Now: 2026-11-23 10:00:00", 2, [5_100, 4_900, 100]),
+        cached_call(3, "Now: 2026-11-23 10:07:12", 3, [5_200, 0, 5_100]),
+        cached_call(4, "Now: 2026-11-23 10:07:12", 4, [5_300, 5_100, 100]),
+    ] {
+        store.insert(flow).unwrap();
+    }
+    ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
+    let listed = store.conversations(&ConversationOptions { all: true, limit: 9, ..Default::default() }).unwrap();
+    assert_eq!(listed.len(), 1);
+    // A dollar per token that did not come from the cache.
+    let price: &CallPricing = &|_, _, usage| Some((usage.input - usage.cache_read) as f64);
+    let report = prompt_cache::report(&store, &listed[0].row.id, price).unwrap().unwrap();
+    assert_eq!((report.calls, report.input_tokens, report.cached_tokens), (4, 20_600, 10_000));
+    assert_eq!((report.lost_tokens, report.lost_cost), (5_000, 5_000.0));
+    let [found] = &report.breaks[..] else { panic!("{:?}", report.breaks) };
+    assert_eq!(found.reason.cause, BreakCause::VolatileSystem);
+    let change = found.reason.change.as_ref().unwrap();
+    assert!(change.before.ends_with("10:00:00") && change.after.ends_with("10:07:12"), "{change:?}");
+    assert!(report.advice[0].text.contains("out of the system prompt"), "{:?}", report.advice);
+    assert_eq!(prompt_cache::report(&store, "0000", price).unwrap(), None);
+}
+
+#[test]
+fn a_call_answered_by_the_gateways_cache_costs_nothing() {
+    let (_dir, store) = open_store();
+    let mut flows = three();
+    flows[2].row.tags.push("cache:hit".into());
+    flows.into_iter().for_each(|flow| drop(store.insert(flow).unwrap()));
+    ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
+    let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
+    let used = listed[0].used;
+    assert_eq!((used.exchanges, used.input, used.unpriced), (3, 200, 0));
 }
 
 #[test]

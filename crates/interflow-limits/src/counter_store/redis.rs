@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use interflow_types::{BoxFuture, Timestamp};
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, Script, TlsCertificates};
+use redis::Script;
 
 use super::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue,
 };
+use crate::redis_client::{RedisClient, RedisServer};
 
 /// Connection and timing of a [`RedisCounterStore`]. `timeout` is that of one command, connecting included; `lease` is
 /// the maximum time for which a slot is held; `prefix` that of all key names. `identity` is the client certificate with
@@ -39,9 +39,6 @@ impl std::fmt::Debug for RedisOptions {
     }
 }
 
-/// Pause before reconnecting to a server that could not be reached. Requests in between fail at once.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
-
 /// Slots renewed by one script call; bounds the time for which the single-threaded server is blocked.
 const RENEWAL_BATCH: usize = 500;
 
@@ -49,9 +46,8 @@ pub struct RedisCounterStore(Arc<RedisStoreInner>);
 
 /// State shared by the store and its heartbeat task.
 pub struct RedisStoreInner {
-    client: Client,
+    client: RedisClient,
     options: RedisOptions,
-    connection: Mutex<RedisConnection>,
     scripts: RedisScripts,
     /// Requests of this process that hold slots, by lease. The lock is never held across an await.
     held: Mutex<HashMap<String, HeldSlots>>,
@@ -83,12 +79,6 @@ impl Deref for RedisCounterStore {
     }
 }
 
-enum RedisConnection {
-    None,
-    Open(MultiplexedConnection),
-    Failed(Instant, String),
-}
-
 struct RedisScripts {
     take: Script,
     settle: Script,
@@ -103,15 +93,9 @@ impl RedisCounterStore {
     /// # Errors
     /// An invalid URL or certificate.
     pub fn new(options: RedisOptions) -> Result<Self, CounterStoreError> {
-        let wrong = |e: RedisError| CounterStoreError(format!("quota.shared.redis cannot be used: {e}"));
-        let tls = options.ca.is_some() || options.identity.is_some();
-        let client = if tls {
-            let client_tls =
-                options.identity.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-            Client::build_with_tls(options.url.as_str(), TlsCertificates { client_tls, root_cert: options.ca.clone() })
-        } else {
-            Client::open(options.url.as_str())
-        };
+        let RedisOptions { url, timeout, ca, identity, .. } = options.clone();
+        let client = RedisClient::new(&RedisServer { url, timeout, ca, identity }, "the Redis server of the limits");
+        let client = client.map_err(|e| CounterStoreError(format!("quota.shared.redis cannot be used: {e}")))?;
         // The scripts are sent by hash (`EVALSHA`), and in full only if the server does not know them.
         let scripts = RedisScripts {
             take: Script::new(include_str!("take.lua")),
@@ -121,9 +105,8 @@ impl RedisCounterStore {
             give_back: Script::new(include_str!("drop.lua")),
         };
         Ok(Self(Arc::new(RedisStoreInner {
-            client: client.map_err(wrong)?,
+            client,
             options,
-            connection: Mutex::new(RedisConnection::None),
             scripts,
             held: Mutex::default(),
             beating: AtomicBool::new(false),
@@ -214,90 +197,25 @@ impl RedisStoreInner {
         self.run_script::<i64>(script, &call).await.map(|_| ())
     }
 
-    /// The connection, and whether it already existed: only then is a lost connection worth another attempt.
-    async fn connection(&self) -> Result<(MultiplexedConnection, bool), CounterStoreError> {
-        match &*self.connection.lock() {
-            RedisConnection::Open(connection) => return Ok((connection.clone(), true)),
-            // For a moment, requests fail at once instead of each waiting for the timeout.
-            RedisConnection::Failed(at, why) if at.elapsed() < RECONNECT_PAUSE => {
-                return Err(CounterStoreError(why.clone()));
-            }
-            RedisConnection::Failed(..) | RedisConnection::None => {}
-        }
-        // The lock is not held while connecting; two requests may connect at the same time, and the last one is kept.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.options.timeout))
-            .set_response_timeout(Some(self.options.timeout));
-        // This timeout also covers name resolution, which the client's own does not.
-        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
-        let connected = match tokio::time::timeout(self.options.timeout, connect).await {
-            Ok(connected) => connected.map_err(|e| e.to_string()),
-            Err(_) => Err(format!("no connection within {:?}", self.options.timeout)),
-        };
-        let mut kept = self.connection.lock();
-        match connected {
-            Ok(connection) => {
-                *kept = RedisConnection::Open(connection.clone());
-                Ok((connection, false))
-            }
-            Err(why) => {
-                let why = format!("the Redis server of the limits cannot be reached: {why}");
-                *kept = RedisConnection::Failed(Instant::now(), why.clone());
-                Err(CounterStoreError(why))
-            }
-        }
-    }
-
+    /// Runs a script; over a new connection a second time, if the server had closed the first. If that was executed after
+    /// all, its slots are taken for the same lease, which changes nothing, and other counters are charged twice, which
+    /// errs on the strict side.
     async fn run_script<T: redis::FromRedisValue>(
         &self,
         script: &Script,
         call: &ScriptCall,
     ) -> Result<T, CounterStoreError> {
-        let (connection, kept) = self.connection().await?;
-        match self.run_script_on(connection, script, call).await {
-            // Servers close idle connections; the client notices only at the next command.
-            Err(RedisFailure { dropped: true, .. }) if kept => {
-                // Repeated once, over a new connection. If the first one was executed after all, its slots are taken
-                // for the same lease, which changes nothing, and other counters are charged twice, which errs on the
-                // strict side.
-                let (connection, _) = self.connection().await?;
-                self.run_script_on(connection, script, call).await.map_err(|e| e.error)
-            }
-            answer => answer.map_err(|e| e.error),
-        }
-    }
-
-    async fn run_script_on<T: redis::FromRedisValue>(
-        &self,
-        mut connection: MultiplexedConnection,
-        script: &Script,
-        call: &ScriptCall,
-    ) -> Result<T, RedisFailure> {
-        let mut prepared = script.prepare_invoke();
-        call.keys.iter().for_each(|k| {
-            prepared.key(k);
-        });
-        call.args.iter().for_each(|a| {
-            prepared.arg(a);
-        });
-        let invoked = prepared.invoke_async(&mut connection);
-        match tokio::time::timeout(self.options.timeout, invoked).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(e)) => {
-                let dropped = e.is_io_error() || e.is_connection_dropped() || e.is_unrecoverable_error();
-                if dropped {
-                    *self.connection.lock() = RedisConnection::None;
-                }
-                Err(RedisFailure { error: CounterStoreError(format!("the Redis server of the limits: {e}")), dropped })
-            }
-            Err(_) => {
-                let why = format!("the Redis server of the limits gave no answer within {:?}", self.options.timeout);
-                // The connection is replaced after the pause: until then, other requests fail at once instead of each
-                // waiting for the timeout.
-                *self.connection.lock() = RedisConnection::Failed(Instant::now(), why.clone());
-                Err(RedisFailure { error: CounterStoreError(why), dropped: false })
-            }
-        }
+        let run = |mut connection| async move {
+            let mut prepared = script.prepare_invoke();
+            call.keys.iter().for_each(|k| {
+                prepared.key(k);
+            });
+            call.args.iter().for_each(|a| {
+                prepared.arg(a);
+            });
+            prepared.invoke_async(&mut connection).await
+        };
+        self.client.run(run).await.map_err(CounterStoreError)
     }
 
     fn script_call(
@@ -314,12 +232,6 @@ impl RedisStoreInner {
         }
         call
     }
-}
-
-/// A failed command, and whether the connection was lost.
-struct RedisFailure {
-    error: CounterStoreError,
-    dropped: bool,
 }
 
 struct ScriptCall {

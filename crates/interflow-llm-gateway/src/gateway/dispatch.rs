@@ -19,7 +19,7 @@ use interflow_types::{
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
-use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, response_cache, upstream};
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
@@ -212,6 +212,7 @@ impl Stage for Dispatcher {
     }
 
     fn done(&self, flow: &Flow) {
+        response_cache::finish(flow);
         let Some(sent) = flow.extension::<DispatchState>().filter(|s| !s.answered) else { return };
         let Some(upstream) = &sent.upstream else { return };
         // A client that disconnects, or a stage that denies, says nothing about the upstream.

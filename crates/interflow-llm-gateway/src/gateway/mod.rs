@@ -6,9 +6,11 @@ mod attempt;
 pub mod aws_signature;
 mod circuit_breaker;
 mod dispatch;
+pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
 mod routing;
+mod served;
 mod shadow;
 mod translated_stream;
 mod translation;
@@ -27,9 +29,11 @@ use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
+pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
+pub(crate) use served::ServedBy;
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
@@ -42,6 +46,8 @@ pub struct LlmGateway {
     looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
     prices: OnceLock<PriceFn>,
+    operator_spend: OnceLock<served::OperatorSpend>,
+    cache: ResponseCache,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -70,6 +76,8 @@ impl LlmGateway {
             looks: OnceLock::new(),
             endpoints: OnceLock::new(),
             prices: OnceLock::new(),
+            operator_spend: OnceLock::new(),
+            cache: ResponseCache::default(),
         })
     }
 
@@ -114,6 +122,11 @@ impl LlmGateway {
     pub fn activate(&self, mut table: UpstreamTable) {
         table.routes.continue_counters(&self.table().routes);
         self.table.store(Arc::new(table));
+    }
+
+    /// The response cache.
+    pub fn cache(&self) -> &ResponseCache {
+        &self.cache
     }
 
     /// Name and target of each upstream, for the gateway's index page.
@@ -228,7 +241,8 @@ impl GatewayMount for LlmGatewayMount {
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
         let translated = route.upstream.translates(request.method, route.rest).is_some();
         let routed = || table.may_be_routed(&route, request.method);
-        if (route.upstream.may_retry() || translated || routed()) && !upgrade {
+        let cached = || self.0.cache.may_serve(&route.upstream.name, route.call(request.method).operation);
+        if (route.upstream.may_retry() || translated || routed() || cached()) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,

@@ -10,8 +10,9 @@ use interflow_types::{
 
 use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
 use super::dispatch::circuit_open;
+use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Route, Selection, retry_after};
-use super::{LlmGateway, LlmUpstream, shadow};
+use super::{LlmGateway, LlmUpstream, ServedBy, shadow};
 use interflow_codec::content_coding as coding;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
@@ -30,8 +31,15 @@ pub(super) struct RouteHandler {
 impl LocalHandler for RouteHandler {
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         Box::pin(async move {
+            let cache = self.gateway.cache();
+            let looked_up = cache.look_up(&self.gateway.table(), &self.upstream, flow, request).await?;
+            let (request, outcome) = match looked_up {
+                CacheLookup::Hit(response) => return Ok(response),
+                CacheLookup::Forward(request, outcome) => (request, outcome),
+            };
             let delivery = self.start(flow, request).await?;
-            delivery.run(flow).await
+            let response = delivery.run(flow).await?;
+            Ok(outcome.follow(flow, response))
         })
     }
 }
@@ -251,6 +259,7 @@ impl Delivery {
         let route = Arc::clone(&self.route);
         let deployment = &route.deployments[outcome.index];
         flow.tag(format!("upstream:{}", deployment.upstream.name));
+        *flow.extension_mut() = ServedBy(self.request.served_model(deployment));
         if self.retries > 0 {
             flow.tag(format!("retry:{}", self.retries));
         }

@@ -9,7 +9,8 @@ use super::routing::{Route, RouteTable};
 use super::upstream::{LlmUpstream, SecretReader};
 use interflow_llm::provider::{call_for_path, is_bedrock};
 use interflow_llm::translate::WireFormat;
-use interflow_llm::{LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
+use interflow_llm::{DetectedCall, LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
+use sha2::{Digest, Sha256};
 
 /// Predefined upstreams: name, API, target. Configuration under the same name overrides single settings of them.
 const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
@@ -54,12 +55,23 @@ pub struct UpstreamTable {
     pub(super) max_body: usize,
     pub(super) telemetry: TelemetryRule,
     pub(super) routes: RouteTable,
+    /// Of the configuration, as far as it decides which upstream and model a request gets.
+    pub(super) digest: [u8; 32],
 }
 
 pub(super) struct ResolvedRoute<'p> {
     pub upstream: Arc<LlmUpstream>,
     /// The path at the upstream, including the query.
     pub rest: &'p str,
+}
+
+impl ResolvedRoute<'_> {
+    /// The call, as far as the head tells, in the format of its client.
+    pub fn call(&self, method: &Method) -> DetectedCall {
+        let (path, query) = self.rest.split_once('?').unwrap_or((self.rest, ""));
+        let provider = self.upstream.translates(method, self.rest).map_or(self.upstream.provider, WireFormat::provider);
+        call_for_path(provider, method, path, query)
+    }
 }
 
 impl UpstreamTable {
@@ -94,6 +106,7 @@ impl UpstreamTable {
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             telemetry: config.telemetry,
             routes: RouteTable::default(),
+            digest: digest(config),
         };
         table.check_fallbacks()?;
         table.check_names()?;
@@ -166,10 +179,7 @@ impl UpstreamTable {
         if self.routes.is_empty() || *method != Method::POST {
             return false;
         }
-        let upstream = &route.upstream;
-        let (path, query) = route.rest.split_once('?').unwrap_or((route.rest, ""));
-        let provider = upstream.translates(method, route.rest).map_or(upstream.provider, WireFormat::provider);
-        let call = call_for_path(provider, method, path, query);
+        let call = route.call(method);
         match call.model {
             Some(model) => self.route_of_model(&model).is_some(),
             None => call.operation.has_model(),
@@ -246,6 +256,11 @@ impl UpstreamTable {
         }
         (!found.is_empty()).then(|| found.swap_remove(0))
     }
+}
+
+fn digest(config: &LlmConfig) -> [u8; 32] {
+    let parts = serde_json::to_vec(&(&config.provider, &config.aliases, &config.route));
+    Sha256::digest(parts.unwrap_or_default()).into()
 }
 
 fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>> {

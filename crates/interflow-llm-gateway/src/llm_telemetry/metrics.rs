@@ -99,6 +99,8 @@ pub(super) struct LlmMetrics {
     tokens: LabeledCounter<u64>,
     cost: LabeledCounter<u64>,
     unpriced: LabeledCounter<u64>,
+    saved_tokens: LabeledCounter<u64>,
+    saved_cost: LabeledCounter<u64>,
     rejected: LabeledCounter<u64>,
     upstream_errors: LabeledCounter<u64>,
     redaction: LabeledCounter<DurationHistogram>,
@@ -122,6 +124,10 @@ pub struct LlmStats {
     pub cost_micros: LabeledValues<u64>,
     /// Provider, model; tokens without a known price.
     pub unpriced_tokens: LabeledValues<u64>,
+    /// Provider, model; tokens of responses from the response cache.
+    pub saved_tokens: LabeledValues<u64>,
+    /// Provider, model; what those responses would have cost, in millionths of a dollar.
+    pub saved_micros: LabeledValues<u64>,
     /// Error code.
     pub rejected: LabeledValues<u64>,
     /// Provider, status.
@@ -144,6 +150,8 @@ impl Default for LlmMetrics {
             tokens: LabeledCounter::new(1_000),
             cost: LabeledCounter::new(200),
             unpriced: LabeledCounter::new(200),
+            saved_tokens: LabeledCounter::new(200),
+            saved_cost: LabeledCounter::new(200),
             rejected: LabeledCounter::new(200),
             upstream_errors: LabeledCounter::new(1_000),
             redaction: LabeledCounter::new(200),
@@ -207,6 +215,10 @@ impl LlmMetrics {
             None if usage.total() > 0 => self.unpriced.add(&by_model, usage.total()),
             None => {}
         }
+        if let Some((usage, micros)) = f.saved {
+            self.saved_tokens.add(&by_model, usage.total());
+            self.saved_cost.add(&by_model, micros.unwrap_or_default());
+        }
     }
 
     pub fn stats(&self) -> LlmStats {
@@ -219,6 +231,8 @@ impl LlmMetrics {
             tokens: self.tokens.snapshot(),
             cost_micros: self.cost.snapshot(),
             unpriced_tokens: self.unpriced.snapshot(),
+            saved_tokens: self.saved_tokens.snapshot(),
+            saved_micros: self.saved_cost.snapshot(),
             rejected: self.rejected.snapshot(),
             upstream_errors: self.upstream_errors.snapshot(),
             redaction: self.redaction.snapshot(),

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use interflow_admin::metrics::table;
 use interflow_codec::prometheus::MetricsPage;
+use interflow_host::data_dir::DataDir;
+use interflow_limits::RedisServer;
+use interflow_llm::CacheStoreKind;
 use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{
-    DeploymentState, DeploymentView, Dispatcher, LlmGateway, LlmGatewayMount, LlmRouteView,
+    CacheStats, DeploymentState, DeploymentView, Dispatcher, LlmGateway, LlmGatewayMount, LlmRouteView, PreparedCache,
 };
 use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
@@ -15,6 +18,7 @@ use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
+    home: DataDir,
     pub gateway: Arc<LlmGateway>,
     /// Runs first, so that later stages know whether a request is for an LLM.
     pub recogniser: Arc<dyn Stage>,
@@ -28,11 +32,13 @@ impl LlmComponent {
     ///
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
-    pub fn new(config: &InterflowConfig, local: &LocalClient) -> Result<Self, String> {
+    pub fn new(config: &InterflowConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
         let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
         let (unrecorded, metadata) = (Arc::new(local.unrecorded()), Arc::new(local.metadata()));
         let gateway = LlmGateway::new(table, Arc::new(local.clone()), unrecorded, metadata);
+        gateway.cache().activate(prepare_cache(&gateway, config, home)?);
         Ok(Self {
+            home: home.clone(),
             recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             sender: Arc::new(Dispatcher(Arc::clone(&gateway))),
             mount: Arc::new(LlmGatewayMount(Arc::clone(&gateway))),
@@ -44,9 +50,52 @@ impl LlmComponent {
 impl Component for LlmComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
+        let cache = prepare_cache(&self.gateway, config, &self.home)?;
         let gateway = Arc::clone(&self.gateway);
-        Ok(Box::new(move || gateway.activate(table)))
+        Ok(Box::new(move || {
+            gateway.activate(table);
+            gateway.cache().activate(cache);
+        }))
     }
+}
+
+/// The response cache with its server and its secret.
+fn prepare_cache(gateway: &LlmGateway, config: &InterflowConfig, home: &DataDir) -> Result<PreparedCache, String> {
+    let cache = &config.llm.cache;
+    if cache.store != CacheStoreKind::Redis {
+        // What is in memory ends with the process, and so may its secret.
+        return gateway.cache().prepare(cache, None, &interflow_types::random_bytes::<32>());
+    }
+    let shared = interflow_limits::redis_server(&config.quota.shared, home.path()).map_err(|e| e.to_string())?;
+    let url = cache.redis.as_deref().map(interflow_files::resolve_secret_ref).transpose();
+    let server = match (url.map_err(|e| format!("llm.cache.redis: {e}"))?, shared) {
+        (Some(url), shared) => Some(RedisServer { url, ..shared.unwrap_or_default() }),
+        (None, shared) => shared,
+    };
+    let server = server.map(|server| RedisServer { timeout: cache.timeout.0, ..server });
+    let secret = match &cache.redis_key {
+        Some(key) => {
+            interflow_files::resolve_secret_ref(key).map_err(|e| format!("llm.cache.redis_key: {e}"))?.into_bytes()
+        }
+        None => home.secret("cache.key")?,
+    };
+    if secret.len() < 16 {
+        return Err("llm.cache.redis_key: shorter than 16 characters".into());
+    }
+    gateway.cache().prepare(cache, server, &secret)
+}
+
+/// Writes what is counted of the response cache.
+pub fn write_cache_metrics(stats: &CacheStats, page: &mut MetricsPage) {
+    let bypassed: u64 = stats.bypassed.values().sum();
+    let results = [(["hit"], stats.hits), (["miss"], stats.misses), (["bypass"], bypassed)];
+    page.samples(&table::LLM_CACHE_REQUESTS, results);
+    page.samples(&table::LLM_CACHE_BYPASSED, stats.bypassed.iter().map(|(reason, n)| ([*reason], n)));
+    page.value(&table::LLM_CACHE_STORED, stats.stored);
+    page.value(&table::LLM_CACHE_EVICTED, stats.evicted);
+    page.value(&table::LLM_CACHE_ERRORS, stats.errors);
+    page.value(&table::LLM_CACHE_ENTRIES, stats.entries);
+    page.value(&table::LLM_CACHE_BYTES, stats.bytes);
 }
 
 /// Writes what is counted of the deployments of each route.

@@ -94,15 +94,22 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let llm = Arc::new(LlmComponent::new(config, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, home, &local)?);
         let gateway = Arc::clone(&llm.gateway);
-        let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
+        let unrecorded = Arc::new(local.unrecorded());
+        let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
+        let limits = Arc::new(LimitsComponent::new(config, home, has_key, Arc::clone(&unrecorded) as _)?);
+        let gateway = Arc::clone(&llm.gateway);
+        limits.stage.set_deployments(move |upstream, route, model| gateway.deployments_of(upstream, route, model));
+        let operator = Arc::clone(&limits.limits);
+        llm.gateway.set_operator_spend(move |served, tokens, answered, tags| {
+            operator.record_operator_spend(served, tokens, answered, tags);
+        });
         let prices = Arc::clone(&limits.limits);
         llm.gateway.set_prices(move |provider, model, input, output| {
             prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
         });
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
-        let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
@@ -204,6 +211,7 @@ impl ComponentSet {
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);
+            llm::write_cache_metrics(&gateway.cache().stats(), page);
         });
     }
 

@@ -1,5 +1,6 @@
 //! `interflow conversations`: lists, shows and exports conversations with language models.
 
+mod cache;
 mod export;
 mod list;
 mod search;
@@ -17,8 +18,8 @@ use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::{FlowStore, SqliteStore};
 
-use crate::cli::flows::{ProgressDisplay, open_for_reading};
-use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, ignore_broken_pipe, one_of};
+use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
+use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
 
@@ -30,6 +31,8 @@ pub enum ConversationsCommand {
     Show(ConversationShowArgs),
     /// Export conversations to files: Markdown, JSONL, HTML or OpenTelemetry spans.
     Export(ConversationExportArgs),
+    /// Show where the provider's prompt cache broke in a conversation, why, and what that cost.
+    Cache(ConversationCacheArgs),
     /// Search the texts of conversations: prompts, replies, arguments and results of tools.
     Search(ConversationSearchArgs),
     /// Change the tags and the comment of a conversation, or of one of its messages.
@@ -73,6 +76,14 @@ pub struct ConversationShowArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ConversationCacheArgs {
+    #[arg(help = ID, default_value = "last")]
+    pub id: String,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
+}
+
+#[derive(Debug, Args)]
 pub struct ConversationSearchArgs {
     /// The text, whatever its case.
     pub text: String,
@@ -92,14 +103,8 @@ pub struct ConversationSearchArgs {
 pub struct ConversationTagArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// Tags to add.
-    pub tags: Vec<String>,
-    /// Remove the tags instead of adding them.
-    #[arg(long)]
-    pub remove: bool,
-    /// Set the comment; an empty text removes it.
-    #[arg(long)]
-    pub comment: Option<String>,
+    #[command(flatten)]
+    pub change: AnnotationArgs,
     /// Key of the message to change instead of the conversation (`show --format json` has them).
     #[arg(long, value_name = "KEY")]
     pub message: Option<String>,
@@ -174,6 +179,7 @@ pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataD
         ConversationsCommand::List(args) => list::list(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Show(args) => show::show(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Export(args) => export::export(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::Cache(args) => cache::cache(&open_for_reading(config, home)?, &args, config, home),
         ConversationsCommand::Search(args) => search::search(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Tag(args) => tag::tag(&args, config, home),
         ConversationsCommand::Rebuild => rebuild(config, home),

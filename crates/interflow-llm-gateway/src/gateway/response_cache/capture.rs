@@ -1,0 +1,234 @@
+//! Copies a response while it is relayed, and decides at its end whether it is one to repeat.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::event_stream::{EventReader, StreamFraming};
+use interflow_types::budget::MemoryReservation;
+use interflow_types::{Body, BodyFrame, ResponseHead, StatusCode, Timestamp};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::ActiveCache;
+use super::entry::StoredResponse;
+use super::key::CacheKey;
+
+/// Longer responses are examined off the worker thread.
+const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// A response on its way to the client that may be stored once its flow has ended.
+pub(crate) struct PendingEntry {
+    cache: Arc<ActiveCache>,
+    key: CacheKey,
+    grows: bool,
+    head: Option<ResponseHead>,
+    copy: Arc<Mutex<BodyCopy>>,
+}
+
+#[derive(Default)]
+struct BodyCopy {
+    chunks: Vec<Bytes>,
+    length: usize,
+    /// The bytes count against the process's budget while they are held.
+    held: MemoryReservation,
+    state: CopyState,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum CopyState {
+    #[default]
+    Incomplete,
+    Complete,
+    /// Too large, failed, or not one to store at all.
+    GivenUp,
+}
+
+impl PendingEntry {
+    pub(super) fn new(cache: Arc<ActiveCache>, key: CacheKey, grows: bool) -> Self {
+        Self { cache, key, grows, head: None, copy: Arc::default() }
+    }
+
+    /// The body that copies itself; an error's is left alone.
+    pub fn capture(&mut self, head: &ResponseHead, body: Body) -> Body {
+        if head.status != StatusCode::OK || body.is_empty() {
+            return body;
+        }
+        self.head = Some(head.clone());
+        let max = usize::try_from(self.cache.config.max_body.0).unwrap_or(usize::MAX);
+        let copy = Arc::clone(&self.copy);
+        if let Body::Full(bytes) = &body {
+            let mut copy = copy.lock();
+            copy.push(bytes, max);
+            copy.complete();
+            return body;
+        }
+        body.inspect(move |frame| match frame {
+            Some(Ok(BodyFrame::Data(data))) => copy.lock().push(data, max),
+            // Trailers are not stored; no provider sends any.
+            Some(Ok(BodyFrame::Trailers(_))) => {}
+            Some(Err(_)) => copy.lock().give_up(),
+            None => copy.lock().complete(),
+        })
+    }
+
+    /// Stores the response if it is complete and good.
+    pub fn store(self) {
+        let copy = std::mem::take(&mut *self.copy.lock());
+        let Some(head) = self.head.filter(|_| copy.state == CopyState::Complete) else { return };
+        let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
+        let framing = StreamFraming::from_headers(&head.headers, self.grows);
+        let work = move || {
+            let max = cache.config.max_body.0;
+            let whole = Bytes::from(copy.chunks.concat());
+            // Stored without a content coding, so that every client can read it. Copied: what is decoded counts as held
+            // for a request, which ends.
+            let body = match coding::decode(&head.headers, &whole, max) {
+                Ok(None) => whole,
+                Ok(Some(plain)) => Bytes::copy_from_slice(&plain),
+                Err(_) => return,
+            };
+            if is_repeatable(framing, &body) {
+                let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
+                cache.put(key, StoredResponse { stored_at, headers, body });
+            }
+        };
+        if is_small {
+            work();
+        } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(work);
+        }
+    }
+}
+
+impl BodyCopy {
+    fn push(&mut self, data: &Bytes, max: usize) {
+        if self.state != CopyState::Incomplete {
+            return;
+        }
+        self.length += data.len();
+        if self.length > max || self.held.resize(self.length).is_err() {
+            self.give_up();
+        } else {
+            self.chunks.push(data.clone());
+        }
+    }
+
+    fn complete(&mut self) {
+        if self.state == CopyState::Incomplete {
+            self.state = CopyState::Complete;
+        }
+    }
+
+    fn give_up(&mut self) {
+        *self = Self { state: CopyState::GivenUp, ..Self::default() };
+    }
+}
+
+/// Whether a response with status 200 is a whole and good one: neither an error, nor cut off, nor a refusal.
+fn is_repeatable(framing: StreamFraming, body: &[u8]) -> bool {
+    if framing == StreamFraming::Whole {
+        return serde_json::from_slice(body).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
+    }
+    let mut reader = EventReader::new(framing, body.len() + 4);
+    reader.push(body);
+    let mut has_ended = false;
+    let mut examine = |name: Option<&str>, data: &[u8]| {
+        let value = serde_json::from_slice(data).unwrap_or_default();
+        has_ended |= data == b"[DONE]" || is_end(name, &value);
+        !(name == Some("error") || name.is_some_and(|n| n.ends_with("Exception")) || is_failure(&value))
+    };
+    while let Ok(event) = reader.next_event() {
+        let Some(event) = event else {
+            let is_good = reader.finish().is_none_or(|last| examine(last.name.as_deref(), &last.data));
+            return is_good && has_ended;
+        };
+        if !examine(event.name.as_deref(), &event.data) {
+            return false;
+        }
+    }
+    false
+}
+
+/// The last event of a stream: of Anthropic, Responses, Cohere, Bedrock, Ollama, Gemini. That of Chat Completions is not
+/// JSON.
+fn is_end(name: Option<&str>, value: &Value) -> bool {
+    let kind = value["type"].as_str().unwrap_or_default();
+    matches!(kind, "message_stop" | "response.completed" | "message-end")
+        || name == Some("messageStop")
+        || value["done"] == true
+        || value["is_finished"] == true
+        || value["candidates"].as_array().is_some_and(|all| all.iter().any(|c| c["finishReason"].is_string()))
+}
+
+/// Whether a response, or an event of it, says that it failed, or that the provider's filter stopped it.
+fn is_failure(value: &Value) -> bool {
+    let response = if value["response"].is_object() { &value["response"] } else { value };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_ascii_lowercase();
+    let kind = text(&value["type"]);
+    let stopped = ["stop_reason", "stopReason", "finish_reason"].iter().map(|name| text(&value[*name]));
+    let choices = ["choices", "candidates"].iter().filter_map(|name| value[*name].as_array()).flatten();
+    let of_choices = choices.flat_map(|c| [text(&c["finish_reason"]), text(&c["finishReason"])]);
+    let mut reasons = stopped.chain([text(&value["delta"]["stop_reason"])]).chain(of_choices);
+    let is_filtered = |reason: String| {
+        matches!(reason.as_str(), "content_filter" | "content_filtered" | "guardrail_intervened" | "refusal" | "safety")
+            || matches!(reason.as_str(), "blocklist" | "prohibited_content" | "spii" | "recitation")
+    };
+    response.get("error").is_some_and(|error| !error.is_null())
+        || matches!(kind.as_str(), "error" | "response.failed" | "response.incomplete")
+        || value["object"] == "response" && value["status"] != "completed"
+        || reasons.any(is_filtered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_responses_are_repeated_unless_they_failed_or_were_filtered() {
+        for (body, expected) in [
+            (r#"{"choices":[{"finish_reason":"stop"}],"error":null}"#, true),
+            (r#"{"type":"message","stop_reason":"max_tokens"}"#, true),
+            (r#"{"object":"response","status":"completed","error":null}"#, true),
+            (r#"{"object":"list","data":[{"embedding":[0.1]}]}"#, true),
+            (r#"{"object":"response","status":"in_progress"}"#, false),
+            (r#"{"error":{"message":"no"}}"#, false),
+            (r#"{"choices":[{"finish_reason":"content_filter"}]}"#, false),
+            (r#"{"candidates":[{"finishReason":"SAFETY"}]}"#, false),
+            (r#"{"stopReason":"guardrail_intervened"}"#, false),
+            (r#"{"choices":["#, false),
+            ("<html>", false),
+        ] {
+            assert_eq!(is_repeatable(StreamFraming::Whole, body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_stream_without_its_last_event_or_with_an_error_is_not_repeated() {
+        let chat = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+        let end = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+        for (body, expected) in [
+            (format!("{chat}data: [DONE]\n\n"), true),
+            (chat.to_owned(), false),
+            (format!("{chat}data: {{\"error\":{{\"message\":\"x\"}}}}\n\ndata: [DONE]\n\n"), false),
+            (format!("event: ping\ndata: {{}}\n\n{end}"), true),
+            (format!("event: error\ndata: {{\"type\":\"error\"}}\n\n{end}"), false),
+            ("data: {\"type\":\"response.completed\",\"response\":{\"error\":null}}\n\n".to_owned(), true),
+            ("data: {\"type\":\"response.failed\",\"response\":{}}\n\n".to_owned(), false),
+            ("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n".to_owned(), true),
+        ] {
+            assert_eq!(is_repeatable(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
+        }
+        assert!(is_repeatable(StreamFraming::Lines, b"{\"response\":\"a\"}\n{\"done\":true}\n"));
+        assert!(is_repeatable(StreamFraming::Array, b"[{\"candidates\":[{\"finishReason\":\"STOP\"}]}]"));
+    }
+
+    #[test]
+    fn a_copy_that_is_too_large_is_given_up() {
+        let mut copy = BodyCopy::default();
+        copy.push(&Bytes::from_static(b"abc"), 4);
+        copy.push(&Bytes::from_static(b"de"), 4);
+        copy.complete();
+        assert!(copy.state == CopyState::GivenUp && copy.chunks.is_empty());
+    }
+}

@@ -1,0 +1,406 @@
+//! The response cache (`llm.cache`): a repeated request is answered with the response to the first.
+//!
+//! It sits where the gateway sends a request, behind all request stages and before all response stages. What is looked
+//! up is therefore the redacted request, and what is kept the upstream's own response with its placeholders: a response
+//! from the cache passes the same policies and guardrails as a fresh one, and placeholders in it are restored with the
+//! originals of the request that it answers, never with those of the request that it was made for.
+
+mod capture;
+mod entry;
+mod key;
+mod memory;
+mod redis_store;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use interflow_limits::RedisServer;
+use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
+use interflow_types::{Flow, Headers, Request, Response, Result, Timestamp};
+use parking_lot::Mutex;
+
+use crate::limits::KeyContext;
+use capture::PendingEntry;
+use entry::StoredResponse;
+use key::{CacheKey, CacheSecrets, RequestFacts};
+use memory::MemoryStore;
+use redis_store::RedisStore;
+
+use super::{LlmUpstream, UpstreamTable};
+use interflow_codec::content_coding as coding;
+use interflow_types::wildcard;
+
+/// Says in every response that the cache could have served whether it did.
+const CACHE_HEADER: &[u8] = b"X-Interflow-Cache";
+
+/// The cache of the process; its settings change with the configuration.
+#[derive(Default)]
+pub struct ResponseCache {
+    active: ArcSwapOption<ActiveCache>,
+    counters: Arc<CacheCounters>,
+}
+
+/// A validated `[llm.cache]`, not yet active.
+pub struct PreparedCache(Option<Arc<ActiveCache>>);
+
+struct ActiveCache {
+    config: ResponseCacheConfig,
+    secrets: CacheSecrets,
+    store: CacheStore,
+    counters: Arc<CacheCounters>,
+}
+
+enum CacheStore {
+    Memory(MemoryStore),
+    Redis(RedisStore),
+}
+
+#[derive(Default)]
+struct CacheCounters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    bypassed: Mutex<BTreeMap<&'static str, u64>>,
+    stored: AtomicU64,
+    evicted: AtomicU64,
+    errors: AtomicU64,
+    failing: AtomicBool,
+}
+
+/// What was counted since the start, and what is in memory now.
+#[derive(Clone, Debug, Default)]
+pub struct CacheStats {
+    pub hits: u64,
+    pub misses: u64,
+    /// By the reason.
+    pub bypassed: BTreeMap<&'static str, u64>,
+    pub stored: u64,
+    pub evicted: u64,
+    /// Commands to Redis that failed.
+    pub errors: u64,
+    pub entries: u64,
+    pub bytes: u64,
+}
+
+/// What the cache did with a flow; for the stages that count and charge.
+#[derive(Default)]
+pub(crate) struct CacheState {
+    is_hit: bool,
+    pending: Mutex<Option<PendingEntry>>,
+}
+
+/// Whether this flow was answered from the cache, and so cost nothing.
+pub(crate) fn is_hit(flow: &Flow) -> bool {
+    flow.extension::<CacheState>().is_some_and(|state| state.is_hit)
+}
+
+/// Stores the response of a flow that has ended well.
+pub(super) fn finish(flow: &Flow) {
+    let Some(pending) = flow.extension::<CacheState>().and_then(|state| state.pending.lock().take()) else { return };
+    let is_refused = flow.tags.iter().any(|tag| tag.starts_with("refused:"));
+    if flow.error_kind.is_none() && !is_refused {
+        pending.store();
+    }
+}
+
+/// The answer of the cache to a request.
+pub(super) enum CacheLookup {
+    Hit(Response),
+    /// To be sent to the upstream.
+    Forward(Request, CacheOutcome),
+}
+
+pub(super) enum CacheOutcome {
+    /// The cache does not apply to the request.
+    None,
+    Bypass,
+    Miss(Box<PendingEntry>),
+}
+
+impl ResponseCache {
+    /// Validates another configuration. `server` is the Redis server, `secret` what names and contents there are derived
+    /// from. What is in memory is kept if the section did not change.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn prepare(
+        &self,
+        config: &ResponseCacheConfig,
+        server: Option<RedisServer>,
+        secret: &[u8],
+    ) -> std::result::Result<PreparedCache, String> {
+        if let Some(active) = self.active.load_full().filter(|active| active.config == *config) {
+            return Ok(PreparedCache(Some(active)));
+        }
+        if config.ttl.0 < Duration::from_millis(1) {
+            return Err("llm.cache.ttl: write a time of at least 1ms".into());
+        }
+        let max = config.max_bytes.0;
+        let store = match config.store {
+            CacheStoreKind::Off => return Ok(PreparedCache(None)),
+            CacheStoreKind::Memory if config.max_body.0 > max => {
+                return Err("llm.cache.max_body: larger than llm.cache.max_bytes".into());
+            }
+            CacheStoreKind::Memory => CacheStore::Memory(MemoryStore::new(max)),
+            CacheStoreKind::Redis => {
+                let missing = "llm.cache.redis: no server; write its URL, here or in quota.shared.redis";
+                let server = server.ok_or(missing)?;
+                CacheStore::Redis(RedisStore::new(&server, config.prefix.clone())?)
+            }
+        };
+        let (config, counters) = (config.clone(), Arc::clone(&self.counters));
+        Ok(PreparedCache(Some(Arc::new(ActiveCache { config, secrets: CacheSecrets::new(secret), store, counters }))))
+    }
+
+    pub fn activate(&self, prepared: PreparedCache) {
+        self.active.store(prepared.0);
+    }
+
+    pub fn stats(&self) -> CacheStats {
+        let c = &self.counters;
+        let (entries, bytes) = match self.active.load().as_deref() {
+            Some(ActiveCache { store: CacheStore::Memory(memory), .. }) => memory.size(),
+            _ => (0, 0),
+        };
+        CacheStats {
+            hits: c.hits.load(Relaxed),
+            misses: c.misses.load(Relaxed),
+            bypassed: c.bypassed.lock().clone(),
+            stored: c.stored.load(Relaxed),
+            evicted: c.evicted.load(Relaxed),
+            errors: c.errors.load(Relaxed),
+            entries,
+            bytes,
+        }
+    }
+
+    /// Whether requests of this operation to this upstream may be answered from the cache, as far as their head tells.
+    pub(super) fn may_serve(&self, upstream: &str, operation: interflow_llm::Operation) -> bool {
+        let active = self.active.load();
+        active.as_ref().is_some_and(|active| key::is_cacheable(operation) && covers(&active.config.providers, upstream))
+    }
+
+    /// Looks a request up. It is returned as it was if it has to be sent.
+    ///
+    /// # Errors
+    /// The request's body cannot be read.
+    pub(super) async fn look_up(
+        &self,
+        table: &UpstreamTable,
+        upstream: &LlmUpstream,
+        flow: &mut Flow,
+        request: Request,
+    ) -> Result<CacheLookup> {
+        let Some(active) = self.active.load_full() else {
+            return Ok(CacheLookup::Forward(request, CacheOutcome::None));
+        };
+        active.look_up(table, upstream, flow, request).await
+    }
+}
+
+/// Whether a list of patterns includes a name; an empty one includes all.
+fn covers(patterns: &[String], name: &str) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| wildcard::matches(pattern, name))
+}
+
+impl ActiveCache {
+    /// Whether the operator wants requests like this one to be answered from the cache.
+    fn applies(&self, flow: &Flow, call: &LlmCall, upstream: &str) -> bool {
+        let config = &self.config;
+        let key = flow.extension::<KeyContext>().and_then(|k| k.key.as_ref()).map_or("", |key| &*key.id);
+        key::is_cacheable(call.operation)
+            && covers(&config.providers, upstream)
+            && covers(&config.routes, call.route.as_deref().unwrap_or_default())
+            && covers(&config.models, call.model.as_deref().unwrap_or_default())
+            && covers(&config.keys, key)
+    }
+
+    async fn look_up(
+        self: Arc<Self>,
+        table: &UpstreamTable,
+        upstream: &LlmUpstream,
+        flow: &mut Flow,
+        request: Request,
+    ) -> Result<CacheLookup> {
+        let call = flow.extension::<LlmCall>().cloned().unwrap_or_default();
+        if !self.applies(flow, &call, &upstream.name) {
+            return Ok(CacheLookup::Forward(request, CacheOutcome::None));
+        }
+        let Request { head, body } = request;
+        let control = CacheControl::from_headers(&head.headers);
+        let (raw, _) = match body.collect(table.max_body).await {
+            Ok(whole) => whole,
+            Err(interflow_types::CollectError::Broken(e)) => return Err(e),
+            Err(interflow_types::CollectError::TooLarge(body)) => {
+                return Ok(self.bypass(flow, Request { head, body }, "size"));
+            }
+        };
+        let plain = coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await;
+        let Ok(plain) = plain else { return Ok(self.bypass(flow, Request { head, body: raw.into() }, "unreadable")) };
+        let text = plain.unwrap_or_else(|| raw.clone());
+        let request = Request { head, body: raw.into() };
+        let has_experiment =
+            call.route.as_deref().and_then(|name| table.routes.get(name)).is_some_and(|r| r.experiment.is_some());
+        let reason = match RequestFacts::read(&text) {
+            _ if control.no_store => Some("no-store"),
+            // Its variant would be that of the first client.
+            _ if has_experiment => Some("experiment"),
+            None => Some("unreadable"),
+            Some(facts) if facts.has_state => Some("state"),
+            Some(facts) if facts.has_tools && !self.config.tools => Some("tools"),
+            Some(facts) if self.config.only_deterministic && !facts.is_deterministic(call.operation) => {
+                Some("temperature")
+            }
+            Some(_) => None,
+        };
+        if let Some(reason) = reason {
+            return Ok(self.bypass(flow, request, reason));
+        }
+        let scope = key::scope_id(self.config.scope, flow, &request.head);
+        let key = self.secrets.key(&key::KeyParts {
+            table,
+            upstream,
+            call: &call,
+            scope: &scope,
+            head: &request.head,
+            body: &text,
+        });
+        if !control.no_cache
+            && let Some((entry, age)) =
+                self.get(&key).await.filter(|(_, age)| control.max_age.is_none_or(|max| *age <= max))
+        {
+            self.counters.hits.fetch_add(1, Relaxed);
+            flow.tag("cache:hit");
+            flow.extension_mut::<CacheState>().is_hit = true;
+            return Ok(CacheLookup::Hit(entry.into_response(age)));
+        }
+        self.counters.misses.fetch_add(1, Relaxed);
+        flow.tag("cache:miss");
+        let pending = PendingEntry::new(self, key, call.grows);
+        Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
+    }
+
+    fn bypass(&self, flow: &mut Flow, request: Request, reason: &'static str) -> CacheLookup {
+        *self.counters.bypassed.lock().entry(reason).or_default() += 1;
+        flow.tag(format!("cache:bypass:{reason}"));
+        CacheLookup::Forward(request, CacheOutcome::Bypass)
+    }
+
+    /// A response that is not too old, and its age in seconds. A server that cannot be reached has none.
+    async fn get(&self, key: &CacheKey) -> Option<(StoredResponse, u64)> {
+        let entry = match &self.store {
+            CacheStore::Memory(memory) => memory.get(key),
+            CacheStore::Redis(redis) => {
+                let found = redis.get(&self.secrets, key).await;
+                self.record_result(&found);
+                found.ok().flatten()
+            }
+        }?;
+        let age = Duration::from_micros(Timestamp::now().micros().saturating_sub(entry.stored_at));
+        (age < self.config.ttl.0).then_some((entry, age.as_secs()))
+    }
+
+    /// Stores a response. Waits for nothing: a command to Redis runs in the background.
+    fn put(self: Arc<Self>, key: CacheKey, entry: StoredResponse) {
+        self.counters.stored.fetch_add(1, Relaxed);
+        match &self.store {
+            CacheStore::Memory(memory) => {
+                let evicted = memory.put(key, entry);
+                self.counters.evicted.fetch_add(evicted, Relaxed);
+            }
+            CacheStore::Redis(_) => {
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(async move {
+                        let CacheStore::Redis(redis) = &self.store else { return };
+                        let done = redis.put(&self.secrets, &key, &entry, self.config.ttl.0).await;
+                        self.record_result(&done);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Counts a failure of the server. The transitions are logged, not each failure.
+    fn record_result<T>(&self, result: &std::result::Result<T, String>) {
+        match result {
+            Ok(_) if self.counters.failing.swap(false, Relaxed) => {
+                tracing::info!("llm.cache: Redis is reachable again")
+            }
+            Ok(_) => {}
+            Err(e) => {
+                self.counters.errors.fetch_add(1, Relaxed);
+                if !self.counters.failing.swap(true, Relaxed) {
+                    tracing::warn!("llm.cache: {e}; requests go to their providers until it is back");
+                }
+            }
+        }
+    }
+}
+
+impl CacheOutcome {
+    /// Marks the upstream's response, and keeps a copy of it while it is relayed.
+    pub fn follow(self, flow: &mut Flow, mut response: Response) -> Response {
+        match self {
+            Self::None => response,
+            Self::Bypass => {
+                response.head.headers.append_unchecked(CACHE_HEADER, b"BYPASS");
+                response
+            }
+            Self::Miss(mut pending) => {
+                response.body = pending.capture(&response.head, response.body);
+                response.head.headers.append_unchecked(CACHE_HEADER, b"MISS");
+                *flow.extension_mut::<CacheState>().pending.lock() = Some(*pending);
+                response
+            }
+        }
+    }
+}
+
+/// What the client asks of the cache (RFC 9111 5.2.1).
+#[derive(Debug, Default, PartialEq, Eq)]
+struct CacheControl {
+    no_store: bool,
+    no_cache: bool,
+    /// In seconds.
+    max_age: Option<u64>,
+}
+
+impl CacheControl {
+    fn from_headers(headers: &Headers) -> Self {
+        let mut control = Self::default();
+        for item in headers.list_items("cache-control") {
+            let item = String::from_utf8_lossy(item).to_ascii_lowercase();
+            match item.split_once('=').map_or((item.as_str(), ""), |(name, value)| (name.trim(), value.trim())) {
+                ("no-store", _) => control.no_store = true,
+                ("no-cache", _) => control.no_cache = true,
+                ("max-age", value) => control.max_age = value.trim_matches('"').parse().ok(),
+                _ => {}
+            }
+        }
+        control
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_control_of_a_request_is_read() {
+        let read = |text: &str| CacheControl::from_headers(&[("Cache-Control", text)].into_iter().collect());
+        assert_eq!(read("No-Store, private"), CacheControl { no_store: true, ..CacheControl::default() });
+        assert_eq!(
+            read("no-cache, max-age=60"),
+            CacheControl { no_cache: true, max_age: Some(60), ..CacheControl::default() }
+        );
+        assert_eq!(read("max-age=soon"), CacheControl::default());
+    }
+
+    #[test]
+    fn lists_of_names_have_wildcards_and_an_empty_one_has_all() {
+        let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        assert!(covers(&[], "") && covers(&list(&["gpt-*"]), "gpt-5") && !covers(&list(&["gpt-*"]), ""));
+    }
+}

@@ -1,0 +1,99 @@
+//! The `[llm.cache]` section of the config: the response cache.
+
+use interflow_types::units::{ByteSize, HumanDuration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The response cache of the gateway: a repeated request is answered with the response to the first, without asking
+/// the provider.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponseCacheConfig {
+    /// Where responses are kept: `off`, `memory` (of this process) or `redis`.
+    pub store: CacheStoreKind,
+    /// How long a response may be reused.
+    pub ttl: HumanDuration,
+    /// Maximum size of a response that is kept.
+    pub max_body: ByteSize,
+    /// Maximum size of all responses in memory; those that were not used for longest are dropped first.
+    pub max_bytes: ByteSize,
+    /// Who shares responses: requests with the same virtual `key`, of the same `user`, or all (`shared`). Requests that
+    /// present different credentials of a provider never share, nor do clients without any at different addresses.
+    pub scope: CacheScope,
+    /// Only requests to these providers (the gateway's names, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<String>,
+    /// Only requests on these routes (`llm.route`, with `*`); empty: all requests, with or without a route.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<String>,
+    /// Only requests for these models (as the client names them, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Only requests with these virtual keys (ids, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// Only requests with `temperature` 0, and those without a choice of words (embeddings, reranking).
+    pub only_deterministic: bool,
+    /// Also requests that offer tools. The client then repeats tool calls that the model chose earlier.
+    pub tools: bool,
+    /// The Redis server, as `quota.shared.redis`, which is used if this is unset. Certificates are those of
+    /// `quota.shared`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis: Option<String>,
+    /// The secret that responses in Redis are encrypted with, and their names derived from: `env:NAME` or `file:PATH`, at
+    /// least 16 characters. Processes share responses only with the same secret. If unset, one in the data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis_key: Option<String>,
+    /// Prefix of all key names in Redis.
+    pub prefix: String,
+    /// Timeout of one Redis command, connecting included; a request then goes to the provider.
+    pub timeout: HumanDuration,
+}
+
+/// Where responses are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheStoreKind {
+    /// Nothing is cached.
+    #[default]
+    Off,
+    /// In the memory of this process.
+    Memory,
+    /// In Redis, encrypted.
+    Redis,
+}
+
+/// Who shares cached responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheScope {
+    /// Requests with the same virtual key.
+    #[default]
+    Key,
+    /// Requests of the same user: the key's owner, or the user of the connection.
+    User,
+    /// All requests.
+    Shared,
+}
+
+impl Default for ResponseCacheConfig {
+    fn default() -> Self {
+        Self {
+            store: CacheStoreKind::Off,
+            ttl: HumanDuration::from_secs(3_600),
+            max_body: ByteSize(1 << 20),
+            max_bytes: ByteSize(64 << 20),
+            scope: CacheScope::Key,
+            providers: Vec::new(),
+            routes: Vec::new(),
+            models: Vec::new(),
+            keys: Vec::new(),
+            only_deterministic: false,
+            tools: false,
+            redis: None,
+            redis_key: None,
+            prefix: "interflow:cache:".into(),
+            timeout: HumanDuration::from_millis(100),
+        }
+    }
+}
