@@ -71,7 +71,7 @@ fn measure(file: &str, misses: bool) -> Value {
     }
     let bytes: usize = rows.iter().map(|r| r.text.len()).sum();
     println!("{:.2} ms for {} bytes, both kinds\n", seconds * 1e3, bytes);
-    json!({ "file": name, "texts": rows.len(), "bytes": bytes, "milliseconds": seconds * 1e3, "table": table })
+    json!({ "file": name, "texts": rows.len(), "bytes": bytes, "table": table })
 }
 
 fn score_row(row: &Value) -> Row {
