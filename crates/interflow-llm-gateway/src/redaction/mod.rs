@@ -45,7 +45,7 @@ pub(crate) use request_body::SESSION_HEADERS;
 pub(crate) const STAGE: &str = "redact";
 
 /// Whether this flow's request is redacted, or would be; `None` if the redaction stage has not seen it.
-fn redacts_flow(flow: &Flow) -> Option<bool> {
+pub(crate) fn redacts_flow(flow: &Flow) -> Option<bool> {
     Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
 

@@ -22,6 +22,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
@@ -116,6 +117,7 @@ impl ComponentSet {
             Arc::clone(&llm.recogniser),
             // Telemetry covers requests that later stages refuse, too.
             Arc::clone(&accounts.stage) as _,
+            accounts.content_stage(ContentPosition::BeforeRedaction),
             // Limits run before body inspection, so that rejected requests cost nothing more.
             Arc::clone(&limits.stage) as _,
             // Rules run before redaction, so that text inserted by a rule is redacted too.
@@ -123,7 +125,10 @@ impl ComponentSet {
             // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
             // restored, and the recorder never sees the restored text.
             redact,
+            // Copies for spans: of redacted text between the two, of the client's own before and after them.
+            accounts.content_stage(ContentPosition::AfterRedaction),
             restore,
+            accounts.content_stage(ContentPosition::AfterRestoring),
             // On responses, runs after redaction.
             rules.rules().response_stage(),
             // Last, because signatures must cover the final request.

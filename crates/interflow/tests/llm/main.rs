@@ -16,6 +16,7 @@ mod providers;
 mod recorded;
 mod response_cache;
 mod sockets;
+mod span_content;
 mod translated_replies;
 mod translation;
 mod upstreams;
