@@ -71,7 +71,7 @@ docs: ## Generate what is made from the code: the pages of docs/reference, docs/
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-archive -p interflow-admin --test reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_document > /dev/null
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_ > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page > /dev/null
 	@$(MAKE) --no-print-directory ui/node_modules/.package-lock.json && cd ui && npm run --silent api
 	@scripts/say "the reference pages in docs/reference, docs/reference/openapi.json and ui/src/lib/api.gen.ts are written"

@@ -49,3 +49,9 @@ bench-media-viewers:
 media-soak:
 	@cargo build --locked --release -q -p interflow
 	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --viewers 200 --slow 0.3 --minutes $(or $(MINUTES),60) --write bench/results/media-soak.json
+
+.PHONY: bench-guardrails
+# The guardrail heuristics on labelled prompt injections, jailbreaks and hard negatives; FILES=… measures others.
+bench-guardrails:
+	@cargo build --locked --release -q -p interflow-llm-gateway --example guardrail_accuracy
+	@target/release/examples/guardrail_accuracy $(or $(FILES),bench/guardrails/dev.jsonl bench/guardrails/test.jsonl --json bench/results/guardrails.json)

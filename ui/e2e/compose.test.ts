@@ -157,5 +157,5 @@ it('a recorded flow is opened from its dialog, without what was masked', async (
   await expect.poll(() => url().inputValue()).toContain('/echo/kept?y=1');
   expect([await page.getByLabel('Method', { exact: true }).inputValue(), await field('Body').inputValue()]).toEqual(['PUT', 'text']);
   expect(await field('Header fields').inputValue()).toBe('x-a: 1');
-  await page.getByText('Left out: authorization').waitFor();
+  await page.getByText('Left out, as the recording does not have it: authorization').waitFor();
 });

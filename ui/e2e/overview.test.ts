@@ -70,7 +70,7 @@ it('opens the flows of a row, of a series and of a bar', async () => {
 it('opens the flows of the bar that is clicked', async () => {
   const { count } = await busiest();
   const box = (await chart('Requests').boundingBox())!;
-  // From the right, where the newest bars are; above the bar, all its flows are meant.
+  // From the right, where the newest bars are; above the drawing, which the highest bar fills, all flows of the bar are meant.
   let said = '';
   let x = box.x + box.width - 4;
   for (; x > box.x + 60; x -= 2) {
@@ -80,7 +80,7 @@ it('opens the flows of the bar that is clicked', async () => {
   }
   // The crosshair is shared.
   expect(await chart('Errors').getAttribute('aria-valuenow')).toBe(await chart('Requests').getAttribute('aria-valuenow'));
-  await page.mouse.click(x, box.y + 9);
+  await page.mouse.click(x, box.y + 3);
   await expect.poll(query).toMatch(/^time:\S+\.\.\S*$/);
   await expect.poll(() => rows().count()).toBe(count);
   await page.goBack();

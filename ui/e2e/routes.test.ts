@@ -1,4 +1,4 @@
-// Routes of the LLM gateway on the page "Privacy", with real requests.
+// Routes of the LLM gateway on the page "Keys & budgets", with real requests.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { World } from './world';
@@ -21,7 +21,7 @@ sticky = "user"
 beforeAll(async () => {
   world = await World.start({ config: CONFIG });
   await world.ask('/openai/v1/chat/completions', { model: 'smart', messages: [{ role: 'user', content: 'hi' }] }, {});
-  page = await world.page('/privacy');
+  page = await world.page('/keys');
 });
 
 afterAll(async () => {

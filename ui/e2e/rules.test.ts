@@ -199,6 +199,26 @@ describe('a rule file that changes on disk', () => {
   });
 });
 
+it('rules that an agent proposed are tried, shown and applied', async () => {
+  writeFileSync(file(), RULES);
+  await page.goto(`http://${world.admin}/rules`);
+  const text = 'rules:\n  - name: teapot\n    when: path:/echo\n    then: { tag: tea }\n';
+  const propose = (reason: string) => world.api('/rules/proposals', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ text, reason }) });
+  await propose('the echo is tea');
+  const proposal = page.getByRole('article', { name: 'Proposal 1' });
+  await proposal.getByText('the echo is tea').waitFor();
+  expect(await proposal.getByRole('link').first().textContent()).toContain('/echo');
+  expect(readFileSync(file(), 'utf8')).not.toContain('teapot');
+  await proposal.getByRole('button', { name: 'Apply' }).click();
+  await page.getByText('The proposed rules were added').waitFor();
+  expect(readFileSync(file(), 'utf8')).toContain('teapot');
+  await expect.poll(() => page.getByRole('table').first().textContent()).toContain('teapot');
+  await propose('again');
+  const second = page.getByRole('article', { name: 'Proposal 2' });
+  await second.getByRole('button', { name: 'Dismiss' }).click();
+  await second.waitFor({ state: 'detached' });
+});
+
 it('held flows have a badge, and a denied one shows why it failed', async () => {
   await page.goto(`http://${world.admin}/?q=${encodeURIComponent('tag:held error:denied')}`);
   const row = page.locator('.drawn .line[data-id]').first();

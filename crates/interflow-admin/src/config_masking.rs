@@ -30,6 +30,10 @@ fn mask_keys(config: &mut Value) {
     if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
         headers.values_mut().for_each(mask_secret);
     }
+    // The URLs of chat programs' webhooks are secrets.
+    if let Some(webhooks) = config.pointer_mut("/quota/alerts/webhooks") {
+        mask_all(webhooks);
+    }
     if let Some(key) = config.pointer_mut("/audit/key") {
         mask_secret(key);
     }
@@ -124,6 +128,7 @@ mod tests {
             "keys": {"provider": {"openai": "sk-1", "other": "env:KEY"}},
             "llm": {"upstream": {"x": {"key": "sk-2", "target": "http://a"}}},
             "audit": {"key": "abc"},
+            "quota": {"alerts": {"webhooks": ["https://hooks.test/T0/b", "file:/hook"]}},
             "telemetry": {"endpoint": "http://a", "headers": {"x-team": "hc-1", "authorization": "env:AUTH"}},
             "proxy": {"tls": {"key": "/etc/key.pem"}}
         });
@@ -131,6 +136,7 @@ mod tests {
         assert_eq!(config["telemetry"]["headers"], json!({"x-team": "***", "authorization": "env:AUTH"}));
         assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
         assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));
+        assert_eq!(config["quota"]["alerts"]["webhooks"], json!(["***", "file:/hook"]));
         assert_eq!((&config["audit"]["key"], &config["proxy"]["tls"]["key"]), (&"***".into(), &"/etc/key.pem".into()));
     }
 }

@@ -23,6 +23,7 @@ use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
+use crate::api::proposals::RuleProposals;
 use crate::collections::CollectionStore;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
@@ -86,6 +87,7 @@ pub struct AdminState {
     pub redaction: Option<Arc<RedactionService>>,
     config: RwLock<Arc<serde_json::Value>>,
     pub rules: Option<Arc<ActiveRules>>,
+    pub(crate) proposals: RuleProposals,
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
     pub doctor: Option<DoctorFn>,
@@ -128,6 +130,7 @@ impl AdminState {
             redaction: deps.redaction,
             config: RwLock::new(Arc::new(deps.config)),
             rules: deps.rules,
+            proposals: RuleProposals::default(),
             schemas: deps.schemas,
             approvals: deps.approvals,
             doctor: deps.doctor,

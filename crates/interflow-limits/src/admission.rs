@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use interflow_files::resolve_secret_ref;
 use interflow_types::random_bytes;
 use parking_lot::Mutex;
 
+use crate::alerts::{AlertSender, AlertSettings, AlertStats};
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{
     CounterLimit, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError, MemoryCounterStore,
@@ -25,7 +26,9 @@ use crate::counter_store::{
 };
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::redis_client::RedisServer;
-use crate::rules::{QuotaRules, RequestAttributes, UsageAmount};
+use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount};
+use crate::spend::{SpendAccount, SpendLedger, SpendSums};
+use crate::tags::TagSet;
 use crate::usage::UsageTotals;
 
 /// Bound on the rules that rejections are counted by: a reload may name others. Further ones are counted as `other`.
@@ -66,6 +69,8 @@ pub struct UsageLimiter {
     next_lease: AtomicU64,
     /// Distinguishes this process's slot leases from those of other processes.
     process: u64,
+    spend: OnceLock<Arc<SpendLedger>>,
+    alerts: OnceLock<Arc<AlertSender>>,
 }
 
 /// A parsed and compiled configuration that is not active yet. Preparing is separate from activating so that a reload
@@ -77,6 +82,7 @@ struct LimiterState {
     rules: QuotaRules,
     prices: PriceList,
     ledger: CounterBackend,
+    alerts: Arc<AlertSettings>,
 }
 
 // Cloned into each configuration, so that a reload which does not touch the store keeps its counts.
@@ -110,7 +116,35 @@ impl UsageLimiter {
             rejected: Mutex::default(),
             next_lease: AtomicU64::new(1),
             process: u64::from_ne_bytes(random_bytes()),
+            spend: OnceLock::new(),
+            alerts: OnceLock::new(),
         }))
+    }
+
+    /// Sets the ledger to which requests are added when they end. May be set once.
+    pub fn set_spend_ledger(&self, ledger: Arc<SpendLedger>) {
+        let _ = self.spend.set(ledger);
+    }
+
+    pub fn spend_ledger(&self) -> Option<&Arc<SpendLedger>> {
+        self.spend.get()
+    }
+
+    /// Sets what sends the alerts of `quota.alerts`. May be set once.
+    pub fn set_alert_sender(&self, sender: Arc<AlertSender>) {
+        let _ = self.alerts.set(sender);
+    }
+
+    pub fn alert_stats(&self) -> AlertStats {
+        self.alerts.get().map(|sender| sender.stats()).unwrap_or_default()
+    }
+
+    pub(crate) fn alert_settings(&self) -> Arc<AlertSettings> {
+        Arc::clone(&self.state.load().alerts)
+    }
+
+    pub(crate) fn counter_store(&self) -> Arc<dyn CounterStore> {
+        self.state.load().ledger.counter_store()
     }
 
     /// Parses and compiles a new configuration without activating it. Files that it names are read now, so a missing
@@ -147,7 +181,7 @@ impl UsageLimiter {
         // nothing.
         let output = estimate.max_output.unwrap_or(u64::MAX).min(state.config.reserve_output);
         let tokens = TokenCounts { input: estimate.input, output, ..TokenCounts::default() };
-        let guess = state.price_usage(&subject, &tokens);
+        let guess = state.price_usage(&subject, &tokens, None, None);
         let asks = state.rules.counter_requests(&subject, guess.0);
         // The store is remembered with the reservation, so that it is settled there even if a reload changes the store.
         let ledger = (!asks.is_empty()).then(|| state.ledger.counter_store());
@@ -168,6 +202,10 @@ impl UsageLimiter {
                 Err(e) => Some(AdmissionRejection::Unavailable(e)),
             };
             if let Some(refusal) = refusal {
+                if let (Some(alerts), AdmissionRejection::Limit { rule, counter, .. }) = (self.alerts.get(), &refusal) {
+                    let rejecting = asks.iter().position(|ask| ask.rule == *rule && ask.counter == *counter);
+                    alerts.record(self, &asks, &subject, rejecting);
+                }
                 self.count_rejection(&refusal);
                 self.usage.record_rejection(&subject);
                 return Err(refusal);
@@ -175,6 +213,59 @@ impl UsageLimiter {
         }
         let held = ActiveReservation { ledger, asks, lease, since: Instant::now() };
         Ok(UsageReservation { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
+    }
+
+    /// Adds a request of the operator's own to the ledger, such as the copy for a shadow deployment: no key pays it, and
+    /// no budget counts it.
+    pub fn record_operator_spend(
+        &self,
+        served: &ServedModel,
+        tokens: &TokenCounts,
+        answered: Option<&str>,
+        tags: TagSet,
+    ) {
+        let subject = RequestAttributes {
+            provider: Arc::clone(&served.provider),
+            model: Some(Arc::clone(&served.model)),
+            tags: Arc::new(tags),
+            ..RequestAttributes::default()
+        };
+        let (used, is_priced) = self.state.load().price_usage(&subject, tokens, Some(served), answered);
+        self.record_spend(&subject, tokens, is_priced.then_some(used.micros), Some(served), false);
+    }
+
+    fn record_spend(
+        &self,
+        subject: &RequestAttributes,
+        tokens: &TokenCounts,
+        micros: Option<u64>,
+        served: Option<&ServedModel>,
+        is_estimated: bool,
+    ) {
+        // Failed requests cost nothing, and their models are whatever clients say.
+        let Some(ledger) = self.spend.get().filter(|_| tokens.total() > 0) else { return };
+        let served = served.or_else(|| subject.sole_deployment());
+        let account = SpendAccount {
+            key: subject.key.as_ref().map(|key| Arc::clone(&key.id)),
+            user: subject.user().map(Into::into),
+            team: subject.team().cloned(),
+            organisation: subject.organisation().cloned(),
+            provider: Arc::clone(served.map_or(&subject.provider, |s| &s.provider)),
+            model: served.map(|s| Arc::clone(&s.model)).or_else(|| subject.model.clone()),
+            tags: Arc::clone(&subject.tags),
+        };
+        ledger.record(
+            account,
+            SpendSums {
+                requests: 1,
+                estimated: u64::from(is_estimated),
+                input_tokens: tokens.input,
+                output_tokens: tokens.output,
+                cached_tokens: tokens.cache_read,
+                micro_dollars: micros.unwrap_or_default(),
+                unpriced: u64::from(micros.is_none()),
+            },
+        );
     }
 
     pub fn usage(&self) -> &UsageTotals {
@@ -277,12 +368,33 @@ impl LimiterState {
             Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
             _ => counter_backend(config, home, memory)?,
         };
-        Ok(Self { config: config.clone(), rules, prices, ledger })
+        let alerts = AlertSettings::new(&config.alerts).map_err(|e| LimitsError(format!("quota.alerts.{e}")))?;
+        Ok(Self { config: config.clone(), rules, prices, ledger, alerts: Arc::new(alerts) })
     }
 
-    /// Converts token counts to usage; the flag says whether the price is known.
-    fn price_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts) -> (UsageAmount, bool) {
-        let micros = self.prices.cost(&subject.provider, subject.model.as_deref(), tokens);
+    /// Converts token counts to usage; the flag says whether the price is known. The price is that of the deployment
+    /// which served the request (`served`), then of the model that answered. While neither is known, the most expensive
+    /// deployment counts, so that a budget is not overrun.
+    fn price_usage(
+        &self,
+        subject: &RequestAttributes,
+        tokens: &TokenCounts,
+        served: Option<&ServedModel>,
+        answered: Option<&str>,
+    ) -> (UsageAmount, bool) {
+        let cost = |provider: &str, model: Option<&str>| self.prices.cost(provider, model, tokens);
+        let of = |deployment: &ServedModel| cost(&deployment.provider, Some(&deployment.model));
+        let most = || match served {
+            Some(_) => None,
+            None => subject.deployments.iter().filter_map(of).max(),
+        };
+        let micros = served
+            .or_else(|| subject.sole_deployment())
+            .and_then(|deployment| of(deployment).or_else(|| cost(&deployment.provider, answered)))
+            .or_else(most)
+            .or_else(|| cost(&subject.provider, subject.model.as_deref()))
+            // A model alias has no price of its own; the model that answered has.
+            .or_else(|| cost(&subject.provider, answered));
         (UsageAmount { tokens: tokens.total(), micros: micros.unwrap_or_default() }, micros.is_some())
     }
 }
@@ -369,30 +481,45 @@ impl UsageReservation {
     /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
     /// background task.
     pub fn commit(self, tokens: &TokenCounts) {
-        self.commit_as(tokens, None);
+        self.commit_as(tokens, None, None);
     }
 
-    /// As [`commit`](Self::commit). `answered` is the model that produced the response; its price is used when the
-    /// requested model is an alias or has no price.
-    pub fn commit_as(mut self, tokens: &TokenCounts, answered: Option<&str>) {
-        self.finish(tokens, answered);
+    /// As [`commit`](Self::commit). `served` is the deployment that served the request, by which it is priced.
+    /// `answered` is the model that the response names; its price is used when the deployment or the requested model is
+    /// an alias or has no price.
+    pub fn commit_as(mut self, tokens: &TokenCounts, served: Option<&ServedModel>, answered: Option<&str>) {
+        self.finish(tokens, served, answered, false);
     }
 
-    fn finish(&mut self, tokens: &TokenCounts, answered: Option<&str>) {
+    /// Ends a request whose usage is not known, and charges its estimate.
+    pub fn commit_estimate(mut self, served: Option<&ServedModel>) {
+        let estimated = self.estimated;
+        self.finish(&estimated, served, None, true);
+    }
+
+    fn finish(
+        &mut self,
+        tokens: &TokenCounts,
+        served: Option<&ServedModel>,
+        answered: Option<&str>,
+        is_estimated: bool,
+    ) {
         // Settled once: `Drop` runs after `commit` too.
         let Some(held) = self.held.take() else { return };
-        let state = self.limits.state.load();
-        let (mut used, mut priced) = state.price_usage(&self.subject, tokens);
-        // A model alias has no price of its own; the model that answered has.
-        if !priced && let Some(micros) = state.prices.cost(&self.subject.provider, answered, tokens) {
-            (used.micros, priced) = (micros, true);
-        }
-        self.limits.usage.record_usage(&self.subject, tokens, priced.then_some(used.micros));
+        let (limits, subject) = (&self.limits, &self.subject);
+        let (used, is_priced) = limits.state.load().price_usage(subject, tokens, served, answered);
+        let micros = is_priced.then_some(used.micros);
+        limits.usage.record_usage(subject, tokens, micros);
+        limits.record_spend(subject, tokens, micros, served, is_estimated);
         let ActiveReservation { ledger: Some(ledger), asks, lease, since } = held else { return };
         let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
+        let alerts = limits.alerts.get().filter(|_| limits.alert_settings().is_active());
+        let alerts = alerts.map(|sender| (Arc::clone(sender), Arc::clone(limits), subject.clone()));
         run_commit(async move {
             if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
                 tracing::warn!("limits: the usage of a request was not settled, its estimate is kept: {e}");
+            } else if let Some((alerts, limits, subject)) = alerts {
+                alerts.record(&limits, &asks, &subject, None);
             }
         });
     }
@@ -401,7 +528,7 @@ impl UsageReservation {
 impl Drop for UsageReservation {
     fn drop(&mut self) {
         let estimated = self.estimated;
-        self.finish(&estimated, None);
+        self.finish(&estimated, None, None, true);
     }
 }
 
@@ -445,14 +572,7 @@ mod tests {
     }
 
     fn subject() -> RequestAttributes {
-        RequestAttributes {
-            key: None,
-            user: None,
-            route: None,
-            provider: "openai".into(),
-            model: Some("gpt-4o".into()),
-            client: [127, 0, 0, 1].into(),
-        }
+        RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
     }
 
     const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50) };
@@ -500,6 +620,24 @@ mod tests {
         let e = l.prepare(&config, Path::new("/")).err().unwrap().to_string();
         assert!(e.contains("quota.prices") && e.contains("exist.json"), "{e}");
         assert_eq!(l.config().prices, None);
+    }
+
+    #[tokio::test]
+    async fn a_route_is_priced_by_its_deployments_and_not_by_its_name() {
+        let at = |model: &str| ServedModel { provider: "azure".into(), model: model.into() };
+        // The name of the route is that of an expensive model; its deployments are cheaper.
+        let named = |deployments| RequestAttributes { model: Some("gpt-4o".into()), deployments, ..subject() };
+        let both = vec![at("gpt-4.1-nano"), at("gpt-4.1-mini")];
+        let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
+        // 1,000 tokens at 0.40 and 1,000 at 1.60 dollars per million.
+        let ask = UsageEstimate { input: 1000, max_output: Some(1000) };
+        let reservation = l.admit(named(both.clone()), ask).await.unwrap();
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
+        let used = TokenCounts { input: 1000, output: 1000, ..TokenCounts::default() };
+        reservation.commit_as(&used, Some(&at("gpt-4.1-nano")), Some("gpt-4o"));
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0005, "the one that served it is charged");
+        l.admit(named(vec![at("no-price")]), ask).await.unwrap().commit_as(&used, None, Some("gpt-4.1-nano"));
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.001, "or else the model that answered");
     }
 
     #[tokio::test]

@@ -59,8 +59,12 @@ impl BudgetFile {
         saved
     }
 
-    /// Writes the budgets if they changed since the last write. An error is logged, and the next call tries again.
+    /// Writes the budgets and the spend ledger if they changed since the last write. An error is logged, and the next
+    /// call tries again.
     pub fn write(&self, limits: &UsageLimiter) {
+        if let Some(spend) = limits.spend_ledger() {
+            spend.write();
+        }
         let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
             budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),
         });
@@ -109,14 +113,7 @@ mod tests {
     }
 
     fn subject() -> RequestAttributes {
-        RequestAttributes {
-            key: None,
-            user: None,
-            route: None,
-            provider: "openai".into(),
-            model: None,
-            client: [127, 0, 0, 1].into(),
-        }
+        RequestAttributes { provider: "openai".into(), ..RequestAttributes::default() }
     }
 
     #[tokio::test]

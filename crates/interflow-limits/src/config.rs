@@ -54,6 +54,10 @@ pub struct QuotaConfig {
     /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
     /// sooner, by `shared.heartbeat`.
     pub slot_lease: HumanDuration,
+    /// How long the daily spend of keys, teams and tags is kept: `interflow keys spend`.
+    pub keep_spend: HumanDuration,
+    /// Alerts when a budget is nearly used up.
+    pub alerts: AlertsConfig,
     /// Counting together with other processes, through Redis.
     pub shared: SharedQuotaConfig,
 }
@@ -65,8 +69,31 @@ impl Default for QuotaConfig {
             prices: None,
             reserve_output: 1_000,
             slot_lease: HumanDuration::from_secs(1_800),
+            keep_spend: HumanDuration::from_secs(800 * 86_400),
+            alerts: AlertsConfig::default(),
             shared: SharedQuotaConfig::default(),
         }
+    }
+}
+
+/// Alerts by webhook when a budget reaches a part of its limit: each once per budget and period.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertsConfig {
+    /// Where alerts are posted as JSON: `https://…`; also `env:NAME` or `file:PATH`, for URLs that contain a secret.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<String>,
+    /// The parts of a budget at which an alert is sent, in percent, from 1 to 100.
+    pub thresholds: Vec<u8>,
+    /// The secret of the signature in `X-Interflow-Signature` (HMAC-SHA256 of the body): `env:NAME` or `file:PATH`. If
+    /// unset, alerts are not signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+impl Default for AlertsConfig {
+    fn default() -> Self {
+        Self { webhooks: Vec::new(), thresholds: vec![50, 80, 100], secret: None }
     }
 }
 
@@ -77,12 +104,24 @@ impl Default for QuotaConfig {
 pub struct RuleConfig {
     /// The rule's name in responses, metrics and the API.
     pub name: String,
-    /// What is counted separately: `global` (everything together), `key`, `user`, `route`, `provider`, `model` or
-    /// `client`.
+    /// What is counted separately: `global` (everything together), `key`, `team`, `organisation`, `user`, `tag`,
+    /// `route`, `provider`, `model` or `client`.
     pub count_by: CountBy,
+    /// With `count_by = "tag"`: the tag whose values are counted separately.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
     /// Only requests with these virtual keys (ids, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
+    /// Only requests with keys of these teams (ids, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
+    /// Only requests with keys of these organisations (ids, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub organisations: Vec<String>,
+    /// Only requests with one of these tags (`name=value`, with `*`); empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Only requests of these users (names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod alerts;
 mod budget_file;
 mod config;
 mod connections;
@@ -12,28 +13,34 @@ mod login_queue;
 mod prices;
 mod redis_client;
 mod rules;
+mod spend;
+mod tags;
 mod token_bucket;
 mod usage;
 
 pub use admission::{
     AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, redis_server,
 };
+pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;
-pub use config::{KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
+pub use config::{AlertsConfig, KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
 pub use counter_store::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError,
     CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
     SharedStoreStatus,
 };
+pub use keys::any_matches;
 pub use keys::{
-    KEY_PREFIX, KeyChange, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey,
-    ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp,
-    revoke_key,
+    GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
+    NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash,
+    hash_key, parse_timestamp, revoke_key,
 };
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use redis_client::{RedisClient, RedisServer};
-pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};
+pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount};
+pub use spend::{SpendBy, SpendLedger, SpendQuery, SpendReport, SpendSums};
+pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
 pub use usage::{UsageRow, UsageSums, UsageTotals};

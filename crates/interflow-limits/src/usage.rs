@@ -110,12 +110,10 @@ mod tests {
     fn usage_rows_are_summed_and_bounded() {
         let book = UsageTotals::default();
         let subject = |model: &str| RequestAttributes {
-            key: None,
             user: Some("ann".into()),
-            route: None,
             provider: "openai".into(),
             model: Some(model.into()),
-            client: [127, 0, 0, 1].into(),
+            ..RequestAttributes::default()
         };
         let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, cache_write: 0 };
         book.record_usage(&subject("a"), &tokens, Some(2_000_000));

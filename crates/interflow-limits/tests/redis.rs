@@ -141,14 +141,7 @@ fn config(url: &str, failure: SharedFailureMode, allow: Quota) -> QuotaConfig {
 }
 
 fn subject() -> RequestAttributes {
-    RequestAttributes {
-        key: None,
-        user: None,
-        route: None,
-        provider: "openai".into(),
-        model: Some("gpt-4o".into()),
-        client: [127, 0, 0, 1].into(),
-    }
+    RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
 }
 
 const ASK: UsageEstimate = UsageEstimate { input: 10, max_output: Some(0) };

@@ -5,6 +5,7 @@
 mod detector;
 pub mod environment;
 pub mod gateway;
+pub mod guardrails;
 pub mod limits;
 pub mod llm_telemetry;
 pub mod redaction;

@@ -7,7 +7,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{LlmRouteConfig, ResponseCacheConfig};
+use crate::{GuardrailConfig, LlmRouteConfig, ResponseCacheConfig};
 
 /// LLM providers: the gateway's endpoints for them, and how requests to them are parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,8 @@ pub struct LlmConfig {
     pub provider: BTreeMap<String, LlmUpstreamConfig>,
     /// Models that several deployments serve, by the name that clients ask for.
     pub route: BTreeMap<String, LlmRouteConfig>,
+    /// Checks of the texts of requests and responses, by a name of the operator's choice.
+    pub guardrail: BTreeMap<String, GuardrailConfig>,
     /// The response cache.
     pub cache: ResponseCacheConfig,
 }
@@ -154,6 +156,7 @@ impl Default for LlmConfig {
             aliases: BTreeMap::new(),
             provider: BTreeMap::new(),
             route: BTreeMap::new(),
+            guardrail: BTreeMap::new(),
             cache: ResponseCacheConfig::default(),
         }
     }

@@ -105,7 +105,7 @@ impl LlmRefusal {
         match provider {
             Provider::Anthropic => json!({
                 "type": "error",
-                "error": { "type": self.anthropic(), "message": message, "code": code },
+                "error": { "type": anthropic_error_type(status.as_u16()), "message": message, "code": code },
                 "request_id": id
             }),
             Provider::Gemini | Provider::Vertex => json!({
@@ -127,21 +127,6 @@ impl LlmRefusal {
             Provider::OpenAi | Provider::Azure | Provider::Mistral | Provider::Unknown => json!({
                 "error": { "message": message, "type": kind, "param": null, "code": code, "request_id": id }
             }),
-        }
-    }
-
-    /// Anthropic's error types by status (API reference, "Errors").
-    fn anthropic(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            413 => "request_too_large",
-            429 => "rate_limit_error",
-            503 | 529 => "overloaded_error",
-            504 => "timeout_error",
-            500.. => "api_error",
-            _ => "invalid_request_error",
         }
     }
 
@@ -171,6 +156,22 @@ impl LlmRefusal {
             500.. => "InternalServerException",
             _ => "ValidationException",
         }
+    }
+}
+
+/// Anthropic's error types by status (API reference, "Errors").
+pub(crate) const fn anthropic_error_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
     }
 }
 

@@ -28,11 +28,12 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("path_not_canonical", &[400], "the path contains `//`, `.` or `..`", "send the path that is meant"),
     code("unknown_event", &[400], "a WebSocket's event has an unknown type; the connection stays open", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unknown_operation", &[400], "the request has no format that can be redacted reliably", "`redact.unknown = \"pass\"` forwards it unchanged"),
-    code("untranslatable_request", &[400], "the provider has another API, and the request cannot be translated for it", "see the message"),
     code("unsupported_content_encoding", &[400], "the body cannot be decompressed", "send it without compression"),
     code("untranslatable_request", &[400], "the request contains what the API of the provider has no counterpart of", "leave it out, or use a provider with the same API"),
+    code("guardrail_blocked", &[400], "a guardrail, or a person whom it asked, blocked the request or the response", "see the message, and `llm.guardrail`"),
+    code("invalid_tags", &[400], "`X-Interflow-Tags` cannot be read", "write `name=value,name=value`"),
     code("missing_api_key", &[401], "a virtual key is required, and none was sent", "send one; `interflow keys add` creates it"),
-    code("invalid_api_key", &[401, 407], "the key is unknown, expired or revoked, or the proxy's credentials are wrong", "send another"),
+    code("invalid_api_key", &[401, 407], "the key is unknown, expired, disabled or revoked, or its team is, or the proxy's credentials are wrong", "send another"),
     code("address_refused", &[403], "something was detected in the URL or a header field", "see `redact.url` and `redact.headers`"),
     code("denied", &[403], "an access rule or an approval decision refuses the request", "see the access rules and approvals"),
     code("media_refused", &[403], "the request contains an image, audio or document that cannot be inspected", "see `redact.images`, `redact.audio`, `redact.documents`"),
@@ -59,7 +60,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("provider_key_missing", &[500], "the gateway has no key for the provider", "set `keys.provider.\"NAME\"`"),
     code("unknown_policy", &[404, 500], "the policy that the key or the redaction API names does not exist", "add it to `redact.policies`"),
     code("request_failed", &[400, 500, 502], "the request could not be redacted, or an external detector failed; it was not sent", "see the log"),
-    code("websocket_unscannable", &[501], "a WebSocket at this path cannot be redacted", "use the path of a known API"),
+    code("websocket_unscannable", &[501], "a WebSocket at this path cannot be redacted, or a guardrail cannot check it", "use the path of a known API, or HTTP"),
     code("auth_failed", &[502], "the gateway got no credentials for the provider", "see the message; `Retry-After: 1`"),
     code("azure_auth_failed", &[502], "Azure issued no token", "see the message; `Retry-After: 1`"),
     code("bedrock_auth_failed", &[502], "AWS issued no credentials", "see the message; `Retry-After: 1`"),
@@ -67,9 +68,10 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("open_placeholder", &[502], "a stream ended inside a placeholder; it ends with this error", ""),
     code("response_cut", &[502], "a stream broke off, or ended inside an event; it ends with this error", "send the request again"),
     code("response_read_failed", &[502], "the provider's response is not valid HTTP", "send the request again"),
-    code("response_too_large", &[502], "the response is too large to be scanned", "see `redact.max_body`"),
+    code("response_too_large", &[502], "the response is too large to be scanned", "see `redact.max_body` and `llm.max_body`"),
     code("response_unreadable", &[502], "the response cannot be scanned, or a list of models cannot be filtered", ""),
     code("unreachable", &[502, 504], "no provider responded", "check the address and the network"),
+    code("guardrail_unavailable", &[503], "a guardrail's service failed, and `llm.guardrail.NAME.on_error` closes", "wait for `Retry-After`; see the log"),
     code("limits_unavailable", &[503], "the counters of the limits cannot be reached, and `quota.shared.failure` closes", "check Redis"),
     code("overloaded", &[503], "the memory budget of the process is exhausted", "wait for `Retry-After`; see `limits.held_bytes`"),
     code("upstream_unavailable", &[503], "the provider failed repeatedly and is not asked for a while (circuit breaker)", "wait for `Retry-After`"),
@@ -79,4 +81,18 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
 /// Whether the table has this code with this status.
 pub(crate) fn is_listed(code: &str, status: u16) -> bool {
     LLM_ERROR_CODES.iter().any(|c| c.code == code && c.statuses.contains(&status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once() {
+        let mut codes: Vec<_> = LLM_ERROR_CODES.iter().map(|c| c.code).collect();
+        let listed = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), listed);
+    }
 }

@@ -8,6 +8,7 @@ mod error_body;
 pub mod error_codes;
 pub mod error_response;
 pub mod event_stream;
+mod guardrail_config;
 mod llm_call;
 pub mod message;
 pub mod otlp;
@@ -21,6 +22,10 @@ pub mod usage;
 pub use cache_config::{CacheScope, CacheStoreKind, ResponseCacheConfig};
 pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
 pub use error_body::LlmRefusal;
+pub use guardrail_config::{
+    GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailFailure, GuardrailKind, GuardrailMessages,
+    GuardrailProtocol,
+};
 pub use llm_call::{LlmCall, ResponseSummary};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
 pub use route_config::{

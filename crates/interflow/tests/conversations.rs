@@ -88,6 +88,15 @@ fn every_agent_of_the_demo_has_its_conversation() {
 }
 
 #[test]
+fn an_empty_list_says_so_beside_the_output() {
+    let out = interflow(HOME.path(), &["conversations", "list", "agent:nobody"], "");
+    assert_eq!((out.stdout.as_slice(), out.status.code()), (&b""[..], Some(0)));
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "interflow: no conversation matches\n");
+    let out = interflow(HOME.path(), &["conversations", "list", "agent:nobody", "--format", "json"], "");
+    assert_eq!((out.stdout.trim_ascii(), out.stderr.as_slice()), (&b"[]"[..], &b""[..]), "programs get data alone");
+}
+
+#[test]
 fn conversation_is_shown_with_tools_and_exported_as_documents() {
     let coder = listed(&["agent:claude-code"]).remove(0);
     let id = coder["id"].as_str().expect("an id");

@@ -85,6 +85,12 @@ fn the_alerts_name_only_families_and_labels_that_exist() {
     collect(&alerts, &["summary", "description"], &mut texts);
     let unknown = texts.iter().flat_map(|text| names(text)).filter(|name| !families().any(|f| f.name == *name));
     assert_eq!(unknown.collect::<Vec<_>>(), [""; 0], "in annotations");
+    let variables = std::fs::read_to_string(root().join("docs/reference/environment.md")).unwrap();
+    let keys: Vec<&str> = texts.iter().flat_map(|text| configuration_keys(text)).collect();
+    assert!(keys.contains(&"record.retention_bytes"), "{keys:?}");
+    let variable = |key: &str| format!("INTERFLOW_{}", key.to_ascii_uppercase().replace('.', "_"));
+    let unknown = keys.into_iter().filter(|key| !variables.contains(&variable(key)));
+    assert_eq!(unknown.collect::<Vec<_>>(), [""; 0], "configuration keys in annotations");
 }
 
 #[test]
@@ -116,6 +122,14 @@ fn collect(value: &Value, keys: &[&str], found: &mut Vec<String>) {
         Value::Array(values) => values.iter().for_each(|value| collect(value, keys, found)),
         _ => {}
     }
+}
+
+/// The configuration keys in a text: `record.bodies`.
+fn configuration_keys(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
+    words
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// The names of our metrics in an expression.

@@ -39,7 +39,11 @@ struct Running {
 
 impl Running {
     fn start(home: &Path, options: &[&str], vars: &[(&str, &str)]) -> Self {
-        let words = ["run", "--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
+        Self::start_command("run", home, options, vars)
+    }
+
+    fn start_command(command: &str, home: &Path, options: &[&str], vars: &[(&str, &str)]) -> Self {
+        let words = [command, "--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
         let log = std::fs::File::create(home.join("log")).unwrap();
         let mut command = interflow(home, &[&words, options].concat());
         let child = command.envs(vars.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -126,6 +130,25 @@ async fn recording_is_turned_off_and_on_between_two_requests() {
     assert_eq!(running.set("record.enabled", &Value::Null).0, 200);
     send("/on").await;
     assert_eq!((running.count("path:/off-from-the-start"), running.count("path:/on")), (0, 1));
+}
+
+#[test]
+#[cfg(feature = "demo")]
+fn the_demo_has_settings_in_a_file_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let keep = home.path().to_str().unwrap();
+    let running = Running::start_command("demo", home.path(), &["--keep", keep], &[]);
+    let mode = running.setting("redact.proxied");
+    assert_eq!((&mode["value"], &mode["source"]["kind"]), (&json!("redact"), &json!("file")), "{mode}");
+    let (status, done) = running.set("record.bodies", &json!(false));
+    assert_eq!((status, &done["changes"][0]["effect"]), (200, &json!("now")), "{done}");
+    let written = std::fs::read_to_string(home.path().join("demo.toml")).unwrap();
+    assert!(written.contains("# The demo's configuration") && written.contains("bodies = false"), "{written}");
+    assert_eq!(running.setting("record.bodies")["active"], Value::Null, "it is in effect");
+    // The demo's servers are still found after the reload.
+    let (_, effective) = running.call("GET", "/config", None);
+    assert_eq!(effective["config"]["upstream"]["hosts"]["shop.example"], json!(["127.0.0.1"]), "{effective}");
+    assert_eq!(config(home.path()), "", "`interflow run` does not read it");
 }
 
 #[test]

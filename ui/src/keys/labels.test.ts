@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Counter, Key } from '../privacy/types';
-import { allowed, amount, budgetsOf, counterLabel, share } from './labels';
+import { allowed, amount, budgetsOf, counterLabel, groupBudgets, share, tagsFromText, tagText } from './labels';
 
 const key = (more: Partial<Key>): Key => ({ id: 'a1', state: 'active', disabled: false, ...more });
 const counter = (more: Partial<Counter>): Counter => ({ rule: 'key', who: 'a1', counter: 'money_per_day', used: 1, limit: 4, ...more }) as Counter;
@@ -12,8 +12,20 @@ it('limits have the names of the field', () => {
 });
 
 it('the budgets of a key are its own and those counted by key', () => {
-  const counters = [counter({}), counter({ rule: 'each', counter: 'tokens_per_day' }), counter({ who: 'b2' }), counter({ counter: 'requests' })];
+  const counters = [counter({}), counter({ rule: 'each', counter: 'tokens_per_day' }), counter({ who: 'b2' }), counter({ counter: 'requests' }), counter({ rule: 'team' })];
   expect(budgetsOf(key({}), counters).map((c) => c.counter)).toEqual(['money_per_day', 'tokens_per_day']);
   expect([share(counter({})), share(counter({ used: 9 })), share(counter({ limit: 0 }))]).toEqual([25, 100, 100]);
   expect(amount('tokens_per_day', 1234.4)).toMatch(/^1.?234$/);
+});
+
+it('the budgets of a team are shown before anything is spent', () => {
+  const team = { level: 'team', id: 'a1', disabled: false, state: 'active', keys: 1, limits: { money_per_month: 5, requests: '60/m' } } as const;
+  const of = (counters: Counter[]) => groupBudgets(team as never, counters).map((c) => [c.counter, c.used, c.limit]);
+  expect(of([])).toEqual([['money_per_month', 0, 5]]);
+  expect(of([counter({ counter: 'money_per_month' }), counter({ rule: 'team', counter: 'money_per_month', used: 2, limit: 5 })])).toEqual([['money_per_month', 2, 5]]);
+});
+
+it('tags are written as pairs', () => {
+  expect(tagsFromText(' a=1, b=2=3,c ')).toEqual({ a: '1', b: '2=3', c: '' });
+  expect(tagText({ a: '1', b: '2' })).toBe('a=1, b=2');
 });

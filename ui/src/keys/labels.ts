@@ -1,6 +1,7 @@
 // Names of limits and counters, and the spending of a key.
 import { money } from '../conversations/figures';
 import * as format from '../lib/format';
+import type { KeyGroupView, Quota } from '../lib/api.gen';
 import type { Counter, Key } from '../privacy/types';
 
 const LABELS: Record<string, string> = {
@@ -18,19 +19,42 @@ export function amount(counter: string, n: number): string {
   return isMoney(counter) ? money(n) : format.count(Math.round(n));
 }
 
-/** What a key may do, in words. */
-export function allowed(key: Key): string {
+/** Allowed models and limits, in words. */
+export function limitWords(names: string[], quota: Quota | null | undefined): string {
   const words = (name: string, n: unknown) => {
     if (name === 'burst') return `bursts of ${String(n)}`;
     return isMoney(name) ? `$${String(n)} ${name.slice(6).replaceAll('_', ' ')}` : `${String(n)} ${name.replaceAll('_', ' ')}`;
   };
-  const limits = Object.entries(key.limits ?? {}).filter(([, n]) => n !== null && n !== undefined).map(([name, n]) => words(name, n));
-  return [...(key.models ?? []), ...(key.providers ?? []), ...(key.paths ?? []), ...limits].join(', ') || 'everything';
+  const limits = Object.entries(quota ?? {}).filter(([, n]) => n !== null && n !== undefined).map(([name, n]) => words(name, n));
+  return [...names, ...limits].join(', ') || 'everything';
+}
+
+/** What a key may do, in words. */
+export function allowed(key: Key): string {
+  return limitWords([...(key.models ?? []), ...(key.providers ?? []), ...(key.paths ?? [])], key.limits);
 }
 
 /** The budgets of a key: its own, and those that rules count by key. */
 export function budgetsOf(key: Key, counters: Counter[]): Counter[] {
-  return counters.filter((c) => c.who === key.id && c.counter.includes('_per_'));
+  return counters.filter((c) => c.who === key.id && c.counter.includes('_per_') && c.rule !== 'team' && c.rule !== 'organisation');
+}
+
+/** The budgets of a team or an organisation. One that no key has used yet is empty. */
+export function groupBudgets(group: KeyGroupView, counters: Counter[]): Counter[] {
+  const budgets = Object.entries(group.limits ?? {}).filter(([name, n]) => name.includes('_per_') && typeof n === 'number');
+  return budgets.map(([counter, limit]) =>
+    counters.find((c) => c.rule === group.level && c.who === group.id && c.counter === counter)
+    ?? { rule: group.level, who: group.id, counter, used: 0, limit: Number(limit) });
+}
+
+/** `name=value, name=value`. */
+export const tagText = (tags: Record<string, string> | undefined): string =>
+  Object.entries(tags ?? {}).map(([name, value]) => `${name}=${value}`).join(', ');
+
+/** Tags from such a text; what has no value gets an empty one, which the server explains. */
+export function tagsFromText(text: string): Record<string, string> {
+  const pairs = text.split(',').map((part) => part.trim()).filter(Boolean);
+  return Object.fromEntries(pairs.map((pair) => [pair.split('=', 1)[0]!.trim(), pair.split('=').slice(1).join('=').trim()]));
 }
 
 /** The share that is used, in percent. */

@@ -57,6 +57,13 @@ export interface components {
             changes: components["schemas"]["ChangedSetting"][];
             reload: components["schemas"]["ReloadReport"];
         };
+        ApplyInput: {
+            /**
+             * @description The rule file to which they are added; the only one if absent.
+             * @default null
+             */
+            file?: string | null;
+        };
         /** @description A rule's decision. */
         ApprovalAction: "allow" | "deny";
         /** @description Requests that are no longer pending, the latest first. Only those since the start. */
@@ -704,7 +711,7 @@ export interface components {
             thread: components["schemas"]["ThreadView"];
         };
         /** @description What is counted separately. */
-        CountBy: "global" | "key" | "user" | "route" | "provider" | "model" | "client";
+        CountBy: "global" | "key" | "user" | "route" | "provider" | "model" | "client" | "team" | "organisation" | "tag";
         /** @description Current value of a counter, for display in the UI and the API. */
         CounterSnapshot: {
             rule: string;
@@ -1136,6 +1143,8 @@ export interface components {
             route: string;
             flows: number;
         };
+        /** @description A level above a key. */
+        GroupLevel: "team" | "organisation";
         HeldCounts: {
             /** @description Pending requests of approvals. */
             approvals: number;
@@ -1290,6 +1299,83 @@ export interface components {
              * @default null
              */
             expires?: string | null;
+            /**
+             * @description The id of its team; an empty text removes it from its team.
+             * @default null
+             */
+            team?: string | null;
+            /**
+             * @description Its own tags, in place of those it has.
+             * @default null
+             */
+            tags?: {
+                [key: string]: string;
+            } | null;
+        };
+        /** @description What to set of a team or an organisation. Absent members stay as they are. */
+        KeyGroupInput: {
+            /**
+             * @description The organisation of a team; an empty text removes it from its organisation.
+             * @default null
+             */
+            organisation?: string | null;
+            /** @default null */
+            note?: string | null;
+            /**
+             * @description Expiry, as RFC 3339; an empty text removes it.
+             * @default null
+             */
+            expires?: string | null;
+            /**
+             * @description Whether all its keys are rejected until it is enabled again.
+             * @default null
+             */
+            disabled?: boolean | null;
+            /**
+             * @description Model names that its keys may use, with `*`; an empty list allows all.
+             * @default null
+             */
+            models?: string[] | null;
+            /**
+             * @description Its own tags, in place of those it has.
+             * @default null
+             */
+            tags?: {
+                [key: string]: string;
+            } | null;
+            /**
+             * @description Its limits, in place of those it has.
+             * @default null
+             */
+            limits?: components["schemas"]["QuotaInput"] | null;
+        };
+        /** @description A team or an organisation. */
+        KeyGroupView: {
+            level: components["schemas"]["GroupLevel"];
+            id: string;
+            /** @description The organisation of a team. */
+            organisation?: string;
+            /** @description The operator's note. */
+            note?: string;
+            /** @description The first moment at which its keys are no longer valid. */
+            expires?: string;
+            /** @description Whether all its keys are rejected until it is enabled again. */
+            disabled: boolean;
+            /** @description Model names that its keys may use, with `*`; empty: all. */
+            models?: string[];
+            /** @description Its own tags, and those of its organisation. */
+            tags?: {
+                [key: string]: string;
+            };
+            /** @description Limits of all its keys together. */
+            limits?: components["schemas"]["Quota"];
+            state: components["schemas"]["KeyState"];
+            /** @description Virtual keys that belong to it, also by their team. */
+            keys: number;
+        };
+        KeyGroups: {
+            organisations: components["schemas"]["KeyGroupView"][];
+            teams: components["schemas"]["KeyGroupView"][];
         };
         /** @enum {string} */
         KeyState: "active" | "disabled" | "expired" | "revoked";
@@ -1576,6 +1662,18 @@ export interface components {
             paths?: string[];
             /** @default {} */
             limits?: components["schemas"]["QuotaInput"];
+            /**
+             * @description The id of its team.
+             * @default null
+             */
+            team?: string | null;
+            /**
+             * @description Its tags, beside those of its team and organisation.
+             * @default {}
+             */
+            tags?: {
+                [key: string]: string;
+            };
         };
         /** @description A flow's request and response as received, before they were edited. */
         Original: {
@@ -1861,6 +1959,29 @@ export interface components {
             /** @description The file name of its executable. */
             name: string;
         };
+        ProposalInput: {
+            /** @description The rules, as the text of a rule file in YAML or TOML. */
+            text: string;
+            /**
+             * @description Why they are proposed.
+             * @default
+             */
+            reason?: string;
+            /**
+             * @description The flows on which they are tried; the newest ones when it is empty.
+             * @default
+             */
+            query?: string;
+        };
+        ProposalList: {
+            proposals: components["schemas"]["RuleProposal"][];
+        };
+        ProposalMatch: {
+            rule: string;
+            flow: string;
+            method: string;
+            url: string;
+        };
         /**
          * @description Sums over all workers. The workers go on counting meanwhile, so related figures may differ by the requests in
          *     progress.
@@ -1978,13 +2099,21 @@ export interface components {
              */
             name: string;
             /**
-             * @description What is counted separately: `global` (everything together), `key`, `user`, `route`, `provider`, `model` or
-             *     `client`.
+             * @description What is counted separately: `global` (everything together), `key`, `team`, `organisation`, `user`, `tag`,
+             *     `route`, `provider`, `model` or `client`.
              * @default global
              */
             count_by: components["schemas"]["CountBy"];
+            /** @description With `count_by = "tag"`: the tag whose values are counted separately. */
+            tag?: string;
             /** @description Only requests with these virtual keys (ids, with `*`); empty: all. */
             keys?: string[];
+            /** @description Only requests with keys of these teams (ids, with `*`); empty: all. */
+            teams?: string[];
+            /** @description Only requests with keys of these organisations (ids, with `*`); empty: all. */
+            organisations?: string[];
+            /** @description Only requests with one of these tags (`name=value`, with `*`); empty: all. */
+            tags?: string[];
             /** @description Only requests of these users (names, with `*`); empty: all. */
             users?: string[];
             /** @description Only requests on these routes (names, with `*`); empty: all. */
@@ -2277,6 +2406,13 @@ export interface components {
             user: string;
             password: string;
         };
+        RotateInput: {
+            /**
+             * @description How long the old secret stays valid, too: `24h`. If absent, it is rejected from now on.
+             * @default null
+             */
+            overlap?: components["schemas"]["HumanDuration"] | null;
+        };
         /** @description How a deployment is chosen. */
         RouteStrategy: "weighted" | "least-busy" | "latency" | "cost";
         /** @description What a row of the table shows beyond the summary. */
@@ -2321,6 +2457,18 @@ export interface components {
             rule: string | null;
             /** @description What is wrong and how to correct it. */
             message: string;
+        };
+        RuleProposal: {
+            id: number;
+            /** @description The rules, as the text of a rule file. */
+            text: string;
+            /** @description Why they are proposed. */
+            reason: string;
+            proposed: components["schemas"]["Timestamp"];
+            /** @description Recorded flows on which the rules were tried: the newest ones of the query. */
+            tried: number;
+            /** @description Which of them each rule would match; at most 50. */
+            matches: components["schemas"]["ProposalMatch"][];
         };
         RuleSource: {
             file: string;
@@ -2666,6 +2814,41 @@ export interface components {
         };
         /** @enum {string} */
         SortOrder: "newest" | "oldest";
+        /** @description Spending by key, team, tag or other columns. */
+        SpendReport: {
+            /** @description The first day (UTC). */
+            since: string;
+            /** @description The last day (UTC), included. */
+            until: string;
+            by: string[];
+            /**
+             * @description The most expensive first; by time, if a column is a day or a month. Of tags, a request with several counts in the
+             *     row of each.
+             */
+            rows: components["schemas"]["SpendRow"][];
+            /** @description Everything, each request once. */
+            total: components["schemas"]["SpendRow"];
+        };
+        /** @description A row of a report. */
+        SpendRow: {
+            /** @description The value of each column of `by`; one that is missing does not apply, such as the team of a key without one. */
+            group: {
+                [key: string]: string;
+            };
+            /** Format: double */
+            dollars: number;
+            requests: number;
+            /** @description Requests whose provider reported no usage, which are charged by an estimate. */
+            estimated: number;
+            input_tokens: number;
+            output_tokens: number;
+            /** @description The part of `input_tokens` read from a cache. */
+            cached_tokens: number;
+            /** @description Millionths of a dollar. */
+            micro_dollars: number;
+            /** @description Requests without a known price, which cost nothing here. */
+            unpriced: number;
+        };
         Stats: {
             version: string;
             /** @description Time since the start. */
@@ -3009,8 +3192,16 @@ export interface components {
             paths?: string[];
             /** @description The redaction policy of its requests, by its name in `redact.policies`. */
             policy?: string;
-            /** @description Limits of this key, in addition to the configured rules. */
+            /** @description Limits of this key, in addition to the configured rules and to those of its team and organisation. */
             limits?: components["schemas"]["Quota"];
+            /** @description The team to which it belongs. */
+            team?: string;
+            /** @description Its own tags, and those of its team and organisation. */
+            tags?: {
+                [key: string]: string;
+            };
+            /** @description Until when the secret before the last rotation is valid, too. */
+            previous_until?: string;
             state: components["schemas"]["KeyState"];
         };
         VirtualKeys: {
@@ -3038,6 +3229,7 @@ export type ActiveStream = components['schemas']['ActiveStream'];
 export type AnnotationPatch = components['schemas']['AnnotationPatch'];
 export type ApiFormat = components['schemas']['ApiFormat'];
 export type AppliedSettings = components['schemas']['AppliedSettings'];
+export type ApplyInput = components['schemas']['ApplyInput'];
 export type ApprovalAction = components['schemas']['ApprovalAction'];
 export type ApprovalHistory = components['schemas']['ApprovalHistory'];
 export type ApprovalMode = components['schemas']['ApprovalMode'];
@@ -3136,6 +3328,7 @@ export type FlowSummary = components['schemas']['FlowSummary'];
 export type FlushedFlows = components['schemas']['FlushedFlows'];
 export type FoundConversation = components['schemas']['FoundConversation'];
 export type FoundKind = components['schemas']['FoundKind'];
+export type GroupLevel = components['schemas']['GroupLevel'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
 export type HeldFlows = components['schemas']['HeldFlows'];
@@ -3146,6 +3339,9 @@ export type ImportResult = components['schemas']['ImportResult'];
 export type Interim = components['schemas']['Interim'];
 export type IssuedCredential = components['schemas']['IssuedCredential'];
 export type KeyChangeInput = components['schemas']['KeyChangeInput'];
+export type KeyGroupInput = components['schemas']['KeyGroupInput'];
+export type KeyGroupView = components['schemas']['KeyGroupView'];
+export type KeyGroups = components['schemas']['KeyGroups'];
 export type KeyState = components['schemas']['KeyState'];
 export type LimitsView = components['schemas']['LimitsView'];
 export type LinkRequest = components['schemas']['LinkRequest'];
@@ -3194,6 +3390,9 @@ export type PolicyTextInput = components['schemas']['PolicyTextInput'];
 export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
+export type ProposalInput = components['schemas']['ProposalInput'];
+export type ProposalList = components['schemas']['ProposalList'];
+export type ProposalMatch = components['schemas']['ProposalMatch'];
 export type ProxyStats = components['schemas']['ProxyStats'];
 export type PruneInput = components['schemas']['PruneInput'];
 export type PrunedFlows = components['schemas']['PrunedFlows'];
@@ -3225,12 +3424,14 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RotateInput = components['schemas']['RotateInput'];
 export type RouteStrategy = components['schemas']['RouteStrategy'];
 export type RowDetails = components['schemas']['RowDetails'];
 export type RowDetailsById = components['schemas']['RowDetailsById'];
 export type RuleAction = components['schemas']['RuleAction'];
 export type RuleExplanation = components['schemas']['RuleExplanation'];
 export type RuleProblem = components['schemas']['RuleProblem'];
+export type RuleProposal = components['schemas']['RuleProposal'];
 export type RuleSource = components['schemas']['RuleSource'];
 export type RuleSpec = components['schemas']['RuleSpec'];
 export type RuleSpecInput = components['schemas']['RuleSpecInput'];
@@ -3261,6 +3462,8 @@ export type SettingsView = components['schemas']['SettingsView'];
 export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
+export type SpendReport = components['schemas']['SpendReport'];
+export type SpendRow = components['schemas']['SpendRow'];
 export type Stats = components['schemas']['Stats'];
 export type StatusFigures = components['schemas']['StatusFigures'];
 export type Stickiness = components['schemas']['Stickiness'];
@@ -3328,6 +3531,8 @@ export interface ApiCalls {
     'PUT /rules/source': { request: RuleTextInput; response: RulesView };
     'POST /rules/check': { request: RuleTextInput; response: CheckedRules };
     'GET /rules/schema': { request: unknown; response: unknown };
+    'GET /rules/proposals': { request: unknown; response: ProposalList };
+    'POST /rules/proposals': { request: ProposalInput; response: RuleProposal };
     'GET /rules/held': { request: unknown; response: HeldFlows };
     'GET /privacy': { request: unknown; response: RedactionCounts };
     'GET /privacy/history': { request: unknown; response: FindingsHistory };
@@ -3376,4 +3581,7 @@ export interface ApiCalls {
     'GET /limits': { request: unknown; response: LimitsView };
     'GET /keys': { request: unknown; response: VirtualKeys };
     'POST /keys': { request: NewKeyInput; response: CreatedKey };
+    'GET /teams': { request: unknown; response: KeyGroups };
+    'GET /spend': { request: unknown; response: SpendReport };
+    'GET /spend.csv': { request: unknown; response: unknown };
 }

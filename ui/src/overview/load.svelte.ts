@@ -6,6 +6,8 @@ import { readRange, sameRange, spanOf, widened, writeRange, zoomed, type Range, 
 
 /** Interval of the refresh, in milliseconds. */
 const AGAIN = 10_000;
+/** A refresh moves the bars: none while one of them is being chosen, and this long after, in milliseconds. */
+const HELD_FOR = 5000;
 
 export class OverviewState {
   range = $state.raw<Range>({ preset: '24h' });
@@ -19,6 +21,8 @@ export class OverviewState {
   private wider = $state.raw<Range[]>([]);
   private oldest: number | null = null;
   private turn = 0;
+  private heldUntil = 0;
+  private refreshed = 0;
   private aborted = new AbortController();
 
   readonly span = $derived<Span | null>(this.found && { from: this.found.from, to: this.found.to, step: this.found.step });
@@ -35,8 +39,9 @@ export class OverviewState {
     void this.refresh();
     addEventListener('popstate', back);
     const timer = setInterval(() => {
-      if (!document.hidden && this.live && this.isMoving && !this.loading) void this.refresh();
-    }, AGAIN);
+      const isDue = Date.now() >= Math.max(this.heldUntil, this.refreshed + AGAIN);
+      if (isDue && !document.hidden && this.live && this.isMoving && !this.loading) void this.refresh();
+    }, 1000);
     return () => {
       removeEventListener('popstate', back);
       clearInterval(timer);
@@ -94,7 +99,13 @@ export class OverviewState {
     void this.refresh();
   }
 
+  /** A bar is being chosen: the bars stay where they are for now. */
+  hold(): void {
+    this.heldUntil = Date.now() + HELD_FOR;
+  }
+
   async refresh(): Promise<void> {
+    this.refreshed = Date.now();
     const mine = (this.turn += 1);
     this.aborted.abort();
     const { signal } = (this.aborted = new AbortController());

@@ -1,6 +1,7 @@
 // The badges of a flow, and the filter term of each.
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
+import { FINDING } from './guardrails';
 import { explanation, shortReason } from './passthrough';
 
 export interface Badge {
@@ -30,12 +31,13 @@ const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
   ['secret:', 'secret', (label) => `the secret ${label} replaced its placeholder`, 'info'],
   ['answer:', 'answer', (kind) => `the response contained ${kind}`, 'bad'],
   ['upstream:', 'upstream', (name) => `the gateway sent it to ${name}`, 'plain'],
+  ['guardrail:', 'guardrail', (name) => `the guardrail ${name} found something`, 'info'],
   ['dns:', 'dns', (name) => `the client resolved it as ${name}`, 'plain'],
 ];
 
 /** Tags that are already represented by a badge or a tab. */
 function isKnown(tag: string): boolean {
-  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('unredacted:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
+  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('unredacted:') || tag.startsWith('redact:route:') || tag.startsWith(FINDING) || SIGNS.some(([name]) => name === tag);
 }
 
 const badge = (label: string, title: string, flag: string, tone: Badge['tone'] = 'plain'): Badge => ({

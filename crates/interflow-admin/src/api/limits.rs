@@ -8,8 +8,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_limits::{
     CounterSnapshot, KeyChange, KeyFileError, KeyScope, KeyState, KeyStore, NewVirtualKey, PriceListDates, Quota,
-    RequestAttributes, RuleConfig, SharedStoreStatus, UsageRow, VirtualKey, parse_timestamp,
+    RequestAttributes, RuleConfig, SharedStoreStatus, TagSet, UsageRow, VirtualKey, parse_timestamp,
 };
+use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,12 +36,16 @@ pub(crate) struct NewKeyInput {
     /// Paths that it may be used with; empty for all.
     paths: Vec<String>,
     limits: Quota,
+    /// The id of its team.
+    team: Option<String>,
+    /// Its tags, beside those of its team and organisation.
+    tags: TagSet,
 }
 
 /// Bound on the subjects whose counters are listed.
 const MAX_SUBJECTS: usize = 2_000;
 
-fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
+pub(super) fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
     state.limits.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no keys and limits")
     })
@@ -114,7 +119,9 @@ fn request_attributes(
 ) -> RequestAttributes {
     // No client: counters by client address are not listed.
     let client = std::net::IpAddr::from([0, 0, 0, 0]);
-    RequestAttributes { key, user, route: Some(provider.into()), provider: provider.into(), model, client }
+    let tags = key.as_ref().map(|key| Arc::new(key.tags.clone())).unwrap_or_default();
+    let route = Some(provider.into());
+    RequestAttributes { key, user, route, provider: provider.into(), model, client, tags, deployments: Vec::new() }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -157,6 +164,8 @@ pub(crate) async fn make_key(
         scope: KeyScope { providers: wanted.providers, models: wanted.models, paths: wanted.paths },
         policy: None,
         limits: wanted.limits,
+        team: wanted.team,
+        tags: wanted.tags,
     };
     // The list of keys is written to disk before the key is returned.
     let made = tokio::task::spawn_blocking(move || keys.add(new)).await;
@@ -175,10 +184,16 @@ pub(crate) struct KeyChangeInput {
     /// Expiry, as RFC 3339; an empty text removes it.
     #[serde(default)]
     expires: Option<String>,
+    /// The id of its team; an empty text removes it from its team.
+    #[serde(default)]
+    team: Option<String>,
+    /// Its own tags, in place of those it has.
+    #[serde(default)]
+    tags: Option<TagSet>,
 }
 
 /// Runs a change of the keys file, which writes to the disk. Its errors are those of the request.
-async fn change_keys<T: Send + 'static>(
+pub(super) async fn change_keys<T: Send + 'static>(
     state: &AdminState,
     work: impl FnOnce(&KeyStore) -> std::result::Result<T, KeyFileError> + Send + 'static,
 ) -> Result<T> {
@@ -202,7 +217,8 @@ pub(crate) async fn change_key(
         Some("") => Some(None),
         Some(text) => Some(Some(parse_timestamp(text).map_err(ApiError::bad_request)?)),
     };
-    let change = KeyChange { disabled: input.disabled, expires };
+    let team = input.team.map(|id| Some(id).filter(|id| !id.is_empty()));
+    let change = KeyChange { disabled: input.disabled, expires, team, tags: input.tags };
     let asked = id.clone();
     match change_keys(&state, move |keys| keys.change(&asked, change)).await? {
         true => Ok(StatusCode::NO_CONTENT),
@@ -210,13 +226,22 @@ pub(crate) async fn change_key(
     }
 }
 
-/// `POST /keys/{id}/rotate`: the old key is rejected from then on.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RotateInput {
+    /// How long the old secret stays valid, too: `24h`. If absent, it is rejected from now on.
+    overlap: Option<HumanDuration>,
+}
+
+/// `POST /keys/{id}/rotate`: of several earlier secrets only the last is valid during the overlap.
 pub(crate) async fn rotate_key(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
+    StrictJson(input): StrictJson<RotateInput>,
 ) -> Result<Json<CreatedKey>> {
     let asked = id.clone();
-    let secret = change_keys(&state, move |keys| keys.rotate(&asked)).await?.ok_or_else(|| no_key(&id))?;
+    let overlap = input.overlap.map(|overlap| overlap.0);
+    let secret = change_keys(&state, move |keys| keys.rotate(&asked, overlap)).await?.ok_or_else(|| no_key(&id))?;
     Ok(Json(CreatedKey { id, key: secret.reveal().to_owned() }))
 }
 

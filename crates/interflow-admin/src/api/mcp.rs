@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::blocking::run_query;
 use super::input::{FlowIdPath, StrictJson};
-use super::{flows, replay, rules, setup};
+use super::{flows, proposals, replay, rules, setup};
 use crate::error::{ApiError, Result};
 use crate::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
@@ -81,6 +81,10 @@ async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result
     let (state, input) = (State(Arc::clone(state)), call.input.clone());
     let id = || call.flow.map(FlowIdPath).ok_or_else(|| "the flow is not named".to_owned());
     match call.verb {
+        ToolAction::ProposeRule => {
+            let proposal = serde_json::from_value(input).map_err(|e| e.to_string())?;
+            proposals::propose(state, StrictJson(proposal)).await.map_err(said).and_then(|Json(v)| to_json(v))
+        }
         ToolAction::ListRules => rules::list(state).await.map_err(said).and_then(|Json(v)| to_json(v)),
         ToolAction::Setup => setup::machine_facts(&state).await.map_err(said).and_then(to_json),
         ToolAction::ExplainRules => {

@@ -19,6 +19,8 @@ pub(crate) mod mcp;
 #[cfg(feature = "media")]
 mod media;
 mod openapi;
+#[cfg(test)]
+mod openapi_page;
 mod operation;
 mod operation_name;
 mod overview;
@@ -26,12 +28,15 @@ mod pending;
 mod pending_filter;
 mod policies;
 mod privacy;
+pub(crate) mod proposals;
 mod query_assist;
 mod replay;
 mod routes;
 pub(crate) mod rules;
 mod settings;
 mod setup;
+mod spend;
+mod teams;
 mod transfer;
 mod untrusted_content;
 mod view;

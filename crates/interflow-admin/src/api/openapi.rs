@@ -152,6 +152,12 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_committed_page_of_operations_is_current() {
+        let page = super::super::openapi_page::render(&build());
+        interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
+    }
+
     /// JSON with one path or schema per line, so that changes of it can be reviewed.
     fn render(document: &Value) -> String {
         let mut document = document.clone();

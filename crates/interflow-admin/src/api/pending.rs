@@ -132,7 +132,7 @@ pub(crate) struct PendingItem {
     pub rule: Option<String>,
     /// The phase in which a rule holds it.
     pub phase: Option<&'static str>,
-    /// The rule author's note.
+    /// The rule author's note, or what a guardrail found.
     pub note: Option<String>,
     /// Whether the query selects this; null if there is none, or too little is known.
     pub matches: Option<bool>,
@@ -202,7 +202,7 @@ impl PendingItem {
             on_timeout: TimeoutAction::Deny,
             rule: None,
             phase: None,
-            note: None,
+            note: q.reason.clone(),
             matches: None,
         }
     }

@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi,
-    overview, pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
+    overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup, spend, teams,
+    transfer,
 };
 use crate::state::AdminState;
 
@@ -176,6 +177,10 @@ fn rule_routes() -> Vec<ApiRoute> {
         post("/rules/check", check, "Check a text of rules"),
         get("/rules/schema", schema, "The JSON Schema of rule files"),
         get("/rules/explain/{id}", explain_flow, "Why each rule did or did not match a flow, in which phase"),
+        get("/rules/proposals", proposals::list, "Rules that agents propose"),
+        post("/rules/proposals", proposals::propose, "Propose rules: checked and tried, not activated"),
+        post("/rules/proposals/{id}", proposals::apply, "Add proposed rules to a rule file, and activate it"),
+        delete("/rules/proposals/{id}", proposals::dismiss, "Dismiss proposed rules"),
         get("/rules/held", held_flows, "Flows held by rules"),
         post("/rules/held/{number}", decide, "Decide about a held flow"),
     ]
@@ -278,13 +283,23 @@ fn media_routes() -> Vec<ApiRoute> {
 
 fn limit_routes() -> Vec<ApiRoute> {
     use limits::{change_key, keys, limits, make_key, revoke_key, rotate_key};
+    use teams::{add_organisation, add_team, change_organisation, change_team, remove_organisation, remove_team};
     vec![
         get("/llm/routes", llm::routes, "Routes of models to deployments, with the state of each deployment"),
         get("/limits", limits, "Rules, counters, and usage since the start"),
         get("/keys", keys, "The virtual keys, without the keys themselves"),
         post("/keys", make_key, "Create a virtual key; it is shown this once"),
-        patch("/keys/{id}", change_key, "Disable or enable a virtual key, or change its expiry"),
+        patch("/keys/{id}", change_key, "Disable or enable a virtual key, or change its expiry, team or tags"),
         post("/keys/{id}/rotate", rotate_key, "Replace the secret of a virtual key; the new one is shown this once"),
         delete("/keys/{id}", revoke_key, "Revoke a virtual key"),
+        get("/teams", teams::teams, "Teams and organisations, to which virtual keys belong"),
+        post("/teams/{id}", add_team, "Create a team"),
+        patch("/teams/{id}", change_team, "Change a team"),
+        delete("/teams/{id}", remove_team, "Remove a team without keys"),
+        post("/organisations/{id}", add_organisation, "Create an organisation"),
+        patch("/organisations/{id}", change_organisation, "Change an organisation"),
+        delete("/organisations/{id}", remove_organisation, "Remove an organisation without teams"),
+        get("/spend", spend::spend, "Spending by key, team, tag and other columns"),
+        get("/spend.csv", spend::spend_csv, "The same as CSV"),
     ]
 }

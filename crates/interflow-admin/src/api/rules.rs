@@ -30,7 +30,7 @@ use crate::state::AdminState;
 /// Maximum size of a body that rules are evaluated on.
 const MAX_BODY: usize = 64 << 20;
 
-fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
+pub(super) fn active_rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
     state
         .rules
         .as_ref()
@@ -38,7 +38,7 @@ fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
 }
 
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<RulesView>> {
-    Ok(Json(RulesView::of(&rules(&state)?.program())))
+    Ok(Json(RulesView::of(&active_rules(&state)?.program())))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -108,7 +108,7 @@ pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
 ) -> Result<Json<RuleSource>> {
-    let program = rules(&state)?.program();
+    let program = active_rules(&state)?.program();
     let path = program
         .files
         .iter()
@@ -149,7 +149,7 @@ pub(crate) async fn check(
     State(state): State<Arc<AdminState>>,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<CheckedRules>> {
-    let rules = Arc::clone(rules(&state)?);
+    let rules = Arc::clone(active_rules(&state)?);
     let RuleTextInput { text, name, .. } = text;
     let source = RuleFileSource::from_text(name.as_deref().unwrap_or("rules"), text.clone());
     let work = move || {
@@ -168,26 +168,36 @@ pub(crate) async fn save(
     StrictQuery(of): StrictQuery<RuleFileParam>,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<RulesView>> {
-    let rules = Arc::clone(rules(&state)?);
-    let engine = Arc::clone(&state.engine);
     let RuleTextInput { text, base, .. } = text;
+    write_and_activate(&state, of.file, text, base).await
+}
+
+/// Validates, writes and activates the text of a rule file that still has the text `base`, or changes nothing.
+pub(super) async fn write_and_activate(
+    state: &Arc<AdminState>,
+    file: String,
+    text: String,
+    base: Option<String>,
+) -> Result<Json<RulesView>> {
+    let rules = Arc::clone(active_rules(state)?);
+    let engine = Arc::clone(&state.engine);
     let checked = text.clone();
     let work = move || {
         // Checked with all other files first, so that what is written can also be loaded.
-        let program = rules.check_with_file(FilePath::new(&of.file), &text).map_err(rejected_rules)?;
-        let Some(program) = program else { return Err(not_editable(&rules.program(), &of.file)) };
-        let now = || RuleFileSource::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
+        let program = rules.check_with_file(FilePath::new(&file), &text).map_err(rejected_rules)?;
+        let Some(program) = program else { return Err(not_editable(&rules.program(), &file)) };
+        let now = || RuleFileSource::read(FilePath::new(&file)).map_or_else(|_| String::new(), |s| s.text);
         // As late as possible, so that a change by someone else in between is unlikely.
-        require_unchanged(&of.file, base.as_deref(), now)?;
-        write_atomic(FilePath::new(&of.file), text.as_bytes(), FileAccess::Keep)
-            .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
+        require_unchanged(&file, base.as_deref(), now)?;
+        write_atomic(FilePath::new(&file), text.as_bytes(), FileAccess::Keep)
+            .map_err(|e| ApiError::internal(format!("{file} cannot be written: {e}")))?;
         let answer = RulesView::of(&program);
         rules.activate(program);
         // Plans were compiled with the old rules.
         engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(Json(answer))
     };
-    check_text(&state, &checked, work).await
+    check_text(state, &checked, work).await
 }
 
 /// Fails if the file has been changed by someone else.
@@ -203,7 +213,7 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
     }
 }
 
-fn rejected_rules(e: RuleLoadError) -> ApiError {
+pub(super) fn rejected_rules(e: RuleLoadError) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
@@ -225,7 +235,7 @@ pub(crate) async fn explain_flow(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
 ) -> Result<Json<ExplainedRules>> {
-    let program = rules(&state)?.program();
+    let program = active_rules(&state)?.program();
     let sample = run_query(&state, move |store, _| {
         let row = store.get(id)?;
         flow_fixture(store, &row).map_err(ApiError::bad_request)
@@ -245,7 +255,7 @@ pub(crate) struct DecidedFlow {
 }
 
 pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<HeldFlows>> {
-    Ok(Json(HeldFlows { held: rules(&state)?.runtime().holds.list() }))
+    Ok(Json(HeldFlows { held: active_rules(&state)?.runtime().holds.list() }))
 }
 
 pub(crate) async fn decide(
@@ -255,7 +265,7 @@ pub(crate) async fn decide(
 ) -> Result<Json<DecidedFlow>> {
     let number =
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
-    let held = rules(&state)?.runtime().holds.decide(number, decision);
+    let held = active_rules(&state)?.runtime().holds.decide(number, decision);
     let held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
     Ok(Json(DecidedFlow { held }))
 }

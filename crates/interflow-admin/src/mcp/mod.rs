@@ -199,7 +199,10 @@ mod tests {
         let more = answer(&store, &list, WriteAccess::Writes).unwrap()["result"]["tools"].as_array().unwrap().clone();
         let writing: Vec<_> =
             more.iter().filter(|t| t["annotations"]["readOnlyHint"] == false).map(|t| t["name"].clone()).collect();
-        assert_eq!((writing, more.len()), (vec![json!("annotate_flow"), json!("replay_flow")], tools.len() + 2));
+        assert_eq!(
+            (writing, more.len()),
+            (vec![json!("propose_rule"), json!("annotate_flow"), json!("replay_flow")], tools.len() + 3)
+        );
     }
 
     #[test]

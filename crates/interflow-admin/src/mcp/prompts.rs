@@ -20,7 +20,7 @@ const PROMPTS: [McpPrompt; 3] = [
         name: "debug_request",
         title: "Debug a failing request",
         description: "Find out why a recorded request failed, from the flow, the rules, and a similar one that worked.",
-        argument: ("id", "the flow's id; the newest failed one when not given", false),
+        argument: ("id", "the flow's id; the newest failed one by default", false),
         text: "Find out why this request failed: {}.\n\
                1. Read it with read_flow: status, error, headers, both bodies.\n\
                2. Look for a similar request that worked with search_flows (same host and path, status:<400), and compare \
@@ -34,10 +34,10 @@ const PROMPTS: [McpPrompt; 3] = [
         name: "explain_cost",
         title: "Explain a conversation's cost",
         description: "Where the tokens of a conversation went, and what would make it cheaper.",
-        argument: ("id", "the conversation's id; `last` when not given", false),
+        argument: ("id", "the conversation's id; `last` by default", false),
         text: "Explain what the conversation {} cost, and why.\n\
                1. Find it with list_conversations: tokens in, cached, out, cost.\n\
-               2. conversation_changes says for each request what was added, and why the provider's cache was hit or missed.\n\
+               2. conversation_changes lists for each request what was added, and why the provider's cache was hit or missed.\n\
                3. Read the turns that stand out with read_conversation.\n\
                Then name the most expensive turns, the cache misses with their causes, and the largest tool results; say what \
                would make it cheaper, with an estimate from the numbers that you read.",

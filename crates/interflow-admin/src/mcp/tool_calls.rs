@@ -26,16 +26,18 @@ pub enum ToolAction {
     ListRules,
     /// `GET /setup`, which changes nothing.
     Setup,
+    /// `POST /rules/proposals`, with the arguments.
+    ProposeRule,
 }
 
 impl ToolAction {
     const fn writes(self) -> bool {
-        matches!(self, Self::Annotate | Self::Replay)
+        matches!(self, Self::Annotate | Self::Replay | Self::ProposeRule)
     }
 
     /// Whether the tool is about one flow.
     const fn needs_flow(self) -> bool {
-        !matches!(self, Self::ListRules | Self::Setup)
+        !matches!(self, Self::ListRules | Self::Setup | Self::ProposeRule)
     }
 }
 
@@ -51,8 +53,8 @@ pub struct RemoteToolCall {
 }
 
 /// Arguments that are passed on to the API. Others are not, so that agents cannot use what the tools do not describe.
-const FORWARDED_ARGUMENTS: [&str; 8] =
-    ["add_tags", "remove_tags", "comment", "method", "url", "headers", "body", "tags"];
+const FORWARDED_ARGUMENTS: [&str; 10] =
+    ["add_tags", "remove_tags", "comment", "method", "url", "headers", "body", "text", "reason", "query"];
 /// Prefixes of reasons that contain no value of a field or body.
 const PLAIN: [&str; 9] = ["host", "path", "method", "status", "scheme", "port", "there ", "it is ", "the phase"];
 
@@ -69,6 +71,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
     let name = message["params"]["name"].as_str()?;
     let verb = match name {
         "list_rules" => ToolAction::ListRules,
+        "propose_rule" => ToolAction::ProposeRule,
         "how_to_route" => ToolAction::Setup,
         "explain_rules" => ToolAction::ExplainRules,
         "annotate_flow" => ToolAction::Annotate,
@@ -112,6 +115,7 @@ impl RemoteToolCall {
             ToolAction::Replay => format!("/flows/{flow}/replay"),
             ToolAction::ListRules => "/rules".into(),
             ToolAction::Setup => "/setup".into(),
+            ToolAction::ProposeRule => "/rules/proposals".into(),
         }
     }
 
@@ -129,6 +133,7 @@ impl RemoteToolCall {
             ToolAction::ExplainRules => format_explanation(&said["rules"]),
             ToolAction::ListRules => format_rules(said),
             ToolAction::Setup => format_setup(said),
+            ToolAction::ProposeRule => format_proposal(said),
             ToolAction::Annotate => format!("tags: {}; comment: {}", said["tags"], said["comment"]),
             ToolAction::Replay => {
                 let status = &said["response"]["status"];
@@ -197,6 +202,23 @@ fn format_rules(said: &Value) -> String {
     }
     let files: Vec<String> = said["files"].as_array().into_iter().flatten().map(text).collect();
     out + &format!("files: {}\n", if files.is_empty() { "none".into() } else { files.join(", ") })
+}
+
+/// What became of a proposal.
+fn format_proposal(said: &Value) -> String {
+    let matches = said["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut out = format!(
+        "proposal {} waits for the operator, who applies or dismisses it (`interflow rules proposals`). It is not active. \
+         Tried on the {} newest flows; {} matches:\n",
+        said["id"],
+        said["tried"],
+        matches.len()
+    );
+    for m in matches {
+        let text = |name: &str| m[name].as_str().unwrap_or_default();
+        out.push_str(&format!("{} {} {} {}\n", text("flow"), text("rule"), text("method"), text("url")));
+    }
+    out
 }
 
 /// How a program on the machine of the instance is routed through it.

@@ -59,38 +59,51 @@ fn write_tools() -> Vec<Value> {
     let text = |doc: &str| json!({"type": "string", "description": doc});
     let texts = |doc: &str| json!({"type": "array", "items": {"type": "string"}, "description": doc});
     let tool = |name: &str, title: &str, description: &str, outside: bool, properties: Value| {
+        let required = if name == "propose_rule" { "text" } else { "id" };
         json!({
             "name": name,
             "title": title,
             "description": description,
-            "inputSchema": {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": false},
+            "inputSchema": {"type": "object", "properties": properties, "required": [required], "additionalProperties": false},
             "annotations": {"readOnlyHint": false, "destructiveHint": outside, "openWorldHint": outside},
         })
     };
     vec![
         tool(
+            "propose_rule",
+            "Propose rules",
+            "Checks the text of rules, tries it on recorded flows, and keeps it for the operator, who applies or dismisses it. It is \
+             never active without that.",
+            false,
+            json!({
+                "text": text("a rule file in YAML or TOML, with `rules:` on a line of its own: rules:\n  - name: slow\n    when: path:/x\n    then: { delay: 1s }"),
+                "reason": text("why, in a sentence for the operator"),
+                "query": text("the flows to try it on; the newest ones by default"),
+            }),
+        ),
+        tool(
             "annotate_flow",
             "Tag or comment a flow",
-            "Adds tags to a recorded flow, takes tags away, or sets its comment.",
+            "Adds or removes tags of a recorded flow, or sets its comment.",
             false,
             json!({
                 "id": text("the flow's id"),
                 "add_tags": texts("tags to add"),
-                "remove_tags": texts("tags to take away"),
-                "comment": text("the comment; an empty text takes it away"),
+                "remove_tags": texts("tags to remove"),
+                "comment": text("the comment; an empty text removes it"),
             }),
         ),
         tool(
             "replay_flow",
             "Send a request again",
-            "Sends a recorded request again, with changes where they are given, and says what came back. Rules of access hold; \
-             placeholders become secrets towards their hosts alone.",
+            "Sends a recorded request again, with the given changes, and returns the response. Access rules apply, and placeholders \
+             are replaced by secrets only for the hosts of each secret.",
             true,
             json!({
                 "id": text("the flow's id"),
                 "method": text("another method"),
                 "url": text("another URL, or /path for the same origin"),
-                "headers": texts("`Name: value` sets a field, `Name:` takes it out"),
+                "headers": texts("`Name: value` sets a field, `Name:` removes it"),
                 "body": text("another body"),
             }),
         ),
@@ -114,10 +127,10 @@ fn read_tools() -> Vec<Value> {
         tool(
             "search_flows",
             "Search flows",
-            "Lists recorded HTTP exchanges, WebSockets and tunnels that a query selects, the latest first.",
+            "Lists recorded HTTP exchanges, WebSockets and tunnels that a query selects, the newest first.",
             json!({
-                "query": text("such as: host:api.example.com status:>=400 body:\"refund\"; everything when empty"),
-                "limit": number("at most so many; 50 when not given, 200 at most"),
+                "query": text("such as: host:api.example.com status:>=400 body:\"refund\"; all flows when empty"),
+                "limit": number("maximum number of flows; default 50, at most 200"),
                 "after": text("only flows older than the flow of this id"),
                 "since": text(SINCE),
                 "until": text(UNTIL),
@@ -131,9 +144,9 @@ fn read_tools() -> Vec<Value> {
              name it as `part` with an `offset`.",
             json!({
                 "id": text("the flow's id"),
-                "part": json!({"type": "string", "enum": ["request", "response", "messages"], "description": "only this body, or the messages; the whole flow when not given"}),
-                "offset": from("skip so many characters of the part"),
-                "max_chars": number("cut each body after so many characters; 20000 when not given"),
+                "part": json!({"type": "string", "enum": ["request", "response", "messages"], "description": "only this body, or the messages; the whole flow by default"}),
+                "offset": from("number of characters of the part to skip"),
+                "max_chars": number("truncate each body to this many characters; default 20000"),
             }),
             &["id"],
         ),
@@ -145,8 +158,8 @@ fn read_tools() -> Vec<Value> {
             json!({
                 "a": text("the id of the first flow"),
                 "b": text("the id of the second flow"),
-                "offset": from("skip so many characters: to read on"),
-                "max_chars": number("cut after so many characters; 20000 when not given"),
+                "offset": from("number of characters to skip, to read on"),
+                "max_chars": number("truncate after this many characters; default 20000"),
             }),
             &["a", "b"],
         ),
@@ -158,17 +171,17 @@ fn read_tools() -> Vec<Value> {
                 "query": text("only flows that it selects; everything when empty. Calls of language models are selected by time alone"),
                 "since": text(SINCE),
                 "until": text(UNTIL),
-                "top": number("hosts, error kinds and models that are listed; 10 when not given"),
+                "top": number("maximum number of hosts, error kinds and models; default 10"),
             }),
             &[],
         ),
         tool(
             "list_conversations",
             "List conversations",
-            "Lists conversations with language models: agent, model, turns, tokens, cost, title; the latest first.",
+            "Lists conversations with language models: agent, model, turns, tokens, cost, title; the newest first.",
             json!({
                 "query": text("such as: agent:claude-code model:opus tokens:>100000 time:>-1d; bare words search the title"),
-                "limit": number("at most so many; 30 when not given, 200 at most"),
+                "limit": number("maximum number; default 30, at most 200"),
                 "since": text(SINCE),
                 "until": text(UNTIL),
             }),
@@ -180,8 +193,8 @@ fn read_tools() -> Vec<Value> {
             "Shows one conversation as Markdown: prompts, thoughts, tool calls with arguments and results, sub-agents.",
             json!({
                 "id": text("its id, the beginning of its id, or `last`"),
-                "offset": from("skip so many characters: to read on"),
-                "max_chars": number("cut after so many characters; 40000 when not given"),
+                "offset": from("number of characters to skip, to read on"),
+                "max_chars": number("truncate after this many characters; default 40000"),
             }),
             &["id"],
         ),
@@ -206,7 +219,7 @@ fn read_tools() -> Vec<Value> {
             "Waits until a flow that a query selects has ended, and gives its id: for a request that someone is about to send.",
             json!({
                 "query": text("as in search_flows; any flow when empty"),
-                "timeout": number("seconds to wait at most; 30 when not given, 60 at most"),
+                "timeout": number("maximum seconds to wait; default 30, at most 60"),
                 "since": text("also a flow that has ended since then, such as -1m"),
             }),
             &[],

@@ -19,9 +19,12 @@ pub(super) async fn write(page: &mut MetricsPage, parts: &LimitDeps) {
     requests(page, &parts.accounts.stats());
     let rejections = parts.limits.rejections();
     page.samples(&table::QUOTA_REJECTED, rejections.iter().map(|((rule, counter), n)| ([&**rule, counter], n)));
-    if parts.limits.has_rules() || parts.keys.ring().keys().iter().any(|k| k.limits.is_some()) {
+    if parts.limits.has_rules() || parts.keys.ring().keys().iter().any(|k| k.has_limits()) {
         quotas(page, current_counters(parts, MAX_QUOTA_SUBJECTS).await.0);
     }
+    let alerts = parts.limits.alert_stats();
+    let outcomes = [("sent", alerts.sent), ("failed", alerts.failed), ("dropped", alerts.dropped)];
+    page.samples(&table::BUDGET_ALERTS, outcomes.iter().map(|(outcome, n)| ([*outcome], n)));
     if let Some(redis) = parts.limits.shared_status() {
         page.value(&table::REDIS_UP, u8::from(redis.reachable));
         page.value(&table::REDIS_ERRORS, redis.errors);
@@ -64,4 +67,7 @@ fn quotas(page: &mut MetricsPage, mut counters: Vec<CounterSnapshot>) {
     let labels = |c: &CounterSnapshot| [c.rule.to_string(), c.who.to_string(), c.counter.to_owned()];
     page.samples(&table::QUOTA_USED, counters.iter().map(|c| (labels(c), c.used)));
     page.samples(&table::QUOTA_LIMIT, counters.iter().map(|c| (labels(c), c.limit)));
+    let is_level = |c: &&CounterSnapshot| matches!(&*c.rule, "key" | "team" | "organisation");
+    let budgets = counters.iter().filter(|c| is_level(c) && c.counter.contains("_per_") && c.limit > 0.0);
+    page.samples(&table::BUDGET_USED_RATIO, budgets.map(|c| (labels(c), c.used / c.limit)));
 }

@@ -118,6 +118,15 @@ metric_table! { pub TABLE:
         "Whether the deployment is used: 1, or 0 while it is left alone or probed.";
 }
 
+"Guardrails" {
+    GUARDRAIL_CHECKS = counter "interflow_guardrail_checks_total" ["guardrail", "direction"]
+        "Requests (`input`) and responses (`output`) that a guardrail checked.";
+    GUARDRAIL_FINDINGS = counter "interflow_guardrail_findings_total" ["guardrail", "direction", "result"]
+        "Those in which it found something, by what was done first: `flagged`, `masked`, `allowed` or `denied` by a person, `blocked`.";
+    GUARDRAIL_ERRORS = counter "interflow_guardrail_errors_total" ["guardrail"]
+        "Checks that failed: a service that did not answer in time, or not as expected.";
+}
+
 "Redaction" {
     REDACTION_REQUESTS = counter "interflow_redaction_requests_total" [] "Requests and WebSockets inspected.";
     REDACTION_REJECTED = counter "interflow_redaction_rejected_requests_total" ["code"]
@@ -133,6 +142,10 @@ metric_table! { pub TABLE:
     QUOTA_USED = gauge "interflow_quota_used" ["rule", "subject", "counter"]
         "What is used of a quota: tokens, requests, US dollars or slots, by its counter. At most 200, the fullest; not of single client addresses.";
     QUOTA_LIMIT = gauge "interflow_quota_limit" ["rule", "subject", "counter"] "The quota itself, in the same unit.";
+    BUDGET_USED_RATIO = gauge "interflow_budget_used_ratio" ["level", "name", "counter"]
+        "What is used of the budget of a `key`, `team` or `organisation`: 1 is all of it. Of the series of `interflow_quota_used`.";
+    BUDGET_ALERTS = counter "interflow_budget_alerts_total" ["outcome"]
+        "Budget alerts (`quota.alerts`) by webhook: `sent`, `failed` after several attempts, `dropped` because too many were waiting.";
     REDIS_UP = gauge "interflow_redis_up" [] "Whether the last command to `quota.shared.redis` succeeded: 1 or 0.";
     REDIS_ERRORS = counter "interflow_redis_errors_total" [] "Commands to Redis that failed.";
     REDIS_FALLBACKS = counter "interflow_redis_fallbacks_total" []

@@ -11,6 +11,7 @@ mod pending;
 pub mod presets;
 mod replace;
 mod request_preview;
+mod review;
 mod rule_set;
 mod rules_file;
 mod secret_origin;
@@ -298,19 +299,19 @@ impl Approvals {
     pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
         let nothing =
             || ApprovalsError::NotFound(format!("pending request {id}; it may have been decided or have timed out"));
+        let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
         if answer.scope == ResolutionScope::Once {
             if answer.body.is_some() {
-                let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
                 self::decision::check_edit(&held, answer).map_err(ApprovalsError::Invalid)?;
             }
-            let body = answer.body.clone();
-            let (_, flows) = self.waiting.answer_with(id, answer.action, "once", body).ok_or_else(nothing)?;
+            let done = self.waiting.answer_with(id, answer.action, "once", answer.body.clone());
+            let (_, flows) = done.ok_or_else(nothing)?;
             return Ok(ResolutionResult { flows, rule: None });
         }
         if answer.body.is_some() {
             return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
-        let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+        self::decision::check_scope(&held.question).map_err(ApprovalsError::Invalid)?;
         let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
         // The new rule has already resolved everything else it decides. This request is resolved even if another rule
         // takes precedence.
@@ -580,7 +581,7 @@ impl Approvals {
 
     /// Resolves pending requests that rules decide now.
     fn resolve_decided(&self) {
-        for held in self.waiting.list() {
+        for held in self.waiting.list().into_iter().filter(|h| h.question.is_about_host()) {
             let q = &held.question;
             let Ok(host) = Host::parse(&bracket_ipv6(&q.host)) else { continue };
             let ids: Vec<Arc<str>> = q.sessions.iter().map(|s| s.as_str().into()).collect();

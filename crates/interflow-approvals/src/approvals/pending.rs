@@ -39,9 +39,19 @@ pub struct PendingQuestion {
     /// The query, with secrets masked. Rules ignore it, but the operator sees it.
     #[serde(skip)]
     pub query: Option<String>,
+    /// Why a person is asked, if it is not a rule or the mode: what a guardrail found. Such a question is decided once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The flow, if its request has a body: a decision on one body must not apply to another.
     #[serde(skip)]
     pub alone: Option<FlowId>,
+}
+
+impl PendingQuestion {
+    /// Whether rules and the mode can decide it. A guardrail's question is about one text, and only a person decides.
+    pub(super) const fn is_about_host(&self) -> bool {
+        self.reason.is_none()
+    }
 }
 
 /// A pending request.

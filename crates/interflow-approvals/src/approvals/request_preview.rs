@@ -14,12 +14,17 @@ pub struct RequestPreview {
 
 impl RequestPreview {
     pub(super) fn from_request(flow: &Flow, head: &RequestHead) -> Self {
+        Self { body: flow.extension::<BodyPreview>().cloned(), ..Self::without_body(head) }
+    }
+
+    /// The preview of a request whose body is not to be shown, nor edited.
+    pub(super) fn without_body(head: &RequestHead) -> Self {
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         Self {
             url: head.url.to_string(),
             headers: head.headers.iter().map(|(n, v)| (text(n), text(v))).collect(),
             size: head.headers.get_str("content-length").and_then(|n| n.parse().ok()),
-            body: flow.extension::<BodyPreview>().cloned(),
+            body: None,
         }
     }
 

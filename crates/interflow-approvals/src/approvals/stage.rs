@@ -73,6 +73,7 @@ impl ApprovalsStage {
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
                 query: None,
+                reason: None,
                 // A request with a body waits alone: the operator decides on this body.
                 alone: request.and(flow.has_request_body.filter(|has_body| *has_body)).map(|_| flow.id),
             })),

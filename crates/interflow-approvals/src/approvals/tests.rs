@@ -47,6 +47,23 @@ fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
     RuleSpec { hosts: vec![host.to_owned()], ..RuleSpec::new(action) }
 }
 
+#[tokio::test]
+async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
+    let (_home, approvals) = approvals(ApprovalMode::Observe);
+    let question = PendingQuestion { reason: Some("guardrail g: word".into()), ..question("a.test", "/") };
+    let flow = FlowId::new(Timestamp::now());
+    let wait = approvals.waiting().wait_for_decision(question, flow, Duration::from_secs(60), 9);
+    tokio::pin!(wait);
+    assert!(futures_util::poll!(&mut wait).is_pending());
+    approvals.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    let id = approvals.pending_requests()[0].id;
+    let once: Resolution = serde_json::from_str(r#"{"action": "deny"}"#).unwrap();
+    let scoped = Resolution { scope: ResolutionScope::Host, ..once.clone() };
+    assert!(matches!(approvals.resolve(id, &scoped), Err(ApprovalsError::Invalid(_))));
+    approvals.resolve(id, &once).unwrap();
+    assert_eq!(wait.await, Some(ApprovalAction::Deny));
+}
+
 #[test]
 fn the_mode_decides_flows_without_a_matching_rule() {
     for (mode, word, denied) in [

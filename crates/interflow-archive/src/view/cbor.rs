@@ -4,37 +4,22 @@ use std::fmt::Write as _;
 
 use ciborium::Value;
 
-use super::msgpack::block;
+use super::value_tree::{MAX_DEPTH, block, is_full, lines};
 use super::{digits, quoted};
-
-/// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
-const MAX_BODY: usize = 8 << 20;
-/// Maximum nesting depth, which bounds the recursion.
-const MAX_DEPTH: usize = 64;
 
 /// Writes the items of a body.
 ///
 /// # Errors
-/// The position of the item that is not valid CBOR.
+/// The position where it stops being valid CBOR.
 pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
-    if body.len() > MAX_BODY {
-        return Err(format!("{} bytes of CBOR are too many to be shown", body.len()));
-    }
-    let (mut out, mut rest) = (String::new(), body);
-    while !rest.is_empty() && out.len() <= cap {
-        let at = body.len() - rest.len();
-        let value = ciborium::de::from_reader_with_recursion_limit::<Value, _>(&mut rest, MAX_DEPTH);
-        let value = value.map_err(|e| format!("byte {at}: no CBOR: {e}"))?;
-        write(&mut out, &value, 0, cap);
-        out.push('\n');
-    }
-    Ok(out)
+    let decode = |rest: &mut &[u8]| {
+        ciborium::de::from_reader_with_recursion_limit::<Value, _>(rest, MAX_DEPTH).map_err(|e| e.to_string())
+    };
+    lines("CBOR", body, cap, decode, |out, value| write(out, value, 0, cap))
 }
 
 fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
-    // Checked at every value, so that a small body cannot fill the memory by nesting.
-    if out.len() > cap {
-        out.push('…');
+    if is_full(out, cap) {
         return;
     }
     match value {
@@ -63,6 +48,7 @@ fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::value_tree::MAX_BODY;
     use super::*;
 
     #[test]
@@ -77,7 +63,7 @@ mod tests {
 
     #[test]
     fn invalid_lengths_nesting_and_truncation_are_reported() {
-        assert!(pretty(&[0x82, 1], 1000).unwrap_err().starts_with("byte 0"));
+        assert!(pretty(&[0x82, 1], 1000).unwrap_err().starts_with("byte 2"));
         assert!(pretty(&[0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], 1000).is_err());
         assert!(pretty(&[0x5b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], 1000).is_err());
         assert!(pretty(&[0x81; 200], 1000).is_err());

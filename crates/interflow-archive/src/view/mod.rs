@@ -12,6 +12,7 @@ mod playlist;
 mod protobuf;
 mod schemas;
 mod text_views;
+mod value_tree;
 
 use interflow_types::{Direction, Headers};
 

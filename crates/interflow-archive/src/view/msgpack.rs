@@ -4,37 +4,20 @@ use std::fmt::Write as _;
 
 use rmpv::Value;
 
+use super::value_tree::{MAX_DEPTH, block, is_full, lines};
 use super::{digits, quoted};
-
-/// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
-const MAX_BODY: usize = 8 << 20;
-/// Maximum nesting depth, which bounds the recursion.
-const MAX_DEPTH: usize = 64;
 
 /// Writes the values of a body.
 ///
 /// # Errors
 /// The position where it stops being valid MessagePack.
 pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
-    if body.len() > MAX_BODY {
-        return Err(format!("{} bytes of MessagePack are too many to be shown", body.len()));
-    }
-    let (mut out, mut rest) = (String::new(), body);
-    while !rest.is_empty() && out.len() <= cap {
-        let at = body.len() - rest.len();
-        let value = rmpv::decode::read_value_with_max_depth(&mut rest, MAX_DEPTH);
-        // The parser may stop before or after the value that is wrong.
-        let value = value.map_err(|e| format!("byte {}: no MessagePack: {e}", at.max(body.len() - rest.len())))?;
-        write(&mut out, &value, 0, cap);
-        out.push('\n');
-    }
-    Ok(out)
+    let decode = |rest: &mut &[u8]| rmpv::decode::read_value_with_max_depth(rest, MAX_DEPTH).map_err(|e| e.to_string());
+    lines("MessagePack", body, cap, decode, |out, value| write(out, value, 0, cap))
 }
 
 fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
-    // Checked at every value, so that a small body cannot fill the memory by nesting.
-    if out.len() > cap {
-        out.push('…');
+    if is_full(out, cap) {
         return;
     }
     match value {
@@ -61,38 +44,9 @@ fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
     }
 }
 
-pub(super) fn block<T>(
-    out: &mut String,
-    (open, close): (char, char),
-    items: &[T],
-    depth: usize,
-    cap: usize,
-    each: impl Fn(&mut String, &T),
-) {
-    let indent = |out: &mut String, depth: usize| {
-        out.push('\n');
-        (0..depth).for_each(|_| out.push_str("  "));
-    };
-    out.push(open);
-    for (i, item) in items.iter().enumerate() {
-        if out.len() > cap {
-            out.push('…');
-            break;
-        }
-        if i > 0 {
-            out.push(',');
-        }
-        indent(out, depth + 1);
-        each(out, item);
-    }
-    if !items.is_empty() {
-        indent(out, depth);
-    }
-    out.push(close);
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::value_tree::MAX_BODY;
     use super::*;
 
     #[test]

@@ -1,15 +1,18 @@
 //! The keys file: TOML that people may edit, and that `interflow keys` edits without losing their comments.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
+use super::group_file::{GroupEntry, parse_groups};
 use super::secret::KeyDigest;
 use super::slow::{MAX_SLOW_KEYS, SlowHash};
-use super::{KeyScope, PlaintextKey, VirtualKey};
+use super::{GroupLevel, KeyGroup, KeyScope, PlaintextKey, VirtualKey};
 use crate::rules::Quota;
+use crate::tags::{TagSet, check_tags, merged};
 
 /// Why a keys file is invalid, with the line or the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,11 +31,18 @@ pub struct NewVirtualKey {
     /// The redaction policy of its requests, by its name in `redact.policies`.
     pub policy: Option<String>,
     pub limits: Quota,
+    /// The id of its team.
+    pub team: Option<String>,
+    pub tags: TagSet,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyFileContents {
+    #[serde(default)]
+    organisation: Vec<toml::Spanned<GroupEntry>>,
+    #[serde(default)]
+    team: Vec<toml::Spanned<GroupEntry>>,
     #[serde(default)]
     key: Vec<toml::Spanned<KeyFileEntry>>,
 }
@@ -57,6 +67,27 @@ struct KeyFileEntry {
     paths: Vec<String>,
     policy: Option<String>,
     limits: Option<Quota>,
+    team: Option<String>,
+    #[serde(default)]
+    tags: TagSet,
+    previous_hash: Option<String>,
+    previous_until: Option<String>,
+}
+
+/// A parsed file.
+#[derive(Debug)]
+pub(super) struct ParsedKeys {
+    /// Organisations, then teams.
+    pub groups: Vec<Arc<KeyGroup>>,
+    pub keys: Vec<ParsedKey>,
+}
+
+#[derive(Debug)]
+pub(super) struct ParsedKey {
+    pub hash: KeyHash,
+    /// The hash of the secret before the last rotation, and until when it is valid.
+    pub previous: Option<(KeyHash, Timestamp)>,
+    pub key: VirtualKey,
 }
 
 /// The hash of a key in its file: SHA-256 for keys that Interflow generated, bcrypt for those taken over from
@@ -78,58 +109,93 @@ impl KeyHash {
     }
 }
 
-pub(super) fn parse_keys(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFileError> {
+pub(super) fn parse_keys(text: &str) -> Result<ParsedKeys, KeyFileError> {
     let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
+    let groups = parse_groups(text, file.organisation, file.team)?;
     let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
     let mut slow = 0;
     let mut keys = Vec::with_capacity(file.key.len());
     for entry in file.key {
-        // `toml` reports byte offsets; people look for lines.
-        let line = text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1;
+        let line = line_of(text, &entry);
         let entry = entry.into_inner();
         let id = entry.id.clone();
         let wrong = |why: &str| KeyFileError(format!("line {line}: the key `{id}`: {why}"));
-        let hash = KeyHash::parse(&entry.hash).map_err(|why| wrong(&why))?;
-        slow += usize::from(matches!(hash, KeyHash::Slow(_)));
-        if slow > MAX_SLOW_KEYS {
-            let most =
-                format!("more than {MAX_SLOW_KEYS} keys have bcrypt hashes, and an unknown key is held against each");
-            return Err(wrong(&format!("{most}; make keys with `interflow keys add`")));
-        }
-        if !ids.insert(entry.id.clone()) {
+        let parsed = parse_key(entry, &groups).map_err(|why| wrong(&why))?;
+        if !ids.insert(Arc::clone(&parsed.key.id)) {
             return Err(wrong("there is another key of this id"));
         }
-        if !hashes.insert(hash.clone()) {
-            return Err(wrong("another key has the same hash"));
+        for hash in std::iter::once(&parsed.hash).chain(parsed.previous.iter().map(|(hash, _)| hash)) {
+            slow += usize::from(matches!(hash, KeyHash::Slow(_)));
+            if slow > MAX_SLOW_KEYS {
+                let most = format!(
+                    "more than {MAX_SLOW_KEYS} keys have bcrypt hashes, and an unknown key is held against each"
+                );
+                return Err(wrong(&format!("{most}; make keys with `interflow keys add`")));
+            }
+            if !hashes.insert(hash.clone()) {
+                return Err(wrong("another key has the same hash"));
+            }
         }
-        keys.push((hash, virtual_key(entry).map_err(|(line_of, why)| wrong(&format!("{line_of}: {why}")))?));
+        keys.push(parsed);
     }
-    Ok(keys)
+    Ok(ParsedKeys { groups, keys })
 }
 
-fn virtual_key(e: KeyFileEntry) -> Result<VirtualKey, (&'static str, String)> {
-    if e.id.is_empty() || e.id.len() > 128 || e.id.chars().any(char::is_control) {
-        return Err(("id", "1 to 128 printable characters are needed".into()));
+/// `toml` reports byte offsets; people look for lines.
+pub(super) fn line_of<T>(text: &str, entry: &toml::Spanned<T>) -> usize {
+    text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1
+}
+
+pub(super) fn check_id(id: &str) -> Result<(), String> {
+    match id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
+        true => Err("id: 1 to 128 printable characters are needed".into()),
+        false => Ok(()),
     }
-    let time = |name, text: Option<String>| text.map(|t| parse_timestamp(&t).map_err(|why| (name, why))).transpose();
+}
+
+pub(super) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, String> {
+    text.map(|text| parse_timestamp(text).map_err(|why| format!("{name}: {why}"))).transpose()
+}
+
+fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, String> {
+    let hash = KeyHash::parse(&e.hash)?;
+    check_id(&e.id)?;
     if let Some(limits) = &e.limits {
-        limits.check().map_err(|why| ("limits", why))?;
+        limits.check().map_err(|why| format!("limits: {why}"))?;
     }
     if e.policy.as_ref().is_some_and(|name| name.is_empty()) {
-        return Err(("policy", "the name of a policy is needed".into()));
+        return Err("policy: the name of a policy is needed".into());
     }
-    Ok(VirtualKey {
+    check_tags(&e.tags).map_err(|why| format!("tags: {why}"))?;
+    let previous_until = parse_time("previous_until", e.previous_until.as_deref())?;
+    let previous = match (e.previous_hash, previous_until) {
+        (Some(hash), Some(until)) => {
+            Some((KeyHash::parse(&hash).map_err(|why| format!("previous_hash: {why}"))?, until))
+        }
+        (None, None) => None,
+        _ => return Err("previous_hash and previous_until belong together".into()),
+    };
+    let team = e.team.map(|id| {
+        let found = groups.iter().find(|g| g.level == GroupLevel::Team && *g.id == *id);
+        found.cloned().ok_or_else(|| format!("team: there is no [[team]] with the id `{id}`"))
+    });
+    let team = team.transpose()?;
+    let key = VirtualKey {
         id: e.id.into(),
         owner: e.owner.map(Into::into),
         note: e.note,
-        created: time("created", e.created)?,
-        expires: time("expires", e.expires)?,
-        revoked: time("revoked", e.revoked)?,
+        created: parse_time("created", e.created.as_deref())?,
+        expires: parse_time("expires", e.expires.as_deref())?,
+        revoked: parse_time("revoked", e.revoked.as_deref())?,
         disabled: e.disabled,
         scope: KeyScope { providers: e.providers, models: e.models, paths: e.paths },
         policy: e.policy.map(Into::into),
         limits: e.limits,
-    })
+        tags: team.as_ref().map_or_else(|| e.tags.clone(), |team| merged(&team.tags, &e.tags)),
+        team,
+        previous_until,
+    };
+    Ok(ParsedKey { hash, previous, key })
 }
 
 /// Parses RFC 3339, or a date, which means its first second in UTC.
@@ -166,7 +232,7 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
     let mut t = Table::new();
     t["id"] = value(if new.id.is_empty() { made_up() } else { new.id });
     t["hash"] = value(digest.to_string());
-    for (name, text) in [("owner", new.owner), ("note", new.note), ("policy", new.policy)] {
+    for (name, text) in [("owner", new.owner), ("team", new.team), ("note", new.note), ("policy", new.policy)] {
         if let Some(text) = text {
             t[name] = value(text);
         }
@@ -183,7 +249,35 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
     if let Some(limits) = new.limits.to_table() {
         t["limits"] = value(limits);
     }
+    set_tags(&mut t, new.tags);
     t
+}
+
+/// Replaces the tags; none removes them.
+pub(super) fn set_tags(table: &mut Table, tags: TagSet) {
+    match tags.is_empty() {
+        true => drop(table.remove("tags")),
+        false => table["tags"] = value(tags.into_iter().collect::<toml_edit::InlineTable>()),
+    }
+}
+
+/// Sets a text, or removes it.
+pub(super) fn set_text(table: &mut Table, name: &str, text: Option<String>) {
+    match text {
+        Some(text) => table[name] = value(text),
+        None => drop(table.remove(name)),
+    }
+}
+
+pub(super) fn set_expiry(table: &mut Table, expires: Option<Timestamp>) {
+    set_text(table, "expires", expires.map(to_the_second));
+}
+
+pub(super) fn set_disabled(table: &mut Table, disabled: bool) {
+    match disabled {
+        true => table["disabled"] = value(true),
+        false => drop(table.remove("disabled")),
+    }
 }
 
 /// Marks a key as revoked. Returns whether the key exists; the date of a key that is already revoked does not change.
@@ -202,12 +296,16 @@ pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, K
 }
 
 /// What may be changed of a key after it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyChange {
     /// Whether it is rejected until it is enabled again.
     pub disabled: Option<bool>,
     /// Its expiry; `Some(None)` removes it.
     pub expires: Option<Option<Timestamp>>,
+    /// The id of its team; `Some(None)` removes it from its team.
+    pub team: Option<Option<String>>,
+    /// Its own tags, in place of those it has.
+    pub tags: Option<TagSet>,
 }
 
 /// Changes a key. Returns whether it exists.
@@ -217,31 +315,41 @@ pub struct KeyChange {
 pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
     edit_key(text, id, |key| {
         refuse_revoked(key, id)?;
-        match change.disabled {
-            Some(true) => key["disabled"] = value(true),
-            Some(false) => drop(key.remove("disabled")),
-            None => {}
+        if let Some(disabled) = change.disabled {
+            set_disabled(key, disabled);
         }
-        match change.expires {
-            Some(Some(end)) => key["expires"] = value(to_the_second(end)),
-            Some(None) => drop(key.remove("expires")),
-            None => {}
+        if let Some(expires) = change.expires {
+            set_expiry(key, expires);
+        }
+        if let Some(team) = change.team {
+            set_text(key, "team", team);
+        }
+        if let Some(tags) = change.tags {
+            set_tags(key, tags);
         }
         Ok(())
     })
     .map(|done| done.is_some())
 }
 
-/// Replaces the secret of a key, whose id, limits and counters stay; the old one is rejected from then on. Returns the
-/// new key in plain text, or `None` if there is no such key.
+/// Replaces the secret of a key, whose id, limits and counters stay. The old one is valid until `overlap_until`, and
+/// otherwise rejected from then on; one that was replaced before is rejected in any case. Returns the new key in plain
+/// text, or `None` if there is no such key.
 ///
 /// # Errors
 /// The file does not parse, or the key was revoked.
-pub fn rotate_key(text: &mut String, id: &str) -> Result<Option<PlaintextKey>, KeyFileError> {
+pub fn rotate_key(
+    text: &mut String,
+    id: &str,
+    overlap_until: Option<Timestamp>,
+) -> Result<Option<PlaintextKey>, KeyFileError> {
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
     let done = edit_key(text, id, |key| {
         refuse_revoked(key, id)?;
+        let old = key.get("hash").and_then(Item::as_str).map(str::to_owned);
+        set_text(key, "previous_hash", old.filter(|_| overlap_until.is_some()));
+        set_text(key, "previous_until", overlap_until.map(to_the_second));
         key["hash"] = value(digest.to_string());
         Ok(())
     })?;
@@ -256,7 +364,7 @@ fn refuse_revoked(key: &Table, id: &str) -> Result<(), KeyFileError> {
 }
 
 /// As people write dates.
-fn to_the_second(at: Timestamp) -> String {
+pub(super) fn to_the_second(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
@@ -266,13 +374,23 @@ fn edit_key(
     id: &str,
     edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
 ) -> Result<Option<()>, KeyFileError> {
+    edit_table(text, "key", id, edit)
+}
+
+/// Edits a table of a list by its `id`; `None` if there is none with it.
+pub(super) fn edit_table(
+    text: &mut String,
+    list: &str,
+    id: &str,
+    edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
+) -> Result<Option<()>, KeyFileError> {
     parse_keys(text)?;
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
-    let keys = document.get_mut("key").and_then(Item::as_array_of_tables_mut);
-    let Some(key) = keys.and_then(|k| k.iter_mut().find(|t| t.get("id").and_then(Item::as_str) == Some(id))) else {
+    let tables = document.get_mut(list).and_then(Item::as_array_of_tables_mut);
+    let Some(table) = tables.and_then(|t| t.iter_mut().find(|t| t.get("id").and_then(Item::as_str) == Some(id))) else {
         return Ok(None);
     };
-    edit(key)?;
+    edit(table)?;
     *text = document.to_string();
     Ok(Some(()))
 }
@@ -316,8 +434,8 @@ mod tests {
         };
         add_key(&mut text, new.clone(), now).unwrap();
         assert!(text.starts_with("# mine\n[[key]]\nid = 'a' # first\n"), "{text}");
-        let keys = parse_keys(&text).unwrap();
-        let b = &keys[1].1;
+        let parsed = parse_keys(&text).unwrap();
+        let b = &parsed.keys[1].key;
         assert_eq!((b.owner.as_deref(), b.limits.as_ref()), (Some("Ann"), Some(&new.limits)));
         assert_eq!(b.expires, new.expires);
         assert_eq!(b.policy.as_deref(), Some("strict"));
@@ -328,6 +446,6 @@ mod tests {
             revoke_key(&mut text, "b", now).unwrap()
                 && revoke_key(&mut text, "b", parse_timestamp("2028-01-01").unwrap()).unwrap()
         );
-        assert_eq!(parse_keys(&text).unwrap()[1].1.revoked, Some(now));
+        assert_eq!(parse_keys(&text).unwrap().keys[1].key.revoked, Some(now));
     }
 }

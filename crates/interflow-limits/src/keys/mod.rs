@@ -1,6 +1,8 @@
 //! Virtual keys: what clients present to the gateway in place of a provider's key. Stored as hashes, with an owner, a
 //! scope and an expiry.
 
+mod group;
+mod group_file;
 mod key_file;
 mod scope;
 mod secret;
@@ -14,14 +16,17 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) use scope::any_matches;
+pub use scope::any_matches;
 
+pub use group::{GroupLevel, KeyGroup};
+pub use group_file::GroupChange;
 pub use key_file::{KeyChange, KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
 pub use scope::{KeyScope, ScopeRequest, ScopeViolation};
 pub use secret::{KEY_PREFIX, PlaintextKey};
 pub use store::KeyStore;
 
 use crate::rules::Quota;
+use crate::tags::TagSet;
 use key_file::KeyHash;
 use secret::KeyDigest;
 use slow::SlowKeys;
@@ -54,9 +59,20 @@ pub struct VirtualKey {
     /// The redaction policy of its requests, by its name in `redact.policies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Arc<str>>,
-    /// Limits of this key, in addition to the configured rules.
+    /// Limits of this key, in addition to the configured rules and to those of its team and organisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Quota>,
+    /// The team to which it belongs.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "group::serialize_group")]
+    #[schemars(with = "Option<String>")]
+    pub team: Option<Arc<KeyGroup>>,
+    /// Its own tags, and those of its team and organisation.
+    #[serde(skip_serializing_if = "TagSet::is_empty")]
+    pub tags: TagSet,
+    /// Until when the secret before the last rotation is valid, too.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
+    pub previous_until: Option<Timestamp>,
 }
 
 fn serialize_timestamp<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
@@ -116,6 +132,66 @@ impl VirtualKey {
             KeyState::Active
         }
     }
+
+    /// Its team and its organisation, as far as it has them.
+    pub fn groups(&self) -> impl Iterator<Item = &Arc<KeyGroup>> {
+        std::iter::successors(self.team.as_ref(), |group| group.parent.as_ref())
+    }
+
+    /// The organisation of its team.
+    pub fn organisation(&self) -> Option<&Arc<KeyGroup>> {
+        self.team.as_ref()?.parent.as_ref()
+    }
+
+    /// Whether it or a level above it has limits.
+    pub fn has_limits(&self) -> bool {
+        self.limits.is_some() || self.groups().any(|group| group.limits.is_some())
+    }
+
+    /// Whether it or a level above it is restricted to certain models.
+    pub fn restricts_models(&self) -> bool {
+        !self.scope.models.is_empty() || self.groups().any(|group| !group.models.is_empty())
+    }
+
+    pub fn allows_model(&self, model: &str) -> bool {
+        self.scope.allows_model(model) && self.groups().all(|group| group.allows_model(model))
+    }
+
+    /// Checks a request against the scope of the key and the models of every level above it.
+    ///
+    /// # Errors
+    /// The first axis that it violates, and the team or organisation if that is not the key's.
+    pub fn allows(&self, asked: &ScopeRequest<'_>) -> Result<(), (ScopeViolation, Option<Arc<KeyGroup>>)> {
+        self.scope.allows(asked).map_err(|why| (why, None))?;
+        // A request without a model must not bypass a model list.
+        let refuses = |group: &&Arc<KeyGroup>| match asked.model {
+            Some(model) => !group.allows_model(model),
+            None => !group.models.is_empty(),
+        };
+        match self.groups().find(refuses) {
+            Some(group) => Err((ScopeViolation::Model, Some(Arc::clone(group)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the key and every level above it admit requests now.
+    fn check_state(&self, now: Timestamp) -> Result<(), KeyRejection> {
+        match self.state(now) {
+            KeyState::Active => {}
+            KeyState::Expired => return Err(KeyRejection::Expired(Arc::clone(&self.id))),
+            KeyState::Revoked => return Err(KeyRejection::Revoked(Arc::clone(&self.id))),
+            KeyState::Disabled => return Err(KeyRejection::Disabled(Arc::clone(&self.id))),
+        }
+        for group in self.groups() {
+            let (level, name, key) = (group.level, Arc::clone(&group.id), Arc::clone(&self.id));
+            match group.state(now) {
+                KeyState::Active | KeyState::Revoked => {}
+                KeyState::Expired => return Err(KeyRejection::GroupExpired { level, name, key }),
+                KeyState::Disabled => return Err(KeyRejection::GroupDisabled { level, name, key }),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why the presented credential was rejected by the gateway.
@@ -132,6 +208,17 @@ pub enum KeyRejection {
     Revoked(Arc<str>),
     #[error("the key {0} is disabled")]
     Disabled(Arc<str>),
+    /// The secret that the key had before its rotation, after the overlap.
+    #[error("the key {0} was rotated, and its old secret is no longer valid: use the new one")]
+    Replaced(Arc<str>),
+    #[error(
+        "the {level} {name} of the key {key} is disabled: the operator can enable it with `interflow keys {level} enable {name}`"
+    )]
+    GroupDisabled { level: GroupLevel, name: Arc<str>, key: Arc<str> },
+    #[error(
+        "the {level} {name} of the key {key} has expired: the operator can prolong it with `interflow keys {level} change {name} --expires …`"
+    )]
+    GroupExpired { level: GroupLevel, name: Arc<str>, key: Arc<str> },
 }
 
 impl KeyRejection {
@@ -139,7 +226,7 @@ impl KeyRejection {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Missing => "missing_api_key",
-            Self::Unknown | Self::Expired(_) | Self::Revoked(_) | Self::Disabled(_) => "invalid_api_key",
+            _ => "invalid_api_key",
         }
     }
 }
@@ -147,10 +234,18 @@ impl KeyRejection {
 /// All keys of one file, indexed by hash. Immutable: a change of the file makes a new ring.
 #[derive(Debug, Default)]
 pub struct VirtualKeyRing {
-    by_digest: HashMap<KeyDigest, Arc<VirtualKey>>,
+    by_digest: HashMap<KeyDigest, Credential>,
     slow: SlowKeys,
     keys: Vec<Arc<VirtualKey>>,
+    groups: Vec<Arc<KeyGroup>>,
     lists_models: bool,
+}
+
+/// A secret's key. `until`: the secret was replaced, and is valid until then.
+#[derive(Clone, Debug)]
+struct Credential {
+    key: Arc<VirtualKey>,
+    until: Option<Timestamp>,
 }
 
 impl VirtualKeyRing {
@@ -159,13 +254,18 @@ impl VirtualKeyRing {
     /// # Errors
     /// The line or the key, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, KeyFileError> {
-        let mut ring = Self::default();
-        for (hash, key) in key_file::parse_keys(text)? {
-            let key = Arc::new(key);
-            ring.lists_models |= !key.scope.models.is_empty();
-            match hash {
-                KeyHash::Fast(digest) => drop(ring.by_digest.insert(digest, Arc::clone(&key))),
-                KeyHash::Slow(hash) => ring.slow.push(hash, Arc::clone(&key)),
+        let parsed = key_file::parse_keys(text)?;
+        let mut ring = Self { groups: parsed.groups, ..Self::default() };
+        for entry in parsed.keys {
+            let key = Arc::new(entry.key);
+            ring.lists_models |= key.restricts_models();
+            let previous = entry.previous.map(|(hash, until)| (hash, Some(until)));
+            for (hash, until) in std::iter::once((entry.hash, None)).chain(previous) {
+                let credential = Credential { key: Arc::clone(&key), until };
+                match hash {
+                    KeyHash::Fast(digest) => drop(ring.by_digest.insert(digest, credential)),
+                    KeyHash::Slow(hash) => ring.slow.push(hash, credential),
+                }
             }
             ring.keys.push(key);
         }
@@ -177,15 +277,14 @@ impl VirtualKeyRing {
     /// after [`check`](Self::check).
     ///
     /// # Errors
-    /// It is unknown, expired or revoked.
+    /// It is unknown, expired, revoked or disabled, or a level above it is.
     pub fn find(&self, presented: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRejection> {
         let fast = self.by_digest.get(&KeyDigest::from_key(presented));
-        let key = fast.or_else(|| self.slow.known(presented)).ok_or(KeyRejection::Unknown)?;
-        match key.state(now) {
-            KeyState::Active => Ok(Arc::clone(key)),
-            KeyState::Expired => Err(KeyRejection::Expired(Arc::clone(&key.id))),
-            KeyState::Revoked => Err(KeyRejection::Revoked(Arc::clone(&key.id))),
-            KeyState::Disabled => Err(KeyRejection::Disabled(Arc::clone(&key.id))),
+        let Credential { key, until } = fast.or_else(|| self.slow.known(presented)).ok_or(KeyRejection::Unknown)?;
+        key.check_state(now)?;
+        match until {
+            Some(end) if *end <= now => Err(KeyRejection::Replaced(Arc::clone(&key.id))),
+            _ => Ok(Arc::clone(key)),
         }
     }
 
@@ -229,6 +328,15 @@ impl VirtualKeyRing {
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
     }
+
+    /// Organisations, then teams, each in the order of the file.
+    pub fn groups(&self) -> &[Arc<KeyGroup>] {
+        &self.groups
+    }
+
+    pub fn group(&self, level: GroupLevel, id: &str) -> Option<&Arc<KeyGroup>> {
+        self.groups.iter().find(|group| group.level == level && &*group.id == id)
+    }
 }
 
 #[cfg(test)]
@@ -244,6 +352,9 @@ pub(crate) fn tests_key(id: &str, owner: Option<&str>) -> VirtualKey {
         scope: KeyScope::default(),
         policy: None,
         limits: None,
+        team: None,
+        tags: TagSet::new(),
+        previous_until: None,
     }
 }
 

@@ -83,7 +83,8 @@ impl KeyScope {
     }
 }
 
-pub(crate) fn any_matches(patterns: &[String], text: &str) -> bool {
+/// Whether one of the patterns, in which `*` stands for any characters, matches the whole text.
+pub fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
 }
 

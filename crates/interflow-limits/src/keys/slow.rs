@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 
 use interflow_types::random_bytes;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::VirtualKey;
+use super::Credential;
 
 /// Maximum number of bcrypt entries in one file: an unknown key costs that many hashes, which is what a client
 /// without a key can make the gateway compute.
@@ -61,7 +60,7 @@ impl fmt::Debug for SlowHash {
 
 /// The bcrypt entries, and the cached results of presented keys.
 pub(super) struct SlowKeys {
-    entries: Vec<(SlowHash, Arc<VirtualKey>)>,
+    entries: Vec<(SlowHash, Credential)>,
     /// Per-process key of the digests in the cache, so that a memory dump reveals no plain hash of a presented key.
     secret: [u8; 32],
     checked: Mutex<Checked>,
@@ -90,7 +89,7 @@ impl fmt::Debug for SlowKeys {
 }
 
 impl SlowKeys {
-    pub fn push(&mut self, hash: SlowHash, key: Arc<VirtualKey>) {
+    pub fn push(&mut self, hash: SlowHash, key: Credential) {
         self.entries.push((hash, key));
         self.checked.get_mut().right.push(None);
     }
@@ -100,7 +99,7 @@ impl SlowKeys {
     }
 
     /// The key record, if this key matched before.
-    pub fn known(&self, presented: &str) -> Option<&Arc<VirtualKey>> {
+    pub fn known(&self, presented: &str) -> Option<&Credential> {
         if self.entries.is_empty() {
             return None;
         }
@@ -178,7 +177,10 @@ mod tests {
         let mut keys = SlowKeys::default();
         for text in of {
             let hash = bcrypt::hash(text, 4).unwrap();
-            keys.push(SlowHash::parse(&hash).unwrap().unwrap(), Arc::new(tests_key(text, None)));
+            keys.push(
+                SlowHash::parse(&hash).unwrap().unwrap(),
+                Credential { key: std::sync::Arc::new(tests_key(text, None)), until: None },
+            );
         }
         keys
     }
@@ -204,7 +206,7 @@ mod tests {
         let keys = keys(&["one", "two"]);
         assert!(keys.needs_check("two") && keys.known("two").is_none());
         keys.check("two");
-        assert_eq!(keys.known("two").map(|k| &*k.id), Some("two"));
+        assert_eq!(keys.known("two").map(|k| &*k.key.id), Some("two"));
         for i in 0..MAX_WRONG as u64 + 2 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&i.to_le_bytes());

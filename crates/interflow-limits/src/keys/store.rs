@@ -4,14 +4,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::{FileAccess, write_atomic};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
+use super::group_file::{self, GroupChange};
 use super::key_file::{self, KeyChange, KeyFileError, NewVirtualKey};
-use super::{PlaintextKey, VirtualKeyRing};
+use super::{GroupLevel, PlaintextKey, VirtualKeyRing};
 
 /// The active keys and the path of their file; a reload swaps both.
 #[derive(Debug)]
@@ -81,12 +83,42 @@ impl KeyStore {
         self.edit_file(|text| key_file::change_key(text, id, change))
     }
 
-    /// Replaces the secret of a key and returns the new one in plain text; `None` if there is no such key.
+    /// Replaces the secret of a key and returns the new one in plain text; `None` if there is no such key. The old one
+    /// is valid for the time of the overlap.
     ///
     /// # Errors
     /// The file cannot be read or written, or the key was revoked.
-    pub fn rotate(&self, id: &str) -> Result<Option<PlaintextKey>, KeyFileError> {
-        self.edit_file(|text| key_file::rotate_key(text, id))
+    pub fn rotate(&self, id: &str, overlap: Option<Duration>) -> Result<Option<PlaintextKey>, KeyFileError> {
+        let until = overlap.filter(|overlap| !overlap.is_zero()).map(|overlap| {
+            let end = SignedDuration::try_from(overlap).ok().and_then(|d| Timestamp::now().checked_add(d).ok());
+            end.ok_or_else(|| KeyFileError("the overlap ends too far in the future".into()))
+        });
+        let until = until.transpose()?;
+        self.edit_file(|text| key_file::rotate_key(text, id, until))
+    }
+
+    /// Creates a team or an organisation.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the id is taken.
+    pub fn add_group(&self, level: GroupLevel, id: &str, settings: GroupChange) -> Result<(), KeyFileError> {
+        self.edit_file(|text| group_file::add_group(text, level, id, settings))
+    }
+
+    /// Changes a team or an organisation immediately. Returns whether it exists.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or would be invalid.
+    pub fn change_group(&self, level: GroupLevel, id: &str, change: GroupChange) -> Result<bool, KeyFileError> {
+        self.edit_file(|text| group_file::change_group(text, level, id, change))
+    }
+
+    /// Removes a team or an organisation to which nothing belongs. Returns whether it exists.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or something belongs to it.
+    pub fn remove_group(&self, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
+        self.edit_file(|text| group_file::remove_group(text, level, id))
     }
 
     fn edit_file<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
@@ -139,7 +171,7 @@ mod tests {
         assert_eq!(other.ring().find(secret.reveal(), now).unwrap().id, id);
         assert!(other.revoke(&id).unwrap() && !other.revoke("nobody").unwrap());
         assert!(other.ring().find(secret.reveal(), now).is_err());
-        assert!(other.rotate(&id).unwrap_err().to_string().contains("revoked"), "a revoked key stays revoked");
+        assert!(other.rotate(&id, None).unwrap_err().to_string().contains("revoked"), "a revoked key stays revoked");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -161,7 +193,7 @@ mod tests {
         assert!(store.change(&id, disabled(true)).unwrap() && !store.change("nobody", disabled(true)).unwrap());
         assert_eq!(store.ring().find(first.reveal(), now), Err(KeyRejection::Disabled(Arc::clone(&id))));
         assert!(store.change(&id, disabled(false)).unwrap());
-        let second = store.rotate(&id).unwrap().unwrap();
+        let second = store.rotate(&id, None).unwrap().unwrap();
         assert!(store.ring().find(first.reveal(), now).is_err());
         let found = KeyStore::open(&path).unwrap().ring().find(second.reveal(), now).unwrap();
         assert_eq!((&found.id, found.note.as_deref()), (&id, Some("ci")));
@@ -170,6 +202,6 @@ mod tests {
         assert_eq!(store.ring().find(second.reveal(), now), Err(KeyRejection::Expired(Arc::clone(&id))));
         assert!(store.change(&id, KeyChange { expires: Some(None), ..KeyChange::default() }).unwrap());
         assert!(store.ring().find(second.reveal(), now).is_ok());
-        assert!(store.rotate("nobody").unwrap().is_none());
+        assert!(store.rotate("nobody", None).unwrap().is_none());
     }
 }

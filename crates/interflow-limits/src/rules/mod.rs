@@ -15,6 +15,7 @@ pub use rate::{RateError, RateLimit};
 use crate::config::RuleConfig;
 use crate::counter_store::{CounterLimit, CounterRequest};
 use crate::keys::{VirtualKey, any_matches};
+use crate::tags::TagSet;
 
 /// What is counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +36,12 @@ pub enum CountBy {
     Model,
     /// Each client address.
     Client,
+    /// Each team. Requests without a key of a team are not counted.
+    Team,
+    /// Each organisation.
+    Organisation,
+    /// Each value of the tag that the rule names. Requests without the tag are not counted.
+    Tag,
 }
 
 /// The attributes of a request that rules match and count by. `route` and `model` are absent if the request is not on a
@@ -48,12 +55,55 @@ pub struct RequestAttributes {
     pub provider: Arc<str>,
     pub model: Option<Arc<str>>,
     pub client: IpAddr,
+    /// Tags of the request, those of its key included.
+    pub tags: Arc<TagSet>,
+    /// The provider and the model of each deployment that may serve the request, if known: it is priced by them rather
+    /// than by the name that the client uses.
+    pub deployments: Vec<ServedModel>,
+}
+
+/// A provider, and the model's name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedModel {
+    pub provider: Arc<str>,
+    pub model: Arc<str>,
+}
+
+impl Default for RequestAttributes {
+    fn default() -> Self {
+        Self {
+            key: None,
+            user: None,
+            route: None,
+            provider: "".into(),
+            model: None,
+            client: [0, 0, 0, 0].into(),
+            tags: Arc::default(),
+            deployments: Vec::new(),
+        }
+    }
 }
 
 impl RequestAttributes {
     /// The authenticated user, else the key's owner.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref().or_else(|| self.key.as_ref()?.owner.as_deref())
+    }
+
+    /// The deployment that serves the request, if there is only one.
+    pub(crate) fn sole_deployment(&self) -> Option<&ServedModel> {
+        match &self.deployments[..] {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    pub fn team(&self) -> Option<&Arc<str>> {
+        Some(&self.key.as_ref()?.team.as_ref()?.id)
+    }
+
+    pub fn organisation(&self) -> Option<&Arc<str>> {
+        Some(&self.key.as_ref()?.organisation()?.id)
     }
 }
 
@@ -91,6 +141,13 @@ impl QuotaRules {
             if rules[i].allow == Quota::default() {
                 return Err(wrong("it limits nothing: give it requests, tokens, concurrent or a budget"));
             }
+            if (rules[i].count_by == CountBy::Tag) != rules[i].tag.is_some() {
+                return Err(wrong("count_by = \"tag\" and tag = \"NAME\" belong together"));
+            }
+            if [KEY_RULE_NAME, "team", "organisation"].contains(&&*rules[i].name) {
+                let name = &rules[i].name;
+                return Err(wrong(&format!("`{name}` is the name of the limits in the keys file: choose another one")));
+            }
         }
         Ok(Self { rules })
     }
@@ -103,11 +160,11 @@ impl QuotaRules {
         &self.rules
     }
 
-    /// The counters that apply to a request, including those of its key.
+    /// The counters that apply to a request, including those of its key, team and organisation.
     pub fn counter_requests(&self, subject: &RequestAttributes, estimate: UsageAmount) -> Vec<CounterRequest> {
         let mut asks = Vec::new();
         for rule in self.rules.iter().filter(|r| rule_applies(r, subject)) {
-            if let Some(who) = counted_party(rule.count_by, subject) {
+            if let Some(who) = counted_party(rule, subject) {
                 rule.allow.push_requests(&rule.name, &who, estimate, &mut asks);
             }
         }
@@ -115,6 +172,11 @@ impl QuotaRules {
             && let Some(quota) = &key.limits
         {
             quota.push_requests(KEY_RULE_NAME, &key.id, estimate, &mut asks);
+        }
+        for group in subject.key.iter().flat_map(|key| key.groups()) {
+            if let Some(quota) = &group.limits {
+                quota.push_requests(group.level.as_str(), &group.id, estimate, &mut asks);
+            }
         }
         asks
     }
@@ -130,7 +192,11 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
     let one = |patterns: &[String], value: Option<&str>| {
         patterns.is_empty() || value.is_some_and(|v| any_matches(patterns, v))
     };
+    let tagged = |(name, value): (&String, &String)| any_matches(&rule.tags, &format!("{name}={value}"));
     one(&rule.keys, subject.key.as_ref().map(|k| &*k.id))
+        && one(&rule.teams, subject.team().map(|id| &**id))
+        && one(&rule.organisations, subject.organisation().map(|id| &**id))
+        && (rule.tags.is_empty() || subject.tags.iter().any(tagged))
         && one(&rule.users, subject.user())
         && one(&rule.routes, subject.route.as_deref())
         && match &*subject.provider {
@@ -144,8 +210,8 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
 /// Maximum length of the party in a counter's name: client-chosen text must not fill the memory.
 const MAX_PARTY_NAME: usize = 128;
 
-fn counted_party(per: CountBy, s: &RequestAttributes) -> Option<String> {
-    let mut who = match per {
+fn counted_party(rule: &RuleConfig, s: &RequestAttributes) -> Option<String> {
+    let mut who = match rule.count_by {
         CountBy::Global => "all".to_owned(),
         CountBy::Key => s.key.as_ref().map_or_else(|| format!("client {}", s.client), |k| k.id.to_string()),
         CountBy::User => s.user()?.to_owned(),
@@ -153,6 +219,9 @@ fn counted_party(per: CountBy, s: &RequestAttributes) -> Option<String> {
         CountBy::Provider => s.provider.to_string(),
         CountBy::Model => s.model.as_deref()?.to_owned(),
         CountBy::Client => s.client.to_string(),
+        CountBy::Team => s.team()?.to_string(),
+        CountBy::Organisation => s.organisation()?.to_string(),
+        CountBy::Tag => s.tags.get(rule.tag.as_ref()?)?.clone(),
     };
     if who.len() > MAX_PARTY_NAME {
         who.truncate(who.floor_char_boundary(MAX_PARTY_NAME));
@@ -192,12 +261,11 @@ mod tests {
 
     fn subject() -> RequestAttributes {
         RequestAttributes {
-            key: None,
-            user: None,
             route: Some("chat".into()),
             provider: "openai".into(),
             model: Some("gpt-5".into()),
             client: [127, 0, 0, 1].into(),
+            ..RequestAttributes::default()
         }
     }
 
@@ -227,6 +295,53 @@ mod tests {
                 let asks = rules.counter_requests(s, UsageAmount::default());
                 assert_eq!(asks.first().map(|a| &*a.who), expected, "{per:?}");
             }
+        }
+    }
+
+    /// A request of the key `ann` of the team `search` of `acme`, for `project=x`.
+    fn of_team(quota: Option<Quota>) -> RequestAttributes {
+        let text = "[[organisation]]\nid = 'acme'\n[[team]]\nid = 'search'\norganisation = 'acme'\n\
+                    [[key]]\nid = 'ann'\nteam = 'search'\n\
+                    hash = 'sha256:0000000000000000000000000000000000000000000000000000000000000000'\n";
+        let ring = crate::keys::VirtualKeyRing::parse(text).unwrap();
+        let mut key = VirtualKey::clone(&ring.keys()[0]);
+        if let Some(team) = &mut key.team {
+            let team = Arc::make_mut(team);
+            (team.limits, team.parent.as_mut().map(Arc::make_mut).unwrap().limits) = (quota.clone(), quota.clone());
+        }
+        key.limits = quota;
+        let tags = Arc::new(TagSet::from([("project".to_owned(), "x".to_owned())]));
+        RequestAttributes { key: Some(key.into()), tags, ..subject() }
+    }
+
+    #[test]
+    fn every_level_of_a_key_has_counters_of_its_own() {
+        let asks = QuotaRules::default().counter_requests(&of_team(Some(sixty())), UsageAmount::default());
+        let names: Vec<_> = asks.iter().map(CounterRequest::name).collect();
+        assert_eq!(names, ["key:requests:ann", "team:requests:search", "organisation:requests:acme"]);
+        assert!(QuotaRules::default().counter_requests(&of_team(None), UsageAmount::default()).is_empty());
+    }
+
+    #[test]
+    fn rules_count_and_select_by_team_organisation_and_tag() {
+        let tag = |name: &str| RuleConfig { tag: Some(name.into()), ..rule(CountBy::Tag, sixty()) };
+        for (rule, who) in [
+            (rule(CountBy::Team, sixty()), Some("search")),
+            (rule(CountBy::Organisation, sixty()), Some("acme")),
+            (tag("project"), Some("x")),
+            (tag("env"), None),
+            (RuleConfig { teams: vec!["sea*".into()], ..rule(CountBy::Global, sixty()) }, Some("all")),
+            (RuleConfig { teams: vec!["ops".into()], ..rule(CountBy::Global, sixty()) }, None),
+            (RuleConfig { organisations: vec!["acme".into()], ..rule(CountBy::Key, sixty()) }, Some("ann")),
+            (RuleConfig { tags: vec!["project=*".into()], ..rule(CountBy::Global, sixty()) }, Some("all")),
+            (RuleConfig { tags: vec!["project=y".into()], ..rule(CountBy::Global, sixty()) }, None),
+        ] {
+            let rules = QuotaRules::new(std::slice::from_ref(&rule)).unwrap();
+            let asks = rules.counter_requests(&of_team(None), UsageAmount::default());
+            assert_eq!(asks.first().map(|a| &*a.who), who, "{rule:?}");
+            let selects = !(rule.teams.is_empty() && rule.organisations.is_empty() && rule.tags.is_empty());
+            let is_by_group = !matches!(rule.count_by, CountBy::Global | CountBy::Key);
+            assert!(rules.counter_requests(&subject(), UsageAmount::default()).is_empty() == (selects || is_by_group));
         }
     }
 
@@ -274,6 +389,8 @@ mod tests {
     fn invalid_rules_are_refused() {
         for (rules, says) in [
             (vec![rule(CountBy::Global, Quota::default())], "limits nothing"),
+            (vec![rule(CountBy::Tag, sixty())], "belong together"),
+            (vec![RuleConfig { name: "team".into(), ..rule(CountBy::Team, sixty()) }], "choose another one"),
             (vec![RuleConfig { name: "a:b".into(), ..rule(CountBy::Global, sixty()) }], "may not hold"),
             (
                 vec![

@@ -78,6 +78,21 @@ impl Quota {
             .filter_map(|(max, period)| Some(((max? * 1e6).round() as u64, period)))
     }
 
+    /// These limits, with those that are set in `change` in place of their own.
+    #[must_use]
+    pub fn changed(self, change: Self) -> Self {
+        Self {
+            requests: change.requests.or(self.requests),
+            burst: change.burst.or(self.burst),
+            tokens: change.tokens.or(self.tokens),
+            concurrent: change.concurrent.or(self.concurrent),
+            tokens_per_day: change.tokens_per_day.or(self.tokens_per_day),
+            tokens_per_month: change.tokens_per_month.or(self.tokens_per_month),
+            money_per_day: change.money_per_day.or(self.money_per_day),
+            money_per_month: change.money_per_month.or(self.money_per_month),
+        }
+    }
+
     /// As a table of a keys file; `None` if nothing is limited.
     pub(crate) fn to_table(&self) -> Option<toml_edit::InlineTable> {
         let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(toml_edit::Value::from);

@@ -9,8 +9,10 @@ use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHea
 use super::access_token::AccessToken;
 use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
 use super::routing::{ActiveRequest, Deployment, Route, retry_after};
+use super::served::served_model;
 use super::translation::Translation;
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, upstream};
+use interflow_limits::ServedModel;
 use interflow_llm::translate::{Losses, WireFormat};
 use interflow_llm::{LlmCall, LlmRefusal};
 
@@ -150,6 +152,11 @@ impl RoutedRequest {
         };
         let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
         Ok(request.map(|request| Attempt { request, format, losses }))
+    }
+
+    /// The model that a deployment serves the request with.
+    pub fn served_model(&self, deployment: &Deployment) -> Option<ServedModel> {
+        served_model(&self.table, &self.upstream, deployment, self.call.model.as_deref())
     }
 
     /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream

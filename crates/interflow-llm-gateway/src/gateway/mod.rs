@@ -10,6 +10,7 @@ pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
 mod routing;
+mod served;
 mod shadow;
 mod translated_stream;
 mod translation;
@@ -20,8 +21,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use interflow_types::{
-    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, HttpClient, Method, MountTarget,
-    StatusCode, Url,
+    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion,
+    Method, MountTarget, Request, RequestHead, StatusCode, Url,
 };
 
 use interflow_llm::message::ApiFormat;
@@ -30,7 +31,9 @@ use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 pub use dispatch::Dispatcher;
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
 pub use routes::UpstreamTable;
+pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
+pub(crate) use served::ServedBy;
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
@@ -43,6 +46,7 @@ pub struct LlmGateway {
     looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
     prices: OnceLock<PriceFn>,
+    operator_spend: OnceLock<served::OperatorSpend>,
     cache: ResponseCache,
 }
 
@@ -72,6 +76,7 @@ impl LlmGateway {
             looks: OnceLock::new(),
             endpoints: OnceLock::new(),
             prices: OnceLock::new(),
+            operator_spend: OnceLock::new(),
             cache: ResponseCache::default(),
         })
     }
@@ -165,6 +170,32 @@ impl LlmGateway {
 
     fn token_egress(&self) -> ambient::TokenEgress<'_> {
         ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
+    }
+
+    /// The client whose requests are not recorded.
+    pub(crate) fn unrecorded(&self) -> &dyn HttpClient {
+        &*self.unrecorded
+    }
+
+    /// A request of Interflow's own to an upstream, with the gateway's credentials.
+    ///
+    /// # Errors
+    /// The upstream has no address or no credentials.
+    pub(crate) async fn own_request(
+        &self,
+        upstream: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<Request, String> {
+        let table = self.table();
+        let upstream = table.get(upstream).ok_or_else(|| format!("there is no upstream {upstream}"))?;
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Content-Type", b"application/json");
+        let url = upstream.url(path, &headers).ok_or_else(|| upstream.disabled().message)?;
+        let mut head = RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None };
+        let token = upstream.token(self.token_egress()).await.map_err(|refusal| refusal.message)?;
+        upstream.authorize(&mut head, token.as_ref());
+        Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
     }
 
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.

@@ -12,7 +12,7 @@ use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer
 use super::dispatch::circuit_open;
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Route, Selection, retry_after};
-use super::{LlmGateway, LlmUpstream, shadow};
+use super::{LlmGateway, LlmUpstream, ServedBy, shadow};
 use interflow_codec::content_coding as coding;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
@@ -259,6 +259,7 @@ impl Delivery {
         let route = Arc::clone(&self.route);
         let deployment = &route.deployments[outcome.index];
         flow.tag(format!("upstream:{}", deployment.upstream.name));
+        *flow.extension_mut() = ServedBy(self.request.served_model(deployment));
         if self.retries > 0 {
             flow.tag(format!("retry:{}", self.retries));
         }

@@ -34,6 +34,11 @@ const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
     ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
 ];
 
+/// Whether there is an upstream of this name, predefined or configured.
+pub(crate) fn is_known_upstream(config: &LlmConfig, name: &str) -> bool {
+    config.provider.contains_key(name) || BUILT_IN_UPSTREAMS.iter().any(|b| b.0 == name)
+}
+
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 

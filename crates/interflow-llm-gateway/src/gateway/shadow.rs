@@ -4,12 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_types::Flow;
+use interflow_codec::content_coding::ContentDecoder;
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::usage::UsageScanner;
+use interflow_types::{BodyFrame, Flow};
 
 use super::attempt::{RoutedRequest, send};
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
+/// Bound on the decoded size of a copy's response, whose usage is read.
+const MAX_DECODED_BYTES: u64 = 1 << 30;
 /// Time limit of a copy's whole response.
 const MAX_RESPONSE: Duration = Duration::from_secs(600);
 
@@ -45,8 +50,26 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
     let deadline = Instant::now() + route.timeout;
     let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, deadline).await;
     let Ok(response) = result else { return };
-    let mut body = if response.head.status.is_success() { active.follow(response.body) } else { response.body };
+    let is_success = response.head.status.is_success();
+    let mut body = if is_success { active.follow(response.body) } else { response.body };
+    let mut decoder = ContentDecoder::new(&response.head.headers, MAX_DECODED_BYTES).ok().flatten();
+    let mut scanner = UsageScanner::new(StreamFraming::from_headers(&response.head.headers, request.call.grows));
     // Read to its end, so that it is recorded as a whole.
-    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    let read = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let (BodyFrame::Data(data), true) = (frame, is_success) else { continue };
+            match &mut decoder {
+                None => scanner.push(&data),
+                // What cannot be decoded has no usage.
+                Some(decoder) => scanner.push(&decoder.push(&data).unwrap_or_default()),
+            }
+        }
+        if let Some(rest) = decoder.as_mut().and_then(|decoder| decoder.finish().ok()) {
+            scanner.push(&rest);
+        }
+    };
     let _ = tokio::time::timeout(MAX_RESPONSE, read).await;
+    // The provider bills the copy to the operator; the client's key did not ask for it.
+    let served = request.served_model(deployment);
+    request.gateway.record_shadow(deployment, served.as_ref(), scanner.finish());
 }

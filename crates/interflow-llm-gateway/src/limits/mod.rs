@@ -9,12 +9,12 @@ mod rejections;
 mod slow_keys;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, TokenCounts, UsageEstimate,
-    UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
+    KeyRejection, KeyStore, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel, TAGS_HEADER,
+    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
@@ -23,6 +23,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::gateway::ServedBy;
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
@@ -95,9 +96,13 @@ pub struct LimitStage {
     rules: ArcSwap<KeyRules>,
     limits: Arc<UsageLimiter>,
     upstream_has_key: ProviderKeyCheck,
+    deployments: OnceLock<DeploymentsFn>,
     capacity: Capacity,
     slow_keys: SlowKeyChecks,
 }
+
+/// The models that may serve a request: of the addressed upstream, the route and the requested model.
+type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync>;
 
 /// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -107,6 +112,8 @@ pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct KeyContext {
     /// The virtual key that the request carried.
     pub key: Option<Arc<VirtualKey>>,
+    /// The request's tags, and those of its key.
+    pub tags: Arc<TagSet>,
 }
 
 /// State kept with a flow until it ends. `status` decides whether a response without usage is charged.
@@ -127,7 +134,16 @@ impl LimitStage {
         upstream_has_key: ProviderKeyCheck,
     ) -> Self {
         let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
-        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
+        let (rules, deployments) = (ArcSwap::from_pointee(rules), OnceLock::new());
+        Self { keys, rules, limits, upstream_has_key, deployments, capacity, slow_keys }
+    }
+
+    /// Sets how the models that may serve a request are found, by which it is priced. May be set once.
+    pub fn set_deployments(
+        &self,
+        deployments: impl Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync + 'static,
+    ) {
+        let _ = self.deployments.set(Box::new(deployments));
     }
 
     pub fn set_rules(&self, rules: KeyRules) {
@@ -167,6 +183,16 @@ impl LimitStage {
                 _ => Ok(()),
             };
         };
+        let mut tags = TagSet::new();
+        if let Some(text) = head.headers.get_str(TAGS_HEADER) {
+            tags = parse_tags(text).map_err(|why| rejections::reject_tags(flow, called.call.provider, &why))?;
+            // They are for this gateway.
+            head.headers.remove(TAGS_HEADER);
+        }
+        if !tags.is_empty() {
+            flow.extension_mut::<KeyContext>().tags = Arc::new(tags.clone());
+            tags.iter().for_each(|(name, value)| flow.tag(format!("{name}={value}")));
+        }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
         let key = match &shown {
             None if required => {
@@ -183,10 +209,12 @@ impl LimitStage {
             },
         };
         let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
-        flow.extension_mut::<KeyContext>().key = Some(Arc::clone(&key));
+        // The operator's tags win: a client cannot have another project pay.
+        tags.extend(key.tags.iter().map(|(name, value)| (name.clone(), value.clone())));
+        *flow.extension_mut() = KeyContext { key: Some(Arc::clone(&key)), tags: Arc::new(tags) };
         let path = head.url.path_only();
         if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
-            return Err(rejections::reject_scope(flow, &called, &key, why));
+            return Err(rejections::reject_scope(flow, &called, &key, why, None));
         }
         // On the gateway, another name can only be that of the connection's certificate, which may be a load
         // balancer's.
@@ -195,6 +223,9 @@ impl LimitStage {
             flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
         }
         flow.tag(format!("key:{}", key.id));
+        if let Some(team) = &key.team {
+            flow.tag(format!("team:{}", team.id));
+        }
         // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
@@ -256,7 +287,7 @@ impl LimitStage {
         let Some(mut called) = LlmRequest::from_request(flow, head) else {
             return self.reserve_local(flow).await.map(|()| body);
         };
-        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone());
+        let KeyContext { key, tags } = flow.extension::<KeyContext>().cloned().unwrap_or_default();
         // Telemetry requests use no model and cost nothing.
         if called.call.operation == Operation::Telemetry {
             // Agents send it unasked, so it must not use up a quota of requests.
@@ -268,11 +299,11 @@ impl LimitStage {
                 return Ok(body);
             };
             called.model = Some(model.into());
-            let allowed = key.scope.allows_model(model).then_some(body);
-            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model));
+            let allowed = key.allows_model(model).then_some(body);
+            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model, None));
         }
-        let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
-        let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
+        let listed = key.as_ref().is_some_and(|k| k.restricts_models());
+        let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
         let known = called.model.is_some() && called.estimated > 0;
         // The body is read only if a scope or a limit depends on what it requests.
@@ -291,8 +322,10 @@ impl LimitStage {
         if let Some(key) = &key {
             let model = called.model.as_deref().filter(|_| !unclear);
             let asked = ScopeRequest { provider: &called.name, model, path: head.url.path_only() };
-            key.scope.allows(&asked).map_err(|why| rejections::reject_scope(flow, &called, key, why))?;
+            key.allows(&asked)
+                .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
         }
+        let deployments = self.deployments(flow, &called);
         let subject = RequestAttributes {
             key,
             user: flow.user.clone(),
@@ -300,6 +333,8 @@ impl LimitStage {
             provider: Arc::clone(&called.name),
             model: called.model.clone(),
             client: flow.client.peer.ip(),
+            tags,
+            deployments,
         };
         let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
@@ -314,18 +349,24 @@ impl LimitStage {
 }
 
 impl LimitStage {
+    fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
+        let (Some(find), Some(model), Some(upstream)) = (self.deployments.get(), &called.model, &called.route) else {
+            return Vec::new();
+        };
+        let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
+        find(upstream, route, model)
+    }
+
     /// Reserves usage for a request that a component answers itself.
     async fn reserve_local(&self, flow: &mut Flow) -> Result<(), EarlyExit> {
         let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
         };
         let subject = RequestAttributes {
-            key: None,
             user: flow.user.clone(),
-            route: None,
             provider: name.into(),
-            model: None,
             client: flow.client.peer.ip(),
+            ..RequestAttributes::default()
         };
         match self.limits.admit(subject, UsageEstimate::default()).await {
             Ok(grant) => {
@@ -404,7 +445,7 @@ impl Stage for LimitStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
+        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| k.restricts_models());
         let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
         let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {
             return MaybeFuture::Ready(Ok(body));
@@ -414,7 +455,7 @@ impl Stage for LimitStage {
             return MaybeFuture::Ready(Ok(body));
         }
         MaybeFuture::pending(async move {
-            let narrowed = model_list::filter_response(head, body, &key.scope).await;
+            let narrowed = model_list::filter_response(head, body, &key).await;
             narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
         })
     }
@@ -423,18 +464,19 @@ impl Stage for LimitStage {
         let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
         let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
+        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
         match (settled.usage, held.status) {
             // Another request paid for the response.
             _ if crate::gateway::response_cache::is_hit(flow) => grant.commit(&TokenCounts::default()),
-            (Some(usage), _) => grant.commit_as(&tokens(&usage), settled.model.as_deref()),
+            (Some(usage), _) => grant.commit_as(&tokens(&usage), served, settled.model.as_deref()),
             // A response without usage is charged its estimate.
-            (None, Some(status)) if status.is_success() => drop(grant),
+            (None, Some(status)) if status.is_success() => grant.commit_estimate(served),
             (None, _) => grant.commit(&TokenCounts::default()),
         }
     }
 }
 
-const fn tokens(usage: &CallUsage) -> TokenCounts {
+pub(crate) const fn tokens(usage: &CallUsage) -> TokenCounts {
     TokenCounts {
         // The usage is taken from the response even if the client disconnected: the provider bills it.
         input: usage.input,

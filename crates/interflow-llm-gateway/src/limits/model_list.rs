@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_limits::KeyScope;
+use interflow_limits::VirtualKey;
 use interflow_llm::LlmRefusal;
 use interflow_types::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
@@ -28,9 +28,9 @@ pub(super) fn requested_model(path: &str) -> Option<&str> {
     (!before.contains("/publishers/") || !name.contains('/')).then_some(name)
 }
 
-/// Filters the response to the models that the scope allows. Fails closed: a list that cannot be read is not
+/// Filters the response to the models that the key and its levels allow. Fails closed: a list that cannot be read is not
 /// forwarded.
-pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: &KeyScope) -> Result<Body, LlmRefusal> {
+pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, key: &VirtualKey) -> Result<Body, LlmRefusal> {
     let raw = match body.collect(MAX_LIST_BYTES).await {
         Ok((raw, _)) => raw,
         Err(CollectError::TooLarge(_)) => return Err(unreadable_list("it is too large")),
@@ -40,7 +40,7 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
     let plain = plain.map_err(|e| unreadable_list(&e.to_string()))?;
     let mut list: Value =
         serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is not JSON"))?;
-    if !filter_models(&mut list, scope) {
+    if !filter_models(&mut list, key) {
         return Ok(Body::from(raw));
     }
     // Length, coding and digest of the head describe the list as the provider sent it.
@@ -54,16 +54,16 @@ fn unreadable_list(why: &str) -> LlmRefusal {
     LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_unreadable", message)
 }
 
-/// Removes models that the scope does not allow; true if there were any.
-fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
+/// Removes models that the key does not allow; true if there were any.
+fn filter_models(list: &mut Value, key: &VirtualKey) -> bool {
     let mut changed = false;
     if let Value::Array(models) = list {
-        return retain_allowed(models, scope);
+        return retain_allowed(models, key);
     }
     // OpenAI and Anthropic, Gemini and Ollama, Vertex, and Gemini's tuned models.
     for member in ["data", "models", "publisherModels", "tunedModels"] {
         if let Some(Value::Array(models)) = list.get_mut(member) {
-            changed |= retain_allowed(models, scope);
+            changed |= retain_allowed(models, key);
         }
     }
     // Anthropic names the ends of a page. Its last model is the cursor of the next page, so it must stay while there
@@ -80,9 +80,9 @@ fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
     changed
 }
 
-fn retain_allowed(models: &mut Vec<Value>, scope: &KeyScope) -> bool {
+fn retain_allowed(models: &mut Vec<Value>, key: &VirtualKey) -> bool {
     let before = models.len();
-    models.retain(|model| model_names(model).any(|name| scope.allows_model(name)));
+    models.retain(|model| model_names(model).any(|name| key.allows_model(name)));
     models.len() < before
 }
 
@@ -98,8 +98,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn scope() -> KeyScope {
-        KeyScope { models: vec!["gpt-4o*".into(), "gemini-2.5-pro".into(), "llama3:*".into()], ..KeyScope::default() }
+    /// A key without a list of its own, in a team with one.
+    fn key() -> std::sync::Arc<VirtualKey> {
+        let text = "[[team]]\nid = 't'\nmodels = ['gpt-4o*', 'gemini-2.5-pro', 'llama3:*']\n\
+                    [[key]]\nid = 'k'\nteam = 't'\n\
+                    hash = 'sha256:0000000000000000000000000000000000000000000000000000000000000000'\n";
+        interflow_limits::VirtualKeyRing::parse(text).unwrap().keys()[0].clone()
     }
 
     #[test]
@@ -132,11 +136,11 @@ mod tests {
             (json!([{"id": "gpt-4o"}, {"id": "o3"}, "o1"]), json!([{"id": "gpt-4o"}])),
         ] {
             let mut told = list.clone();
-            assert!(filter_models(&mut told, &scope()), "{list}");
+            assert!(filter_models(&mut told, &key()), "{list}");
             assert_eq!(told, kept);
         }
         let mut allowed = json!({"data": [{"id": "gpt-4o"}]});
-        assert!(!filter_models(&mut allowed, &scope()));
+        assert!(!filter_models(&mut allowed, &key()));
     }
 
     #[test]
@@ -158,8 +162,7 @@ mod tests {
     #[tokio::test]
     async fn unreadable_model_list_is_not_forwarded() {
         let mut head = ResponseHead::new(StatusCode::OK);
-        let refused =
-            filter_response(&mut head, Body::from(Bytes::from_static(b"<html>")), &scope()).await.unwrap_err();
+        let refused = filter_response(&mut head, Body::from(Bytes::from_static(b"<html>")), &key()).await.unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (502, "response_unreadable"));
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_limits::{AdmissionRejection, BudgetPeriod, CounterLimit, KeyRejection, ScopeViolation, VirtualKey};
+use interflow_limits::{
+    AdmissionRejection, BudgetPeriod, CounterLimit, KeyGroup, KeyRejection, ScopeViolation, VirtualKey,
+};
 use interflow_llm::{LlmRefusal, Provider};
 use interflow_types::{EarlyExit, Flow, StatusCode};
 
@@ -25,6 +27,13 @@ pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection
     reject(flow, provider, &refusal)
 }
 
+/// The header with tags cannot be read: 400, because spending would otherwise be counted without them.
+pub(super) fn reject_tags(flow: &mut Flow, provider: Provider, why: &str) -> EarlyExit {
+    let message = format!("X-Interflow-Tags: {why}");
+    let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "invalid_tags", message);
+    reject(flow, provider, &refusal)
+}
+
 /// Too many keys of this client are waiting to be verified: 429 with `Retry-After`.
 pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> EarlyExit {
     let refusal = LlmRefusal {
@@ -43,8 +52,17 @@ pub(super) fn reject_scope(
     called: &LlmRequest,
     key: &Arc<VirtualKey>,
     why: ScopeViolation,
+    group: Option<&KeyGroup>,
 ) -> EarlyExit {
-    let message = format!("{why}: {} (key {})", out_of_scope_subject(called, why), key.id);
+    let subject = out_of_scope_subject(called, why);
+    let message = match group {
+        Some(KeyGroup { level, id, .. }) => format!(
+            "the {level} {id} does not allow this model: {subject} (key {}); the operator can allow it with \
+             `interflow keys {level} change {id} --model …`",
+            key.id
+        ),
+        None => format!("{why}: {subject} (key {})", key.id),
+    };
     let refusal =
         LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
     reject(flow, called.call.provider, &refusal)
@@ -159,7 +177,14 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
             format!("the {} budget of ${:.2} is used up", period_name(period), max as f64 / 1e6)
         }
     };
-    format!("{what} (limit `{rule}`, counted for {who})")
+    match (rule, counter.period()) {
+        ("team" | "organisation", Some(_)) => format!(
+            "{what} for the {rule} {who}; it begins anew with the next period, or the operator raises it with `interflow keys \
+             {rule} change {who}`"
+        ),
+        ("team" | "organisation", None) => format!("{what} for the {rule} {who}"),
+        _ => format!("{what} (limit `{rule}`, counted for {who})"),
+    }
 }
 
 const fn period_name(period: BudgetPeriod) -> &'static str {

@@ -7,6 +7,8 @@ use interflow_llm::ResponseSummary;
 use interflow_types::RequestId;
 use serde_json::{Value, json};
 
+use crate::guardrails::GuardrailRecord;
+
 use super::{RedactionFindings, RequestRecord, TraceContext};
 
 /// A member of each line.
@@ -85,6 +87,7 @@ pub const AUDIT_FIELDS: &[AuditField] = &[
     field("input_tokens", "tokens of the prompt", |l| json!(l.record.usage.map(|u| u.input))),
     field("output_tokens", "tokens of the answer", |l| json!(l.record.usage.map(|u| u.output))),
     field("dollars", "the cost in US dollars, if the price is known", |l| json!(l.record.micros.map(|m| m as f64 / 1e6))),
+    field("guardrails", "the [guardrails](../guides/guardrails.md) that found something, as `NAME;input;blocked`", |l| json!(GuardrailRecord::summary(l.record.flow))),
     field("duration_ms", "time until the end of the response, in milliseconds", |l| json!(l.record.flow.timings.done.map(|us| us as f64 / 1e3))),
 ];
 

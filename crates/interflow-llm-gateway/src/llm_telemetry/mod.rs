@@ -25,6 +25,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::gateway::ServedBy;
 use crate::limits::KeyContext;
 use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField};
@@ -355,7 +356,11 @@ impl Stage for LlmTelemetryStage {
                 TokenCounts { input: u.input, output: u.output, cache_read: u.cache_read, cache_write: u.cache_write };
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
             let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
-            cost(exchange.model.as_deref()).or_else(|| cost(exchange.summary().model.as_deref()))
+            let answered = exchange.summary().model;
+            // By the deployment that served it, as budgets are charged.
+            let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
+            let by_deployment = served.and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &tokens));
+            by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
         });
         // The provider was paid for the response once.
         let is_hit = crate::gateway::response_cache::is_hit(flow);

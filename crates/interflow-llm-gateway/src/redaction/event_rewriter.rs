@@ -17,7 +17,7 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// Why a stream is cut off. `code` goes to the client, the audit log and the metrics.
 #[derive(Debug)]
-pub(super) struct StreamAbort {
+pub(crate) struct StreamAbort {
     pub code: &'static str,
     pub message: String,
 }
@@ -33,7 +33,7 @@ impl StreamAbort {
 /// Streams deliver a text in fragments, and what has to be found may be split between two of them. An implementation
 /// may therefore hold back the end of a fragment, and emits it with the next one or in [`finish`](Self::finish).
 /// Fragments of one text share a `channel`.
-pub(super) trait TextRewriter: Send {
+pub(crate) trait TextRewriter: Send {
     /// Rewrites a complete text; `None` if it is unchanged.
     fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
 
@@ -49,10 +49,13 @@ pub(super) trait TextRewriter: Send {
 
     /// Whether events that cannot be parsed must be blocked: they could contain anything.
     fn is_strict(&self) -> bool;
+
+    /// The span of the text or fragment that is rewritten next.
+    fn next_span(&mut self, _span: &TextSpan) {}
 }
 
 /// Splits a stream into events and rewrites them. Events may begin and end anywhere in the chunks that are fed.
-pub(super) struct EventRewriter<P> {
+pub(crate) struct EventRewriter<P> {
     framing: StreamFraming,
     reader: EventReader,
     rewriter: P,
@@ -82,7 +85,7 @@ struct EventTemplate {
 }
 
 /// Replaces a range of bytes by a text.
-pub(super) type ByteReplacement = (Range<usize>, String);
+pub(crate) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
     pub fn new(framing: StreamFraming, rewriter: P) -> Self {
@@ -212,6 +215,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         let mut here = Vec::new();
         for span in &marked.spans {
             let Some(raw) = span_text(json, span) else { continue };
+            self.rewriter.next_span(span);
             // A text without a channel is complete within its event.
             let Some(TextChannel { id, group }) = span.channel else {
                 if let Some(with) = self.rewriter.rewrite_whole(raw, &span.kind)? {
@@ -310,7 +314,7 @@ impl EventTemplate {
 }
 
 /// The raw text of a span, unless it is binary content, which is not rewritten here.
-pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> {
+pub(crate) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> {
     match span.kind {
         SpanKind::Base64Text | SpanKind::Media(_) => None,
         _ => std::str::from_utf8(json.get(span.range.clone())?).ok(),
@@ -318,7 +322,7 @@ pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> 
 }
 
 /// Applies replacements, which are sorted and do not overlap.
-pub(super) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
+pub(crate) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
     let grown: usize = edits.iter().map(|(_, with)| with.len()).sum();
     let mut out = Vec::with_capacity(bytes.len() + grown);
     let mut at = 0;

@@ -6,11 +6,11 @@
 
 mod background_scan;
 mod effective_policy;
-mod event_rewriter;
+pub(crate) mod event_rewriter;
 mod one_text;
 mod policy_files;
 mod request_body;
-mod response_body;
+pub(crate) mod response_body;
 mod rewriters;
 mod scan_capacity;
 #[cfg(test)]
@@ -39,7 +39,10 @@ use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use request_body::SESSION_HEADERS;
+pub(crate) use request_body::{
+    SESSION_HEADERS, overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
+};
+pub(crate) use scan_capacity::reserve as reserve_scan;
 
 /// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";

@@ -13,12 +13,12 @@ use super::effective_policy::{RedactSettings, default_route_name, policy_file, r
 
 /// The initial text of the data directory's policy.
 const EMPTY_POLICY: &str = "\
-# What is taken out of requests to language models. This is the built-in policy until something stands below:
-# everything that tells of a person, and every secret. docs/guides/redaction.md tells the keys, for example:
+# What is redacted in requests to language models. While nothing is set here, the built-in policy is in force: personal
+# data and secrets of every kind. The keys are described in docs/guides/redaction.md, for example:
 #
-# except = [\"date\"]                      # kinds that stay
-# never = [\"support@example.com\"]        # values that stay
-# always = [\"Project Bluebird\"]          # terms that go
+# except = [\"date\"]                      # kinds that are not redacted
+# never = [\"support@example.com\"]        # values that are never redacted
+# always = [\"Project Bluebird\"]          # terms that are always redacted
 #
 # [kind.credit-card]
 # strategy = { use = \"last-four\" }

@@ -51,13 +51,13 @@ fn refusal(status: StatusCode, class: &'static str, code: &'static str, message:
 }
 
 /// The process's memory budget is used up: 503, and worth a retry.
-fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
+pub(crate) fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
     let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
     refusal.retry_after = Some(Duration::from_secs(1));
     refusal
 }
 
-fn undecodable(e: std::io::Error) -> LlmRefusal {
+pub(crate) fn undecodable(e: std::io::Error) -> LlmRefusal {
     match coding::budget_error(&e) {
         Some(e) => overloaded(&e),
         None => bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
@@ -297,14 +297,14 @@ fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
 
 /// Asks for a response without content coding, so that it can be inspected; most providers comply. The others'
 /// responses are decoded.
-fn request_identity_encoding(head: &mut RequestHead) {
+pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
 }
 
 /// Returns the new body and removes the fields that describe the old one: coding and digests. The length is set when
 /// the request is sent.
-fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
+pub(crate) fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
     for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
         head.headers.remove(name);
     }

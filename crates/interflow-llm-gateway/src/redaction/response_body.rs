@@ -33,7 +33,8 @@ pub(super) async fn restore(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
+    let max_body = service.settings().max_body as u64;
+    let Some(answer) = ResponseScanContext::for_response(flow, head, max_body) else { return Ok(body) };
     let mut rewriter = RestoreRewriter::new(session);
     if answer.framing != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
@@ -63,7 +64,8 @@ pub(super) async fn scan(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
+    let max_body = service.settings().max_body as u64;
+    let Some(answer) = ResponseScanContext::for_response(flow, head, max_body) else { return Ok(body) };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
     let mut rewriter = ScanRewriter::new(Arc::clone(service), &choice, passing.clone());
     if answer.framing != StreamFraming::Whole {
@@ -126,7 +128,7 @@ fn scan_whole(
     Ok(redaction.output)
 }
 
-fn unreadable(e: &dyn std::fmt::Display) -> StreamAbort {
+pub(crate) fn unreadable(e: &dyn std::fmt::Display) -> StreamAbort {
     StreamAbort::new("response_unreadable", format!("the response cannot be inspected: {e}"))
 }
 
@@ -148,27 +150,28 @@ fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether the response is plain text rather than JSON, such as a transcript (`response_format=text`).
-fn is_text(head: &ResponseHead) -> bool {
+pub(crate) fn is_text(head: &ResponseHead) -> bool {
     let media_type = head.headers.get_str("content-type").unwrap_or_default();
     media_type.trim_start().to_ascii_lowercase().starts_with("text/")
 }
 
-fn replace_body(head: &mut ResponseHead, output: Vec<u8>) -> Body {
+pub(crate) fn replace_body(head: &mut ResponseHead, output: Vec<u8>) -> Body {
     coding::strip_stale_headers(&mut head.headers);
     Body::from(Bytes::from(output))
 }
 
 /// Blocked by policy is the operator's decision (403); everything else is a fault of the response (502).
-pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
+pub(crate) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
     let (status, class) = match halt.code {
         "outbound_blocked" => (StatusCode::FORBIDDEN, "pii_blocked"),
+        "guardrail_blocked" => (StatusCode::BAD_REQUEST, "invalid_request_error"),
         _ => (StatusCode::BAD_GATEWAY, "provider_error"),
     };
     LlmRefusal::new(status, class, halt.code, halt.message.clone())
 }
 
 /// Context of a response to be scanned, taken from the flow before its body is processed.
-struct ResponseScanContext {
+pub(crate) struct ResponseScanContext {
     framing: StreamFraming,
     provider: Provider,
     flow: FlowId,
@@ -178,20 +181,23 @@ struct ResponseScanContext {
 
 impl ResponseScanContext {
     /// `None` if it has no text: audio, an image, or another binary type.
-    fn for_response(flow: &mut Flow, head: &ResponseHead, service: &RedactionService) -> Option<Self> {
+    pub fn for_response(flow: &mut Flow, head: &ResponseHead, max: u64) -> Option<Self> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
         if silent.iter().any(|s| media_type.starts_with(s)) {
             return None;
         }
         let exchange = flow.extension::<LlmCall>()?;
-        let max = service.settings().max_body as u64;
         let (framing, provider) = (StreamFraming::from_headers(&head.headers, exchange.grows), exchange.provider);
         let passing = flow.extension_mut::<ResponseFindings>().clone();
         Some(Self { framing, provider, flow: flow.id, max, passing })
     }
 
-    fn rewrite_stream<P: TextRewriter + 'static>(
+    pub const fn framing(&self) -> StreamFraming {
+        self.framing
+    }
+
+    pub fn rewrite_stream<P: TextRewriter + 'static>(
         self,
         head: &mut ResponseHead,
         body: Body,
@@ -265,7 +271,7 @@ impl<P: TextRewriter> RewrittenBody<P> {
         self.answer.passing.mark_cut(refusal.kind, refusal.code);
         self.state = match halt.code {
             // Configured by the operator, and a proper end of the stream; nothing follows.
-            "outbound_blocked" => RewrittenBodyState::Over,
+            "outbound_blocked" | "guardrail_blocked" => RewrittenBodyState::Over,
             _ => RewrittenBodyState::Failed(Error::new(
                 ErrorKind::BadResponse,
                 format!("the response was cut off: {}", halt.message),

@@ -10,7 +10,7 @@ static CAPACITY: Semaphore = Semaphore::const_new(MAX_BYTES as usize);
 
 /// Waits until `bytes` may be scanned, in the order of arrival; a body beyond the bound is scanned alone. Dropping the future
 /// leaves the queue.
-pub(super) async fn reserve(bytes: usize) -> SemaphorePermit<'static> {
+pub(crate) async fn reserve(bytes: usize) -> SemaphorePermit<'static> {
     let permits = u32::try_from(bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES);
     CAPACITY.acquire_many(permits).await.expect("the semaphore is never closed")
 }

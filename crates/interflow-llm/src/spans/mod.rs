@@ -7,9 +7,13 @@ mod container_rules;
 mod fields;
 mod media;
 pub mod multipart;
+mod places;
 mod span_walker;
 
 use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
@@ -28,6 +32,48 @@ pub struct TextSpan {
     /// Whether it belongs to a client's fixed prompts: its system prompt or tool definitions, the same in every
     /// session.
     pub fixed: bool,
+    pub place: TextPlace,
+}
+
+/// Where a text is in the message model: who wrote it, as far as the body says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TextPlace {
+    /// The body does not say.
+    #[default]
+    Unknown,
+    /// A system prompt or a developer's message.
+    System,
+    User,
+    /// The model's reply, now or earlier.
+    Assistant,
+    /// The model's reasoning.
+    Thinking,
+    /// The description of a tool.
+    ToolDefinition,
+    /// A tool call's arguments.
+    ToolCall,
+    /// What a tool returned.
+    ToolResult,
+    /// A document that was sent along.
+    Document,
+}
+
+impl TextPlace {
+    /// Its name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Thinking => "thinking",
+            Self::ToolDefinition => "tool_definition",
+            Self::ToolCall => "tool_call",
+            Self::ToolResult => "tool_result",
+            Self::Document => "document",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

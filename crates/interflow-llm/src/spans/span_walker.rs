@@ -14,7 +14,8 @@ use tokio::sync::Semaphore;
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
 use super::fields;
 use super::media::{self, BlobContent};
-use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextSpan};
+use super::places::{self, ContainerNames};
+use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan};
 
 /// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
@@ -291,7 +292,9 @@ impl<'j> SpanWalker<'j> {
                 .frames
                 .last()
                 .is_some_and(|f| f.fixed || f.zone == ContainerRule::Known && name.as_ref().is_some_and(own));
-        self.out.spans.push(TextSpan { range, name, kind, channel, fixed });
+        let at_root = self.frames.len() == 1;
+        let place = places::place_of_string(name.as_ref().map_or(&b""[..], |n| self.bytes(n)), at_root);
+        self.out.spans.push(TextSpan { range, name, kind, channel, fixed, place });
     }
 
     fn text(&mut self, range: Range<usize>) {
@@ -475,6 +478,7 @@ impl<'j> SpanWalker<'j> {
         // The order matters: signatures and media refer to spans by index, which closing the channels may clear.
         let element = self.frames.last().is_some_and(|f| !f.object);
         self.close_signed(&frame, element);
+        self.close_place(&frame);
         self.close_media(&frame, &range, element);
         if self.events {
             self.close_channels(&frame, name);
@@ -506,6 +510,24 @@ impl<'j> SpanWalker<'j> {
         let role = frame.role.clone().map_or(&b""[..], |r| self.bytes(&r));
         if element && !self.events && matches!(role, b"system" | b"developer") {
             self.out.spans.iter_mut().skip(frame.first).for_each(|s| s.fixed = true);
+        }
+    }
+
+    /// The container says whose texts those in it are, unless one inside it said so already.
+    fn close_place(&mut self, frame: &ContainerFrame) {
+        if frame.zone != ContainerRule::Known || frame.first == self.out.spans.len() {
+            return;
+        }
+        let names = ContainerNames {
+            key: self.bytes(&frame.key),
+            kind: frame.kind.clone().map_or(&b""[..], |k| self.bytes(&k)),
+            role: frame.role.clone().map_or(&b""[..], |r| self.bytes(&r)),
+            depth: self.frames.len(),
+        };
+        let place = places::place_of_container(&names);
+        if place != TextPlace::Unknown {
+            let open = self.out.spans.iter_mut().skip(frame.first).filter(|s| s.place == TextPlace::Unknown);
+            open.for_each(|s| s.place = place);
         }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::WireFormat;
+use crate::error_body::anthropic_error_type;
 use crate::message::{ContentBlock, error_block};
 
 /// An error that the client of another API understands.
@@ -72,19 +73,7 @@ impl TranslatedError {
     }
 
     fn anthropic(&self) -> Value {
-        let kind = match self.status {
-            401 => "authentication_error",
-            402 => "billing_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            413 => "request_too_large",
-            429 => "rate_limit_error",
-            503 | 529 => "overloaded_error",
-            504 => "timeout_error",
-            500.. => "api_error",
-            _ => "invalid_request_error",
-        };
-        json!({ "type": kind, "message": self.message })
+        json!({ "type": anthropic_error_type(self.status), "message": self.message })
     }
 
     fn openai(&self) -> Value {

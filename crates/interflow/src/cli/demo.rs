@@ -4,16 +4,14 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use interflow_approvals::approvals::config::{ApprovalMode, RuleSpec};
 use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::{NAMES, ROUND_PAUSE};
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
-use interflow_redact::RedactMode;
-use interflow_types::units::HumanDuration;
 #[cfg(feature = "media")]
 use ipnet::IpNet;
 #[cfg(feature = "media")]
@@ -21,13 +19,31 @@ use serde_json::json;
 
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
-use crate::instance::config::InterflowConfig;
+use crate::cli::run::editor_deps;
+use crate::instance::config::{self, ConfigFile, InterflowConfig};
+use crate::instance::reload::ConfigReloader;
+use crate::instance::settings::{ApplyFlagsFn, ConfigEditor};
 use crate::instance::{log, run};
 
-/// Patterns that allow every other host: names with a dot, and addresses.
-const KNOWN_HOSTS: [&str; 2] = ["*.*", "::/0"];
-/// How long a request to the warehouse waits for approval.
-const APPROVAL_TIMEOUT: HumanDuration = HumanDuration::from_secs(900);
+/// The configuration file, so that settings can be changed. Not `interflow.toml`, which `interflow run` reads.
+const CONFIG_FILE: &str = "demo.toml";
+const CONFIG: &str = r#"# The demo's configuration: change it here or on the Settings page.
+[log]
+level = "warn"
+
+[redact]
+proxied = "redact"
+
+[approvals]
+mode = "ask"
+timeout = "15m"
+
+# Every other host: names with a dot, and addresses.
+[[approvals.rule]]
+action = "allow"
+hosts = ["*.*", "::/0"]
+note = "the demo asks only about its warehouse"
+"#;
 
 /// Sample rules.
 const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
@@ -71,8 +87,11 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
         None => DemoFolder::temporary()?,
     };
     let home = DataDir::find(Some(&place.folder))?;
-    let mut config = InterflowConfig::default();
-    config.log.level = "warn".into();
+    let path = home.join(CONFIG_FILE);
+    if !path.exists() {
+        fs::write(&path, CONFIG).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let config = config::load(Some(&path)).map_err(|e| e.to_string())?.config;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -86,28 +105,19 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
 async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let origin =
         interflow_demo::origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
-    config.proxy.listen = vec![args.listen_proxy.unwrap_or_else(|| free_port(7070))];
-    // With port 0 for the proxy another demo may be running, so use free ports for the rest, too.
-    let any = args.listen_proxy.filter(|a| a.port() == 0);
-    config.gateway.listen = vec![args.listen_gateway.or(any).unwrap_or_else(|| free_port(7071))];
-    config.admin.listen = Some(args.listen_admin.unwrap_or_else(|| free_port(7072)));
-    config.redact.proxied = RedactMode::Redact;
-    config.approvals.mode = ApprovalMode::Ask;
-    config.approvals.timeout = APPROVAL_TIMEOUT;
-    config.approvals.rule = vec![known_hosts_rule()];
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
-    let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
-    config.upstream.hosts = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let vault = home.ca().with_file_name("bank");
     let bank = interflow_demo::tls_demo::start_server(&vault)
         .await
         .map_err(|e| format!("the demo's bank could not start: {e}"))?;
-    config.upstream.extra_ca = vec![vault.join("ca.pem")];
-    #[cfg(feature = "media")]
-    {
-        config.media.allow_private = vec![IpNet::from(here[0])];
-    }
+    let flags = environment(args, vault.join("ca.pem"));
+    flags(&mut config);
     let running = run::start(&config, home).await?;
+    let file = ConfigFile::find(Some(&home.join(CONFIG_FILE)), None);
+    let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
+    let editor = ConfigEditor::new(editor_deps(Vec::new(), file, &reloader, &running, flags));
+    running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
+    tokio::spawn(reloader.run());
     let film = film(&running, origin.port());
     let bank = interflow_demo::tls_demo::TlsDemo::new(bank.port(), &home.ca())
         .map_err(|e| format!("the demo's authority: {e}"))?;
@@ -138,6 +148,25 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     Ok(())
 }
 
+/// What the demo's servers and options determine, whatever the file says.
+fn environment(args: &DemoArgs, bank_ca: PathBuf) -> ApplyFlagsFn {
+    let proxy = args.listen_proxy.unwrap_or_else(|| free_port(7070));
+    // With port 0 for the proxy another demo may be running, so use free ports for the rest, too.
+    let any = args.listen_proxy.filter(|a| a.port() == 0);
+    let gateway = args.listen_gateway.or(any).unwrap_or_else(|| free_port(7071));
+    let admin = args.listen_admin.unwrap_or_else(|| free_port(7072));
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Arc::new(move |config| {
+        config.proxy.listen = vec![proxy];
+        config.gateway.listen = vec![gateway];
+        config.admin.listen = Some(admin);
+        config.upstream.hosts.extend(NAMES.iter().map(|name| ((*name).to_owned(), vec![here])));
+        config.upstream.extra_ca.push(bank_ca.clone());
+        #[cfg(feature = "media")]
+        config.media.allow_private.push(IpNet::from(here));
+    })
+}
+
 /// A sealed link to the demo's video; `None` if no gateway listens.
 #[cfg(feature = "media")]
 fn film(running: &run::RunningInstance, port: u16) -> Option<MediaDemo> {
@@ -151,13 +180,6 @@ fn film(running: &run::RunningInstance, port: u16) -> Option<MediaDemo> {
 #[cfg(not(feature = "media"))]
 const fn film(_: &run::RunningInstance, _: u16) -> Option<MediaDemo> {
     None
-}
-
-/// The rule that allows the demo's other traffic.
-fn known_hosts_rule() -> RuleSpec {
-    let rule =
-        serde_json::json!({"action": "allow", "hosts": KNOWN_HOSTS, "note": "the demo asks only about its warehouse"});
-    serde_json::from_value(rule).expect("it is a rule")
 }
 
 fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {

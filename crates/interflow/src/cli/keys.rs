@@ -1,9 +1,16 @@
-//! `interflow keys`: creates, lists, rotates, disables and revokes virtual keys. A running instance has loaded a change when the command returns.
+//! `interflow keys`: creates, lists, changes, rotates, disables and revokes virtual keys. A running instance has loaded a
+//! change when the command returns.
+
+mod groups;
+mod spend;
 
 use clap::{Args, Subcommand};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
+use interflow_limits::{
+    GroupLevel, KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, TagSet, VirtualKey, parse_tags,
+    parse_timestamp,
+};
 use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
@@ -22,10 +29,15 @@ pub enum KeysCommand {
         #[command(flatten)]
         format: FormatArgs<TableFormat>,
     },
+    /// Change the team, expiry or tags of a key.
+    Change(KeyChangeArgs),
     /// Replace a key by a new one with the same ID, limits and usage. It is printed once; the old one is rejected.
     Rotate {
         /// Key ID, as shown by `keys list`.
         id: String,
+        /// How long the old one stays valid, too: `24h`.
+        #[arg(long, value_name = "DURATION")]
+        overlap: Option<HumanDuration>,
     },
     /// Reject a key until it is enabled again.
     Disable {
@@ -42,6 +54,14 @@ pub enum KeysCommand {
         /// Key ID, as shown by `keys list`.
         id: String,
     },
+    /// Manage teams: limits, models and tags of several keys together.
+    #[command(subcommand)]
+    Team(groups::GroupCommand),
+    /// Manage organisations: limits, models and tags of several teams together.
+    #[command(subcommand)]
+    Organisation(groups::GroupCommand),
+    /// Report spending by key, team, tag and other columns.
+    Spend(spend::SpendArgs),
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +90,20 @@ pub struct KeyAddArgs {
     /// Redaction policy for its requests: a name in `redact.policies`.
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    #[command(flatten)]
+    pub limits: QuotaArgs,
+    /// Team of the key: its limits, models and tags apply, too.
+    #[arg(long, value_name = "ID")]
+    pub team: Option<String>,
+    /// Tag for reports of spending, as `name=value` (repeatable).
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct QuotaArgs {
     /// Request rate limit: `60/m`.
     #[arg(long, value_name = "RATE")]
     pub requests: Option<RateLimit>,
@@ -91,8 +125,36 @@ pub struct KeyAddArgs {
     /// Budget per calendar month in USD (UTC).
     #[arg(long, value_name = "DOLLARS")]
     pub money_per_month: Option<f64>,
-    #[command(flatten)]
-    pub format: FormatArgs<TextFormat>,
+}
+
+impl QuotaArgs {
+    fn to_quota(&self) -> Quota {
+        Quota {
+            requests: self.requests,
+            burst: None,
+            tokens: self.tokens,
+            concurrent: self.concurrent,
+            tokens_per_day: self.tokens_per_day,
+            tokens_per_month: self.tokens_per_month,
+            money_per_day: self.money_per_day,
+            money_per_month: self.money_per_month,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct KeyChangeArgs {
+    /// Key ID, as shown by `keys list`.
+    pub id: String,
+    /// Team of the key; empty to remove it from its team.
+    #[arg(long, value_name = "ID")]
+    pub team: Option<String>,
+    /// Expiry: `30d`, `2027-01-31`, `2027-01-31T12:00:00Z` or `never`.
+    #[arg(long, value_name = "WHEN")]
+    pub expires: Option<String>,
+    /// Tag, in place of those it has (repeatable); empty to remove them.
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
 }
 
 pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
@@ -105,10 +167,19 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
         }
         KeysCommand::List { .. } => table(&store),
-        KeysCommand::Rotate { id } => {
-            let secret = store.rotate(&id).map_err(|e| e.to_string())?.ok_or_else(|| no_such_key(&id))?;
+        KeysCommand::Change(args) => change(args, &store, home)?,
+        KeysCommand::Rotate { id, overlap } => {
+            let overlap = overlap.map(|overlap| overlap.0);
+            let secret = store.rotate(&id, overlap).map_err(|e| e.to_string())?.ok_or_else(|| no_such_key(&id))?;
             load_into_instance(home);
-            anstream::eprintln!("{id} has a new key; it is shown only once, and the old one is rejected");
+            let ring = store.ring();
+            let until = ring.keys().iter().find(|k| *k.id == *id).and_then(|k| k.previous_until);
+            match until {
+                Some(until) => anstream::eprintln!(
+                    "{id} has a new key; it is shown only once, and the old one is valid until {until}"
+                ),
+                None => anstream::eprintln!("{id} has a new key; it is shown only once, and the old one is rejected"),
+            }
             format!("{}\n", secret.reveal())
         }
         KeysCommand::Disable { id } => set_disabled(&store, home, &id, true)?,
@@ -120,6 +191,12 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             load_into_instance(home);
             format!("{id} is revoked\n")
         }
+        KeysCommand::Team(command) => groups::run(command, GroupLevel::Team, &store, home)?,
+        KeysCommand::Organisation(command) => groups::run(command, GroupLevel::Organisation, &store, home)?,
+        KeysCommand::Spend(args) => match spend::run(&args, home)? {
+            Some(text) => text,
+            None => return Ok(()),
+        },
     };
     print(&text);
     Ok(())
@@ -131,11 +208,43 @@ fn no_such_key(id: &str) -> CliError {
 
 fn set_disabled(store: &KeyStore, home: &DataDir, id: &str, disabled: bool) -> Result<String, CliError> {
     let change = KeyChange { disabled: Some(disabled), ..KeyChange::default() };
+    apply(store, home, id, change)?;
+    Ok(format!("{id} is {}\n", if disabled { "disabled" } else { "enabled" }))
+}
+
+fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<String, CliError> {
+    let change = KeyChange {
+        disabled: None,
+        expires: args.expires.as_deref().map(parse_new_expiry).transpose()?,
+        team: args.team.map(|id| Some(id).filter(|id| !id.is_empty())),
+        tags: (!args.tags.is_empty()).then(|| parse_tag_args(&args.tags)).transpose()?,
+    };
+    if change == KeyChange::default() {
+        return Err(CliError::Usage("nothing to change: give --team, --expires or --tag".into()));
+    }
+    apply(store, home, &args.id, change)?;
+    Ok(format!("{} is changed\n", args.id))
+}
+
+fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Result<(), CliError> {
     if !store.change(id, change).map_err(|e| e.to_string())? {
         return Err(no_such_key(id));
     }
     load_into_instance(home);
-    Ok(format!("{id} is {}\n", if disabled { "disabled" } else { "enabled" }))
+    Ok(())
+}
+
+/// Tags given on the command line, each as `name=value`.
+fn parse_tag_args(tags: &[String]) -> Result<TagSet, CliError> {
+    parse_tags(&tags.join(",")).map_err(|e| CliError::Usage(format!("--tag: {e}")))
+}
+
+/// An expiry, or `never`.
+fn parse_new_expiry(text: &str) -> Result<Option<Timestamp>, CliError> {
+    match text {
+        "never" => Ok(None),
+        text => parse_expiry(text).map(Some).map_err(CliError::Usage),
+    }
 }
 
 /// Lets a running instance load the keys file now rather than when it next looks for changes.
@@ -151,16 +260,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
         return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
     }
-    let limits = Quota {
-        requests: args.requests,
-        burst: None,
-        tokens: args.tokens,
-        concurrent: args.concurrent,
-        tokens_per_day: args.tokens_per_day,
-        tokens_per_month: args.tokens_per_month,
-        money_per_day: args.money_per_day,
-        money_per_month: args.money_per_month,
-    };
+    let limits = args.limits.to_quota();
     limits.check().map_err(CliError::Usage)?;
     let new = NewVirtualKey {
         id: args.id.unwrap_or_default(),
@@ -170,6 +270,8 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
         scope: KeyScope { providers: args.providers, models: args.models, paths: args.paths },
         policy: args.policy,
         limits,
+        team: args.team,
+        tags: parse_tag_args(&args.tags)?,
     };
     let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
     load_into_instance(home);
@@ -206,22 +308,56 @@ fn table(store: &KeyStore) -> String {
     if ring.keys().is_empty() {
         return format!("no keys in {}; create one with `interflow keys add --owner NAME`\n", store.path().display());
     }
-    let list = |l: &[String]| if l.is_empty() { "all".to_owned() } else { l.join(",") };
-    let day = |t: Option<Timestamp>| t.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned());
-    let mut rows = vec![["ID", "OWNER", "STATE", "EXPIRES", "PROVIDERS", "MODELS", "LIMITS"].map(str::to_owned)];
+    let now = Timestamp::now();
+    let header = ["ID", "OWNER", "STATE", "EXPIRES", "PROVIDERS", "MODELS", "LIMITS"].map(str::to_owned);
+    let mut rows = vec![header.to_vec()];
     rows.extend(ring.keys().iter().map(|k| {
-        [
+        vec![
             k.id.to_string(),
             k.owner.as_deref().unwrap_or("-").to_owned(),
-            k.state(Timestamp::now()).as_str().to_owned(),
+            k.state(now).as_str().to_owned(),
             day(k.expires),
             list(&k.scope.providers),
             list(&k.scope.models),
             k.limits.as_ref().map_or_else(|| "-".into(), limits),
         ]
     }));
-    let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..7).map(width).collect();
+    // Columns that most files do not need.
+    if ring.keys().iter().any(|k| k.team.is_some()) {
+        let teams = ring.keys().iter().map(|k| k.team.as_ref().map_or("-", |team| &*team.id));
+        insert_column(&mut rows, 2, "TEAM", teams.map(str::to_owned));
+    }
+    if ring.keys().iter().any(|k| k.previous_until.is_some_and(|end| end > now)) {
+        let ends = ring.keys().iter().map(|k| k.previous_until.filter(|end| *end > now));
+        insert_column(
+            &mut rows,
+            4,
+            "OLD KEY UNTIL",
+            ends.map(|end| end.map_or_else(|| "-".into(), |end| end.to_string())),
+        );
+    }
+    format_table(&rows)
+}
+
+fn insert_column(rows: &mut [Vec<String>], at: usize, name: &str, values: impl Iterator<Item = String>) {
+    for (row, value) in rows.iter_mut().zip(std::iter::once(name.to_owned()).chain(values)) {
+        row.insert(at.min(row.len()), value);
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "all".to_owned() } else { names.join(",") }
+}
+
+fn day(time: Option<Timestamp>) -> String {
+    time.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned())
+}
+
+/// Left-aligned columns.
+fn format_table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     rows.iter().fold(String::new(), |mut out, row| {
         let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
         out.push_str(line.join("  ").trim_end());

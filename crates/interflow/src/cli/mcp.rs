@@ -100,7 +100,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let done = match call.verb {
         ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::Setup => api.get(&path),
         ToolAction::Annotate => api.patch(&path, &call.input),
-        ToolAction::Replay => api.post(&path, &call.input),
+        ToolAction::Replay | ToolAction::ProposeRule => api.post(&path, &call.input),
     };
     done.map_err(said)
 }

@@ -204,7 +204,10 @@ impl PendingLine {
             waiting: member(held, "waiting"),
             who: who.into_iter().find(|w| !w.is_empty()).unwrap_or_default(),
             place,
-            by: held["rule"].as_str().map(|rule| format!("held by {rule}{note}")),
+            by: match held["rule"].as_str() {
+                Some(rule) => Some(format!("held by {rule}{note}")),
+                None => held["note"].as_str().map(str::to_owned),
+            },
         }
     }
 }

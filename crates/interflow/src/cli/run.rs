@@ -132,7 +132,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
             running.banner(&config);
         }
         running.warn_of_exposure(&config);
-        let editor = ConfigEditor::new(editor_deps(args, file, &reloader, &running, flags));
+        let editor = ConfigEditor::new(editor_deps(args.pinned_keys(), file, &reloader, &running, flags));
         running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
@@ -142,8 +142,9 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
     })
 }
 
-fn editor_deps(
-    args: &RunArgs,
+/// `options`: keys that the command line determines, with its options.
+pub fn editor_deps(
+    options: Vec<(&'static str, &'static str)>,
     file: ConfigFile,
     reloader: &ConfigReloader,
     running: &RunningInstance,
@@ -155,7 +156,7 @@ fn editor_deps(
         active: reloader.active(),
         reloadable: reloader.reloadable(),
         flags,
-        options: args.pinned_keys(),
+        options,
         check: Arc::new(move |config| prepare(&components, config).map(drop)),
         reload: reloader.handle(),
         audit: Arc::new(move |client, changes| accounts.record_settings(client, changes)),

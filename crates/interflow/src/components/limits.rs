@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{BudgetFile, KeyStore, UsageLimiter};
+use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
+use interflow_types::HttpClient;
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -19,15 +20,25 @@ pub struct LimitsComponent {
 }
 
 impl LimitsComponent {
+    /// `unrecorded` posts budget alerts.
+    ///
     /// # Errors
     /// The configuration, the keys file or the price list is invalid.
-    pub fn new(config: &InterflowConfig, home: &DataDir, upstream_has_key: ProviderKeyCheck) -> Result<Self, String> {
+    pub fn new(
+        config: &InterflowConfig,
+        home: &DataDir,
+        upstream_has_key: ProviderKeyCheck,
+        unrecorded: Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
         let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
         let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
         let keys = Arc::new(keys);
         let stage =
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
         stage.set_capacity(config.gateway.max_concurrent_requests);
+        // Before the thread that writes both.
+        limits.set_spend_ledger(SpendLedger::open(home.join("spend"), config.quota.keep_spend.0));
+        limits.set_alert_sender(AlertSender::new(unrecorded));
         let budgets = BudgetFile::restore(&limits, &home.join("budgets.json"));
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
     }
@@ -51,12 +62,13 @@ impl Component for LimitsComponent {
         let path = self.file(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
         let rules = KeyRules::new(&config.keys)?;
-        let capacity = config.gateway.max_concurrent_requests;
+        let (capacity, keep_spend) = (config.gateway.max_concurrent_requests, config.quota.keep_spend.0);
         let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
         let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
         Ok(Box::new(move || {
             keys.set(path, ring);
             limits.activate(prepared);
+            limits.spend_ledger().iter().for_each(|ledger| ledger.set_keep(keep_spend));
             stage.set_rules(rules);
             stage.set_capacity(capacity);
         }))

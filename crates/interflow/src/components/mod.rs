@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod compat;
 pub mod conversations;
+mod guardrails;
 mod limits;
 mod llm;
 #[cfg(feature = "media")]
@@ -22,6 +23,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
@@ -37,6 +39,7 @@ use crate::instance::config::InterflowConfig;
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
+use guardrails::GuardrailComponent;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
 #[cfg(feature = "media")]
@@ -79,6 +82,7 @@ pub struct ComponentSet {
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
+    guardrails: Arc<GuardrailService>,
     /// The client for Interflow's own requests; it works once the server has started.
     pub local: LocalClient,
     reloadable: Vec<Arc<dyn Component>>,
@@ -93,15 +97,23 @@ impl ComponentSet {
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
         let llm = Arc::new(LlmComponent::new(config, home, &local)?);
         let gateway = Arc::clone(&llm.gateway);
-        let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
+        let unrecorded = Arc::new(local.unrecorded());
+        let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
+        let limits = Arc::new(LimitsComponent::new(config, home, has_key, Arc::clone(&unrecorded) as _)?);
+        let gateway = Arc::clone(&llm.gateway);
+        limits.stage.set_deployments(move |upstream, route, model| gateway.deployments_of(upstream, route, model));
+        let operator = Arc::clone(&limits.limits);
+        llm.gateway.set_operator_spend(move |served, tokens, answered, tags| {
+            operator.record_operator_spend(served, tokens, answered, tags);
+        });
         let prices = Arc::clone(&limits.limits);
         llm.gateway.set_prices(move |provider, model, input, output| {
             prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
         });
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
-        let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
+        let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
@@ -125,7 +137,9 @@ impl ComponentSet {
             // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
             // restored, and the recorder never sees the restored text.
             redact,
-            // Copies for spans: of redacted text between the two, of the client's own before and after them.
+            // Guardrails see redacted texts, since some send them to services; what they block was not restored yet.
+            guardrails.guardrails.stage(),
+            // Copies for spans: of redacted text here, of the client's own before redaction and after restoring.
             accounts.content_stage(ContentPosition::AfterRedaction),
             restore,
             accounts.content_stage(ContentPosition::AfterRestoring),
@@ -154,6 +168,7 @@ impl ComponentSet {
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
+            guardrails: Arc::clone(&guardrails.guardrails),
             local,
             reloadable: vec![
                 limits,
@@ -162,6 +177,7 @@ impl ComponentSet {
                 media,
                 llm,
                 redaction,
+                guardrails,
                 rules,
                 approvals,
             ],
@@ -194,8 +210,9 @@ impl ComponentSet {
     /// Gives the admin server what it cannot read by itself: the gateway's routes, and metrics.
     pub fn attach_admin(&self, admin: &AdminServer) {
         admin.set_llm(Arc::clone(&self.gateway));
-        let gateway = Arc::clone(&self.gateway);
+        let (gateway, guardrails) = (Arc::clone(&self.gateway), Arc::clone(&self.guardrails));
         admin.add_metrics(move |page| {
+            guardrails::write_metrics(&guardrails.counts(), page);
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);

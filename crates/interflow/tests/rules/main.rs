@@ -5,6 +5,7 @@ mod fluxzy_actions;
 mod fluxzy_filters;
 mod messages;
 mod originals;
+mod proposals;
 mod replays;
 mod services;
 mod upstream_actions;

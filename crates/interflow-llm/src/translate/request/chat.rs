@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set,
-    set_list, tool_id,
+    set_list, tool_id, user_message,
 };
 use crate::Provider;
 use crate::message::{Attachment, ContentBlock, MessageRole};
@@ -141,13 +141,7 @@ fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Va
             ContentBlock::Thinking { .. } | ContentBlock::ToolUse { .. } | ContentBlock::Error { .. } => {}
         }
     }
-    let content = match parts.as_slice() {
-        [] => return,
-        // The simplest form, which every server understands.
-        [only] if only["type"] == "text" => only["text"].clone(),
-        _ => parts.into(),
-    };
-    out.push(json!({ "role": "user", "content": content }));
+    out.extend(user_message(parts));
 }
 
 fn image_part(image: &Attachment, losses: &mut Losses) -> Option<Value> {

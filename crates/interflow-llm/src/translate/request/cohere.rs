@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::chat::tools;
-use super::{ChatRequest, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list};
+use super::{
+    ChatRequest, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list, user_message,
+};
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::settings::{Reasoning, ToolChoice};
@@ -114,10 +116,5 @@ fn user(turn: &Turn<'_>, losses: &mut Losses, out: &mut Vec<Value>) {
             ContentBlock::Thinking { .. } | ContentBlock::ToolUse { .. } | ContentBlock::Error { .. } => {}
         }
     }
-    let content = match parts.as_slice() {
-        [] => return,
-        [only] if only["type"] == "text" => only["text"].clone(),
-        _ => parts.into(),
-    };
-    out.push(json!({ "role": "user", "content": content }));
+    out.extend(user_message(parts));
 }

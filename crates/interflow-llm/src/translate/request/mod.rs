@@ -196,6 +196,17 @@ fn result_text(content: &[ContentBlock]) -> String {
     }
 }
 
+/// The user's message in OpenAI's form, if it has content: a single text in its simplest form, which every server
+/// understands.
+fn user_message(parts: Vec<Value>) -> Option<Value> {
+    let content = match parts.as_slice() {
+        [] => return None,
+        [only] if only["type"] == "text" => only["text"].clone(),
+        _ => parts.into(),
+    };
+    Some(json!({ "role": "user", "content": content }))
+}
+
 fn images(content: &[ContentBlock]) -> impl Iterator<Item = &Attachment> {
     content.iter().filter_map(|block| match block {
         ContentBlock::Image(image) => Some(image),

@@ -20,6 +20,15 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
     if !args.reverse {
         found.reverse();
     }
+    if found.is_empty() && args.format.get() == ListFormat::Table {
+        let why = if text.is_empty() {
+            "there are no conversations yet; send an agent through the proxy: interflow exec -- claude"
+        } else {
+            "no conversation matches"
+        };
+        anstream::eprintln!("interflow: {why}");
+        return Ok(());
+    }
     let mut out = anstream::stdout().lock();
     ignore_broken_pipe(match args.format.get() {
         ListFormat::Json => return print_json(&found),
@@ -29,9 +38,6 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
 }
 
 fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> {
-    if found.is_empty() {
-        return Ok(());
-    }
     let dim = anstyle::Style::new().dimmed();
     let width = width().map_or(120, |w| w.saturating_sub(96).max(20));
     writeln!(

@@ -18,7 +18,7 @@ use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::{FlowStore, SqliteStore};
 
-use crate::cli::flows::{ProgressDisplay, open_for_reading};
+use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
@@ -103,14 +103,8 @@ pub struct ConversationSearchArgs {
 pub struct ConversationTagArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// Tags to add.
-    pub tags: Vec<String>,
-    /// Remove the tags instead of adding them.
-    #[arg(long)]
-    pub remove: bool,
-    /// Set the comment; an empty text removes it.
-    #[arg(long)]
-    pub comment: Option<String>,
+    #[command(flatten)]
+    pub change: AnnotationArgs,
     /// Key of the message to change instead of the conversation (`show --format json` has them).
     #[arg(long, value_name = "KEY")]
     pub message: Option<String>,

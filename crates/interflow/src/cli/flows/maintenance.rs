@@ -8,7 +8,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_host::{InstanceApi, confirmed};
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_store::{FlowAnnotation, FlowStore, StoreStats};
+use interflow_store::{FlowStore, StoreStats};
 use interflow_types::{Direction, Timestamp};
 
 use super::progress::ProgressDisplay;
@@ -144,15 +144,7 @@ fn format_figure(name: &str, n: u64) -> String {
 
 /// Changes tags and comment.
 pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    if args.tags.is_empty() && args.comment.is_none() {
-        return Err(CliError::Usage("no tags given: `flows tag ID slow` adds one, --remove removes it".into()));
-    }
-    if let Some(bad) = args.tags.iter().find(|t| t.is_empty() || t.contains(char::is_control)) {
-        return Err(CliError::Usage(format!("`{}` is not a valid tag", bad.escape_default())));
-    }
+    let change = args.change.annotation("flows tag ID slow")?;
     let id = open::find(&open::open_for_reading(config, home)?, &args.id)?.id;
-    let (add_tags, remove_tags) =
-        if args.remove { (Vec::new(), args.tags.clone()) } else { (args.tags.clone(), Vec::new()) };
-    StoreAccess::open(config, home)?
-        .annotate(id, FlowAnnotation { add_tags, remove_tags, comment: args.comment.clone() })
+    StoreAccess::open(config, home)?.annotate(id, change)
 }

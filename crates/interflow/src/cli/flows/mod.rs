@@ -22,6 +22,7 @@ use interflow_archive::ArchiveFormat;
 use interflow_archive::pcapng::PacketSides;
 use interflow_archive::view::ProtoSchemas;
 use interflow_host::data_dir::DataDir;
+use interflow_store::FlowAnnotation;
 use interflow_types::units::HumanDuration;
 
 pub use archive::import as import_archives;
@@ -235,6 +236,13 @@ pub struct PruneArgs {
 pub struct TagArgs {
     #[arg(help = ID)]
     pub id: String,
+    #[command(flatten)]
+    pub change: AnnotationArgs,
+}
+
+/// Tags and a comment, of a flow or a conversation.
+#[derive(Debug, Args)]
+pub struct AnnotationArgs {
     /// Tags to add.
     pub tags: Vec<String>,
     /// Remove the tags instead of adding them.
@@ -243,6 +251,26 @@ pub struct TagArgs {
     /// Set the comment; an empty text removes it.
     #[arg(long)]
     pub comment: Option<String>,
+}
+
+impl AnnotationArgs {
+    /// The change to make. `example` is a command that adds a tag, for the error message.
+    ///
+    /// # Errors
+    /// Nothing to change, or a tag that is empty or has control characters.
+    pub fn annotation(&self, example: &str) -> Result<FlowAnnotation, CliError> {
+        if self.tags.is_empty() && self.comment.is_none() {
+            return Err(CliError::Usage(format!(
+                "nothing to change: `{example}` adds a tag, --remove removes it, --comment sets the comment"
+            )));
+        }
+        if let Some(bad) = self.tags.iter().find(|t| t.is_empty() || t.contains(char::is_control)) {
+            return Err(CliError::Usage(format!("`{}` is not a valid tag", bad.escape_default())));
+        }
+        let tags = self.tags.clone();
+        let (add_tags, remove_tags) = if self.remove { (Vec::new(), tags) } else { (tags, Vec::new()) };
+        Ok(FlowAnnotation { add_tags, remove_tags, comment: self.comment.clone() })
+    }
 }
 
 pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! `interflow rules`: checks, lists, explains and tests rule files.
 
 pub mod files;
+mod proposals;
 pub mod topic;
 
 use std::path::PathBuf;
@@ -24,6 +25,24 @@ pub enum RuleFilesCommand {
     Test(FilesArgs),
     /// Print the JSON Schema of rule files.
     Schema,
+    /// List the rules that agents propose over MCP, and what they would match.
+    Proposals {
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
+    },
+    /// Add proposed rules to a rule file of the running instance, and activate it.
+    Apply {
+        /// Number of the proposal.
+        id: u64,
+        /// The rule file, as `rules list` names it [default: the only one].
+        #[arg(long, value_name = "FILE")]
+        file: Option<String>,
+    },
+    /// Dismiss proposed rules.
+    Dismiss {
+        /// Number of the proposal.
+        id: u64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -67,6 +86,9 @@ pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir)
         RuleFilesCommand::List(args) => files::list(args, config),
         RuleFilesCommand::Explain(args) => files::explain(args, config, home),
         RuleFilesCommand::Test(args) => files::test(args, config),
+        RuleFilesCommand::Proposals { format } => proposals::list(format, home),
+        RuleFilesCommand::Apply { id, file } => proposals::apply(*id, file.as_deref(), home),
+        RuleFilesCommand::Dismiss { id } => proposals::dismiss(*id, home),
         RuleFilesCommand::Schema => super::output::print_json(&interflow_rules::schema()),
     }
 }

@@ -1,0 +1,142 @@
+//! Tests of budget alerts.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use interflow_types::{Request, Response, ResponseFuture, ResponseHead, StatusCode};
+use serde_json::Value;
+
+use super::*;
+use crate::admission::UsageEstimate;
+use crate::budget_file::BudgetFile;
+use crate::config::{QuotaConfig, RuleConfig};
+use crate::prices::TokenCounts;
+use crate::rules::Quota;
+
+/// Records what is posted, and answers with the statuses in turn, then with 200.
+#[derive(Default)]
+struct Receiver {
+    posts: Mutex<Vec<Value>>,
+    statuses: Mutex<Vec<u16>>,
+}
+
+impl HttpClient for Receiver {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        Box::pin(async move {
+            let (body, _) = request.body.collect(1 << 20).await.unwrap();
+            let status = self.statuses.lock().pop().unwrap_or(200);
+            self.posts.lock().push(serde_json::from_slice(&body).unwrap());
+            Ok(Response {
+                head: ResponseHead::new(StatusCode::from_u16(status).unwrap()),
+                body: interflow_types::Body::Empty,
+            })
+        })
+    }
+}
+
+impl Receiver {
+    fn thresholds(&self) -> Vec<u64> {
+        let mut thresholds: Vec<_> = self.posts.lock().iter().map(|p| p["threshold"].as_u64().unwrap()).collect();
+        thresholds.sort_unstable();
+        thresholds
+    }
+
+    async fn until(&self, posts: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.posts.lock().len() < posts {
+            assert!(Instant::now() < end, "{:?}", self.posts.lock());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
+    let allow = Quota { tokens_per_month: Some(100), ..Quota::default() };
+    let alerts = AlertsConfig { webhooks: vec!["http://hook.test/a".into()], ..AlertsConfig::default() };
+    let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
+    let config = QuotaConfig { rule: vec![rule], alerts, ..QuotaConfig::default() };
+    let limits = UsageLimiter::new(&config, Path::new("/")).unwrap();
+    let sender = AlertSender::new(Arc::clone(receiver) as _);
+    limits.set_alert_sender(Arc::clone(&sender));
+    (limits, sender)
+}
+
+async fn spend(limits: &Arc<UsageLimiter>, tokens: u64) {
+    let estimate = UsageEstimate { input: 0, max_output: Some(0) };
+    let grant = limits.admit(RequestAttributes::default(), estimate).await.ok().unwrap();
+    grant.commit(&TokenCounts { input: tokens, ..TokenCounts::default() });
+}
+
+#[tokio::test]
+async fn each_threshold_is_sent_once_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Arc::new(Receiver::default());
+    let (first, sender) = limits(&receiver);
+    let saved = BudgetFile::restore(&first, &dir.path().join("budgets.json"));
+    spend(&first, 55).await;
+    receiver.until(1).await;
+    spend(&first, 30).await;
+    receiver.until(2).await;
+    spend(&first, 5).await;
+    sender.check(&first).await;
+    assert_eq!(receiver.thresholds(), [50, 80]);
+    let post = receiver.posts.lock()[0].clone();
+    for (member, value) in [
+        ("type", Value::from("budget.threshold")),
+        ("level", "rule".into()),
+        ("rule", "all".into()),
+        ("name", "all".into()),
+        ("budget", "tokens_per_month".into()),
+        ("used", 55.0.into()),
+        ("limit", 100.0.into()),
+        ("unit", "tokens".into()),
+        ("rejecting", false.into()),
+    ] {
+        assert_eq!(post[member], value, "{member} in {post}");
+    }
+    assert!(post["text"].as_str().unwrap().contains("50 %"), "{post}");
+    saved.write(&first);
+    let (second, sender) = limits(&receiver);
+    BudgetFile::restore(&second, &dir.path().join("budgets.json"));
+    spend(&second, 1).await;
+    sender.check(&second).await;
+    assert_eq!(receiver.thresholds(), [50, 80], "they were sent before the restart");
+    // A request that does not fit: the budget rejects, although a rest is left.
+    let subject = RequestAttributes::default();
+    assert!(second.admit(subject, UsageEstimate { input: 50, max_output: Some(0) }).await.is_err());
+    receiver.until(3).await;
+    let last = receiver.posts.lock().last().cloned().unwrap();
+    assert_eq!((&last["threshold"], &last["rejecting"], &last["used"]), (&100.into(), &true.into(), &91.0.into()));
+}
+
+#[tokio::test]
+async fn posts_are_repeated_after_server_errors_and_given_up_after_refusals() {
+    let receiver = Arc::new(Receiver::default());
+    *receiver.statuses.lock() = vec![500];
+    let (first, sender) = limits(&receiver);
+    spend(&first, 55).await;
+    receiver.until(2).await;
+    assert_eq!(receiver.thresholds(), [50, 50], "the first attempt was answered with 500");
+    *receiver.statuses.lock() = vec![404];
+    spend(&first, 30).await;
+    receiver.until(3).await;
+    let end = Instant::now() + Duration::from_secs(20);
+    while sender.stats() != (AlertStats { sent: 1, failed: 1, dropped: 0 }) {
+        assert!(Instant::now() < end, "{:?}", sender.stats());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn invalid_alert_settings_name_what_is_wrong() {
+    let good = AlertsConfig::default;
+    for (config, says) in [
+        (AlertsConfig { thresholds: vec![0], ..good() }, "thresholds: 0"),
+        (AlertsConfig { thresholds: vec![101], ..good() }, "thresholds: 101"),
+        (AlertsConfig { webhooks: vec!["nonsense".into()], ..good() }, "webhooks[0]"),
+        (AlertsConfig { secret: Some("env:NOT_SET_ANYWHERE_7".into()), ..good() }, "secret"),
+    ] {
+        let e = AlertSettings::new(&config).unwrap_err();
+        assert!(e.contains(says), "{e}");
+    }
+}

@@ -1,0 +1,193 @@
+//! Teams and organisations in the keys file: `[[team]]` and `[[organisation]]` beside `[[key]]`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
+
+use super::key_file::{
+    KeyFileError, check_id, edit_table, line_of, parse_keys, parse_time, set_disabled, set_expiry, set_tags, set_text,
+};
+use super::{GroupLevel, KeyGroup};
+use crate::rules::Quota;
+use crate::tags::{TagSet, check_tags, merged};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GroupEntry {
+    id: String,
+    organisation: Option<String>,
+    note: Option<String>,
+    expires: Option<String>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    tags: TagSet,
+    limits: Option<Quota>,
+}
+
+/// What to set of a team or an organisation. What is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupChange {
+    /// The organisation of a team; `Some(None)` removes it from its organisation.
+    pub organisation: Option<Option<String>>,
+    pub note: Option<String>,
+    /// The expiry; `Some(None)` removes it.
+    pub expires: Option<Option<Timestamp>>,
+    pub disabled: Option<bool>,
+    pub models: Option<Vec<String>>,
+    pub tags: Option<TagSet>,
+    /// All limits together; those that are unset are removed.
+    pub limits: Option<Quota>,
+}
+
+/// Organisations, then teams.
+pub(super) fn parse_groups(
+    text: &str,
+    organisations: Vec<toml::Spanned<GroupEntry>>,
+    teams: Vec<toml::Spanned<GroupEntry>>,
+) -> Result<Vec<Arc<KeyGroup>>, KeyFileError> {
+    let mut groups: Vec<Arc<KeyGroup>> = Vec::with_capacity(organisations.len() + teams.len());
+    for (level, entries) in [(GroupLevel::Organisation, organisations), (GroupLevel::Team, teams)] {
+        let mut ids = HashSet::new();
+        for entry in entries {
+            let line = line_of(text, &entry);
+            let entry = entry.into_inner();
+            let id = entry.id.clone();
+            let wrong = |why: &str| KeyFileError(format!("line {line}: the {level} `{id}`: {why}"));
+            let group = parse_group(level, entry, &groups).map_err(|why| wrong(&why))?;
+            if !ids.insert(Arc::clone(&group.id)) {
+                return Err(wrong(&format!("there is another {level} of this id")));
+            }
+            groups.push(Arc::new(group));
+        }
+    }
+    Ok(groups)
+}
+
+fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Result<KeyGroup, String> {
+    check_id(&e.id)?;
+    if let Some(limits) = &e.limits {
+        limits.check().map_err(|why| format!("limits: {why}"))?;
+    }
+    check_tags(&e.tags).map_err(|why| format!("tags: {why}"))?;
+    if level == GroupLevel::Organisation && e.organisation.is_some() {
+        return Err("organisation: only teams belong to one".into());
+    }
+    let parent = e.organisation.map(|id| {
+        let found = groups.iter().find(|g| g.level == GroupLevel::Organisation && *g.id == *id);
+        found.cloned().ok_or_else(|| format!("organisation: there is no [[organisation]] with the id `{id}`"))
+    });
+    let parent = parent.transpose()?;
+    Ok(KeyGroup {
+        level,
+        id: e.id.into(),
+        note: e.note,
+        expires: parse_time("expires", e.expires.as_deref())?,
+        disabled: e.disabled,
+        models: e.models,
+        tags: parent.as_ref().map_or_else(|| e.tags.clone(), |parent| merged(&parent.tags, &e.tags)),
+        limits: e.limits,
+        parent,
+    })
+}
+
+pub(super) fn add_group(
+    text: &mut String,
+    level: GroupLevel,
+    id: &str,
+    settings: GroupChange,
+) -> Result<(), KeyFileError> {
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let list = document.entry(level.as_str()).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    let list =
+        list.as_array_of_tables_mut().ok_or_else(|| KeyFileError(format!("`{level}` is not a list of [[{level}]]")))?;
+    let mut table = Table::new();
+    table["id"] = value(id);
+    apply(&mut table, settings);
+    list.push(table);
+    let changed = document.to_string();
+    // What was written must parse again; otherwise the gateway would refuse the whole file at its next start.
+    parse_keys(&changed)?;
+    *text = changed;
+    Ok(())
+}
+
+pub(super) fn change_group(
+    text: &mut String,
+    level: GroupLevel,
+    id: &str,
+    change: GroupChange,
+) -> Result<bool, KeyFileError> {
+    let done = edit_table(text, level.as_str(), id, |table| {
+        apply(table, change);
+        Ok(())
+    })?;
+    Ok(done.is_some())
+}
+
+fn apply(table: &mut Table, change: GroupChange) {
+    if let Some(organisation) = change.organisation {
+        set_text(table, "organisation", organisation);
+    }
+    if let Some(note) = change.note {
+        set_text(table, "note", Some(note).filter(|note| !note.is_empty()));
+    }
+    if let Some(expires) = change.expires {
+        set_expiry(table, expires);
+    }
+    if let Some(disabled) = change.disabled {
+        set_disabled(table, disabled);
+    }
+    match change.models {
+        Some(models) if models.is_empty() => drop(table.remove("models")),
+        Some(models) => table["models"] = value(models.into_iter().collect::<Array>()),
+        None => {}
+    }
+    if let Some(tags) = change.tags {
+        set_tags(table, tags);
+    }
+    match change.limits.map(|limits| limits.to_table()) {
+        Some(Some(limits)) => table["limits"] = value(limits),
+        Some(None) => drop(table.remove("limits")),
+        None => {}
+    }
+}
+
+pub(super) fn remove_group(text: &mut String, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
+    let parsed = parse_keys(text)?;
+    let key =
+        parsed.keys.iter().find(|k| level == GroupLevel::Team && k.key.team.as_ref().is_some_and(|t| *t.id == *id));
+    if let Some(key) = key {
+        let key = &key.key.id;
+        return Err(KeyFileError(format!(
+            "the key `{key}` belongs to the {level} `{id}`: move it first with `interflow keys change {key} --team …`"
+        )));
+    }
+    let belongs =
+        |g: &&Arc<KeyGroup>| g.parent.as_ref().is_some_and(|parent| parent.level == level && *parent.id == *id);
+    if let Some(team) = parsed.groups.iter().find(belongs) {
+        let team = &team.id;
+        return Err(KeyFileError(format!(
+            "the team `{team}` belongs to the {level} `{id}`: move it first with `interflow keys team change {team} --organisation …`"
+        )));
+    }
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let Some(list) = document.get_mut(level.as_str()).and_then(Item::as_array_of_tables_mut) else { return Ok(false) };
+    let before = list.len();
+    list.retain(|table| table.get("id").and_then(Item::as_str) != Some(id));
+    let is_removed = list.len() < before;
+    if list.is_empty() {
+        document.remove(level.as_str());
+    }
+    *text = document.to_string();
+    Ok(is_removed)
+}
+
+#[cfg(test)]
+#[path = "group_tests.rs"]
+mod tests;

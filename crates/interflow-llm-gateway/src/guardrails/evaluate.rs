@@ -1,0 +1,318 @@
+//! Runs guardrails over the texts of a request or response, and carries out their actions.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
+use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::GuardrailService;
+use super::check::{CallFacts, CheckResult, Finding};
+use super::record::{GuardrailRecord, GuardrailResult};
+use super::settings::Guard;
+use super::texts::{GuardText, TextEdit};
+
+/// Texts larger than this together are checked off the worker thread, which serves other requests.
+const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// Characters around a finding that the person who decides is shown.
+const EXCERPT: usize = 60;
+
+/// The texts of a request or response, and what is to be known about them.
+#[derive(Clone)]
+pub(super) struct CheckJob {
+    pub direction: Direction,
+    pub facts: Arc<CallFacts>,
+    pub texts: Arc<Vec<GuardText>>,
+}
+
+/// What one guardrail found, or why it could not look.
+pub(super) struct GuardOutcome {
+    pub guard: Arc<Guard>,
+    pub result: CheckResult,
+}
+
+impl CheckJob {
+    /// Runs these guardrails. After a local one that blocks, services are not asked any more.
+    pub async fn run(&self, service: &GuardrailService, guards: &[Arc<Guard>]) -> Vec<GuardOutcome> {
+        let (local, remote): (Vec<_>, Vec<_>) = guards.iter().cloned().partition(|g| !g.check.is_remote());
+        for guard in guards {
+            service.counters.checked(&guard.name, self.direction);
+        }
+        let mut outcomes = self.run_local(local).await;
+        let blocks = |o: &GuardOutcome| {
+            o.guard.config.action == GuardrailAction::Block && o.result.as_ref().is_ok_and(|f| !f.is_empty())
+        };
+        if !outcomes.iter().any(blocks) {
+            let asked = remote.iter().map(|guard| self.run_remote(guard));
+            outcomes.extend(join_all(asked).await);
+        }
+        outcomes
+    }
+
+    async fn run_local(&self, guards: Vec<Arc<Guard>>) -> Vec<GuardOutcome> {
+        let size: usize = self.texts.iter().map(|t| t.text.len()).sum();
+        let job = self.clone();
+        let names = guards.clone();
+        let work = move || guards.into_iter().map(|guard| job.check_now(guard)).collect();
+        if size <= MAX_INLINE_BYTES {
+            return work();
+        }
+        let _capacity = crate::redaction::reserve_scan(size).await;
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+            let failed = |guard| GuardOutcome { guard, result: Err("the check was cut short".into()) };
+            names.into_iter().map(failed).collect()
+        })
+    }
+
+    fn check_now(&self, guard: Arc<Guard>) -> GuardOutcome {
+        let selected = guard.select(self.direction, &self.texts);
+        let result = match guard.check.check(guard.input(self.direction, &self.facts, &self.texts, &selected)) {
+            MaybeFuture::Ready(result) => result,
+            MaybeFuture::Pending(_) => Err("it has to wait for a service".into()),
+        };
+        GuardOutcome { guard, result }
+    }
+
+    async fn run_remote(&self, guard: &Arc<Guard>) -> GuardOutcome {
+        let selected = guard.select(self.direction, &self.texts);
+        if selected.is_empty() {
+            return GuardOutcome { guard: Arc::clone(guard), result: Ok(Vec::new()) };
+        }
+        let input = guard.input(self.direction, &self.facts, &self.texts, &selected);
+        let limit = guard.config.timeout;
+        let result = match tokio::time::timeout(limit.0, guard.check.check(input).resolve()).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no answer within {limit}")),
+        };
+        GuardOutcome { guard: Arc::clone(guard), result }
+    }
+
+    /// Records outcomes and carries out their actions: the parts of texts to replace, or why the request or response
+    /// ends here. `head` is that of the request, for the person who decides.
+    pub async fn act(
+        &self,
+        service: &GuardrailService,
+        flow: &mut Flow,
+        head: &RequestHead,
+        outcomes: Vec<GuardOutcome>,
+    ) -> Result<Vec<TextEdit>, EarlyExit> {
+        let record = GuardrailRecord::of(flow);
+        let mut found = Vec::new();
+        let mut refused: Option<LlmRefusal> = None;
+        for GuardOutcome { guard, result } in outcomes {
+            match result {
+                Ok(findings) if findings.is_empty() => {}
+                Ok(findings) => found.push((guard, findings)),
+                Err(why) => {
+                    refused = refused.or(service.fail(&record, &guard, self.direction, &why));
+                }
+            }
+        }
+        for (guard, findings) in &found {
+            if guard.config.action != GuardrailAction::Ask {
+                let result = GuardrailResult::of_action(guard.config.action);
+                service.record(&record, guard, self.direction, result, findings);
+            }
+        }
+        let blocked = found.iter().find(|(guard, _)| guard.config.action == GuardrailAction::Block);
+        if let Some((guard, findings)) = blocked {
+            refused = Some(blocked_refusal(guard, self.direction, &self.describe(findings)));
+        }
+        if let Some(refusal) = refused {
+            return Err(service.refuse(flow, &refusal));
+        }
+        for (guard, findings) in found.iter().filter(|(g, _)| g.config.action == GuardrailAction::Ask) {
+            self.ask(service, flow, head, &record, guard, findings).await?;
+        }
+        let masking = found.into_iter().filter(|(g, _)| g.config.action == GuardrailAction::Mask);
+        Ok(masking.flat_map(|(guard, findings)| self.edits(&guard, findings)).collect())
+    }
+
+    fn edits(&self, guard: &Guard, findings: Vec<Finding>) -> Vec<TextEdit> {
+        let editable = |f: &Finding| self.texts.get(f.text).is_some_and(GuardText::is_editable);
+        let edit = |f: Finding| TextEdit {
+            text: f.text,
+            range: f.range,
+            with: f.replacement.unwrap_or_else(|| guard.config.mask.clone()),
+        };
+        findings.into_iter().filter(editable).map(edit).collect()
+    }
+
+    /// Waits for a person's decision.
+    async fn ask(
+        &self,
+        service: &GuardrailService,
+        flow: &mut Flow,
+        head: &RequestHead,
+        record: &GuardrailRecord,
+        guard: &Guard,
+        findings: &[Finding],
+    ) -> Result<(), EarlyExit> {
+        flow.tag("held");
+        let side = if self.direction == Direction::Request { "request" } else { "response" };
+        let what = self.describe(findings);
+        let excerpt = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)).and_then(|f| self.excerpt(f));
+        let excerpt = excerpt.map(|e| format!(": “{e}”")).unwrap_or_default();
+        let reason = format!("guardrail {}: {what} of the {side}{excerpt}", guard.name);
+        let decision = match service.reviewer.get() {
+            Some(review) => review(flow, head, reason).await,
+            None => Err("nobody can be asked".to_owned()),
+        };
+        let (result, denied) = match decision {
+            Ok(()) => (GuardrailResult::Allowed, None),
+            Err(why) => (GuardrailResult::Denied, Some(why)),
+        };
+        service.record(record, guard, self.direction, result, findings);
+        match denied {
+            None => Ok(()),
+            Some(why) => Err(service.refuse(flow, &blocked_refusal(guard, self.direction, &format!("{what}; {why}")))),
+        }
+    }
+
+    /// What was found, and where: never the text itself.
+    fn describe(&self, findings: &[Finding]) -> String {
+        let Some(first) = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)) else { return String::new() };
+        let place = self.texts.get(first.text).map_or("text", |t| t.place.as_str());
+        let score = if first.score < 1.0 { format!(", score {:.2}", first.score) } else { String::new() };
+        format!("{} in {}{score}", first.reason, place.replace('_', " "))
+    }
+
+    fn excerpt(&self, finding: &Finding) -> Option<String> {
+        let text = &self.texts.get(finding.text)?.text;
+        let from = text.floor_char_boundary(finding.range.start.saturating_sub(EXCERPT));
+        let to = text.ceil_char_boundary((finding.range.end.min(finding.range.start + 3 * EXCERPT)) + EXCERPT);
+        let part = text.get(from..to.min(text.len()))?;
+        Some(part.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+    }
+}
+
+/// The error for something that a guardrail blocks.
+pub(super) fn blocked_refusal(guard: &Guard, direction: Direction, what: &str) -> LlmRefusal {
+    let side = if direction == Direction::Request { "request" } else { "response" };
+    let message = format!("the guardrail `{}` blocked the {side}: {what}", guard.name);
+    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "guardrail_blocked", message)
+}
+
+impl GuardrailService {
+    /// Counts and records a finding.
+    pub(super) fn record(
+        &self,
+        record: &GuardrailRecord,
+        guard: &Guard,
+        direction: Direction,
+        result: GuardrailResult,
+        findings: &[Finding],
+    ) {
+        let score = findings.iter().map(|f| f.score).fold(0.0, f64::max);
+        let reasons = findings.iter().map(|f| f.reason.clone()).map(Cow::into_owned);
+        if record.add(&guard.name, direction, result, reasons, score) {
+            self.counters.found(&guard.name, direction, result);
+        }
+    }
+
+    /// A check failed: the refusal, if the guardrail fails closed.
+    pub(super) fn fail(
+        &self,
+        record: &GuardrailRecord,
+        guard: &Guard,
+        direction: Direction,
+        why: &str,
+    ) -> Option<LlmRefusal> {
+        let name = &guard.name;
+        self.counters.failed(name);
+        let closed = guard.is_strict() && guard.config.on_error == GuardrailFailure::Closed;
+        if !closed {
+            tracing::warn!("llm.guardrail.{name}: {why}; what it should check goes on unchecked");
+            record.add(name, direction, GuardrailResult::Failed, None, 0.0);
+            return None;
+        }
+        tracing::error!("llm.guardrail.{name}: {why}");
+        let message = format!("the guardrail `{name}` could not check it; nothing was passed on");
+        let mut refusal =
+            LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "guardrail_unavailable", message);
+        refusal.retry_after = Some(Duration::from_secs(1));
+        Some(refusal)
+    }
+
+    /// Ends the flow with an error in the client's format, and counts it.
+    pub(super) fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
+        flow.tag(format!("refused:{}", refusal.code));
+        crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
+        tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
+        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
+        let mut response = refusal.to_response(provider, flow);
+        super::add_header(flow, &mut response.head.headers);
+        EarlyExit::Answer(Box::new(response))
+    }
+}
+
+/// Guardrails that only flag, and ask a service: they run beside the flow, and what they find is recorded with it.
+pub(super) struct BackgroundCheck {
+    record: GuardrailRecord,
+    state: Mutex<BackgroundState>,
+    done: Notify,
+}
+
+#[derive(PartialEq, Eq)]
+enum BackgroundState {
+    Waiting,
+    Done,
+}
+
+impl BackgroundCheck {
+    /// Starts a check whose texts come now or later; `None` means that there is nothing to check after all.
+    pub fn start(
+        service: Arc<GuardrailService>,
+        guards: Vec<Arc<Guard>>,
+        record: GuardrailRecord,
+        job: impl Future<Output = Option<CheckJob>> + Send + 'static,
+    ) -> Arc<Self> {
+        let check = Arc::new(Self { record, state: Mutex::new(BackgroundState::Waiting), done: Notify::new() });
+        let own = BackgroundEnd(Arc::clone(&check));
+        tokio::spawn(async move {
+            if let Some(job) = job.await {
+                for outcome in job.run(&service, &guards).await {
+                    match outcome.result {
+                        Ok(findings) if findings.is_empty() => {}
+                        Ok(findings) => {
+                            let result = GuardrailResult::Flagged;
+                            service.record(&own.0.record, &outcome.guard, job.direction, result, &findings);
+                        }
+                        Err(why) => drop(service.fail(&own.0.record, &outcome.guard, job.direction, &why)),
+                    }
+                }
+            }
+            drop(own);
+        });
+        check
+    }
+}
+
+/// Signals the end, also after a panic.
+struct BackgroundEnd(Arc<BackgroundCheck>);
+
+impl Drop for BackgroundEnd {
+    fn drop(&mut self) {
+        *self.0.state.lock() = BackgroundState::Done;
+        self.0.done.notify_one();
+    }
+}
+
+impl DeferredWork for BackgroundCheck {
+    fn join<'a>(self: Arc<Self>, _flow: &'a mut Flow) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            while *self.state.lock() != BackgroundState::Done {
+                self.done.notified().await;
+            }
+        })
+    }
+
+    fn finish(self: Arc<Self>, _flow: &mut Flow) -> bool {
+        *self.state.lock() == BackgroundState::Done
+    }
+}

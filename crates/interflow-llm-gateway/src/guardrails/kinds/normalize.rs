@@ -1,0 +1,245 @@
+//! Texts as a reader takes them: without invisible characters, with look-alike letters, spaced letters and digits for
+//! letters undone, in lower case. Every byte of the result leads back to its place in the original.
+
+use std::ops::Range;
+
+use unicode_normalization::UnicodeNormalization as _;
+
+/// A normalised text.
+pub(super) struct NormalizedText {
+    pub text: String,
+    /// The offset in the original of each byte, and of the end.
+    map: Vec<u32>,
+    /// How many invisible characters were in it that no writing system needs.
+    pub invisible: usize,
+    /// Text in Unicode's tag characters, which no reader sees.
+    pub has_tags: bool,
+    /// Words with letters of two scripts that look alike.
+    pub mixed_scripts: usize,
+}
+
+impl NormalizedText {
+    pub fn new(original: &str) -> Self {
+        let mut builder = Builder::default();
+        let mut latin_in_word = has_latin_words(original);
+        for (at, c) in original.char_indices() {
+            builder.push(at, c, &mut latin_in_word);
+        }
+        let mut normalized = builder.finish(original.len());
+        normalized.join_spaced_letters();
+        normalized
+    }
+
+    /// The range of the original that a range of the normalised text came from.
+    pub fn original_range(&self, range: &Range<usize>) -> Range<usize> {
+        let at = |i: usize| self.map.get(i).map_or(0, |n| *n as usize);
+        at(range.start)..at(range.end).max(at(range.start))
+    }
+
+    /// Joins letters that are spelled with something between them: `i g n o r e`, `i.g.n.o.r.e`.
+    fn join_spaced_letters(&mut self) {
+        let bytes = self.text.as_bytes();
+        let is_letter = |i: usize| bytes.get(i).is_some_and(u8::is_ascii_alphanumeric);
+        let is_gap = |i: usize| bytes.get(i).is_some_and(|b| b" .-_*|/".contains(b));
+        let mut drop: Vec<usize> = Vec::new();
+        let mut i = 0;
+        while i < bytes.len() {
+            // A run of single letters, four at least, each with one separator after it.
+            let starts = is_letter(i) && (i == 0 || !is_letter(i - 1));
+            let mut end = i;
+            let mut gaps = Vec::new();
+            while starts && is_letter(end) && is_gap(end + 1) && is_letter(end + 2) && !is_letter(end + 3) {
+                gaps.push(end + 1);
+                end += 2;
+            }
+            match gaps.len() {
+                0..3 => i += 1,
+                _ => {
+                    drop.extend(gaps);
+                    i = end + 1;
+                }
+            }
+        }
+        if drop.is_empty() {
+            return;
+        }
+        let (mut text, mut map) = (String::with_capacity(self.text.len()), Vec::with_capacity(self.map.len()));
+        let mut dropped = drop.into_iter().peekable();
+        for (at, c) in self.text.char_indices() {
+            if dropped.next_if_eq(&at).is_none() {
+                text.push(c);
+                map.extend_from_slice(&self.map[at..at + c.len_utf8()]);
+            }
+        }
+        map.extend(self.map.last());
+        (self.text, self.map) = (text, map);
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    text: String,
+    map: Vec<u32>,
+    invisible: usize,
+    has_tags: bool,
+    mixed_scripts: usize,
+    was_space: bool,
+    word: WordScripts,
+}
+
+/// The scripts of the current word.
+#[derive(Default)]
+struct WordScripts {
+    latin: bool,
+    alike: bool,
+}
+
+impl Builder {
+    fn push(&mut self, at: usize, c: char, latin: &mut bool) {
+        // Tag characters are a hidden copy of ASCII.
+        if let 0xe0020..=0xe007e = c as u32 {
+            self.has_tags = true;
+            if let Some(plain) = char::from_u32(c as u32 - 0xe0000) {
+                self.add(at, plain.to_ascii_lowercase());
+            }
+            return;
+        }
+        if is_invisible(c) {
+            self.invisible += usize::from(!matches!(c, '\u{200d}' | '\u{fe0f}' | '\u{200c}' | '\u{feff}' | '\u{ad}'));
+            return;
+        }
+        if c.is_whitespace() {
+            self.end_word();
+            if !self.was_space {
+                // Line breaks stay: some patterns begin with a line.
+                self.add(at, if c == '\n' { '\n' } else { ' ' });
+            } else if c == '\n' && self.text.ends_with(' ') {
+                self.text.pop();
+                self.text.push('\n');
+            }
+            self.was_space = true;
+            return;
+        }
+        self.was_space = false;
+        let alike = look_alike(c);
+        self.word.latin |= c.is_ascii_alphabetic();
+        self.word.alike |= alike.is_some();
+        match alike.filter(|_| *latin) {
+            Some(plain) => self.add(at, plain),
+            None => {
+                for plain in std::iter::once(c).nfkc().flat_map(char::to_lowercase) {
+                    // Accents are left out: `ïgnöre` reads as `ignore`.
+                    let base = std::iter::once(plain).nfd().next().unwrap_or(plain);
+                    self.add(at, if base.is_ascii() { base } else { plain });
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, at: usize, c: char) {
+        self.text.push(c);
+        self.map.extend(std::iter::repeat_n(u32::try_from(at).unwrap_or(u32::MAX), c.len_utf8()));
+    }
+
+    fn end_word(&mut self) {
+        let word = std::mem::take(&mut self.word);
+        self.mixed_scripts += usize::from(word.latin && word.alike);
+    }
+
+    fn finish(mut self, length: usize) -> NormalizedText {
+        self.end_word();
+        self.map.push(u32::try_from(length).unwrap_or(u32::MAX));
+        let Self { text, map, invisible, has_tags, mixed_scripts, .. } = self;
+        NormalizedText { text, map, invisible, has_tags, mixed_scripts }
+    }
+}
+
+/// Whether the text is written in Latin letters at all: letters of a Russian text are what they seem.
+fn has_latin_words(text: &str) -> bool {
+    let latin = text.chars().filter(char::is_ascii_alphabetic).count();
+    latin * 2 > text.chars().filter(|c| c.is_alphabetic()).count()
+}
+
+/// Characters without a glyph: zero-width, directional, variation selectors, soft hyphens, fillers.
+const fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}')
+}
+
+/// The Latin letter that a Cyrillic or Greek one looks like (Unicode TR 39's confusables, those of common fonts).
+const fn look_alike(c: char) -> Option<char> {
+    Some(match c {
+        'а' | 'А' | 'α' | 'Α' => 'a',
+        'В' | 'Β' | 'ь' => 'b',
+        'с' | 'С' | 'ϲ' => 'c',
+        'ԁ' => 'd',
+        'е' | 'Е' | 'ё' | 'Ε' | 'ε' => 'e',
+        'ɡ' => 'g',
+        'һ' | 'Н' | 'Η' | 'н' => 'h',
+        'і' | 'І' | 'ї' | 'ι' | 'Ι' | 'ı' | 'ӏ' => 'i',
+        'ј' | 'Ј' => 'j',
+        'к' | 'К' | 'κ' | 'Κ' => 'k',
+        'м' | 'М' | 'Μ' => 'm',
+        'ո' | 'п' | 'Ν' | 'η' => 'n',
+        'о' | 'О' | 'ο' | 'Ο' | 'σ' | 'օ' => 'o',
+        'р' | 'Р' | 'ρ' | 'Ρ' => 'p',
+        'ԛ' => 'q',
+        'г' => 'r',
+        'ѕ' | 'Ѕ' => 's',
+        'т' | 'Т' | 'τ' | 'Τ' => 't',
+        'υ' | 'ս' => 'u',
+        'ѵ' | 'ν' => 'v',
+        'ԝ' | 'ω' => 'w',
+        'х' | 'Х' | 'χ' | 'Χ' => 'x',
+        'у' | 'У' | 'Υ' | 'γ' => 'y',
+        'Ζ' => 'z',
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disguised_texts_are_read_as_they_look() {
+        for (text, expected) in [
+            ("Ignore\u{200b} ALL  previous", "ignore all previous"),
+            ("Ignоre аll", "ignore all"),
+            ("ｉｇｎｏｒｅ ïgnöre", "ignore ignore"),
+            ("i g n o r e this", "ignore this"),
+            ("i.g.n.o.r.e", "ignore"),
+            ("a b or c", "a b or c"),
+            ("one\n  two", "one\ntwo"),
+            ("Привет мир", "привет мир"),
+            ("\u{e0069}\u{e0067}\u{e006e}", "ign"),
+        ] {
+            assert_eq!(NormalizedText::new(text).text, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_lead_back_to_the_original() {
+        let original = "xx  Ignоre\u{200b} thïs i g n o r e";
+        let normalized = NormalizedText::new(original);
+        for part in ["ignore", "this"] {
+            let at = normalized.text.find(part).unwrap();
+            let range = normalized.original_range(&(at..at + part.len()));
+            assert!(["Ignоre\u{200b}", "thïs"].contains(&&original[range.clone()]), "{:?}", &original[range]);
+        }
+        let at = normalized.text.rfind("ignore").unwrap();
+        assert_eq!(&original[normalized.original_range(&(at..at + 6))], "i g n o r e");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_range_is_a_range_of_the_original(text in "\\PC*", from in 0usize..30, length in 0usize..30) {
+            let normalized = NormalizedText::new(&text);
+            let end = (from + length).min(normalized.text.len());
+            let range = normalized.original_range(&(from.min(end)..end));
+            proptest::prop_assert!(text.get(range).is_some());
+        }
+    }
+}

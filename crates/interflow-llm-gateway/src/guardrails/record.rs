@@ -1,0 +1,160 @@
+//! What guardrails found in a flow: for its tags, the audit log, the header and the metrics. Never the texts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use interflow_llm::GuardrailAction;
+use interflow_types::{Direction, Flow};
+use parking_lot::Mutex;
+
+/// Reasons that are kept of one guardrail in one flow.
+const MAX_REASONS: usize = 8;
+
+/// Findings of a flow. Shared, because a streamed response outlives the stage's call.
+#[derive(Clone, Debug, Default)]
+pub struct GuardrailRecord(Arc<Mutex<BTreeMap<HitKey, Hit>>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HitKey {
+    guardrail: Arc<str>,
+    output: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Hit {
+    result: GuardrailResult,
+    reasons: BTreeSet<String>,
+    score: f64,
+}
+
+/// What became of a request or response in which a guardrail found something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GuardrailResult {
+    /// A service failed, and the guardrail is configured to go on.
+    Failed,
+    Flagged,
+    Masked,
+    /// A person allowed it.
+    Allowed,
+    /// A person denied it, or nobody decided in time.
+    Denied,
+    Blocked,
+}
+
+impl GuardrailResult {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Flagged => "flagged",
+            Self::Masked => "masked",
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Blocked => "blocked",
+        }
+    }
+
+    /// The result of an action that needs no person.
+    pub(super) const fn of_action(action: GuardrailAction) -> Self {
+        match action {
+            GuardrailAction::Flag => Self::Flagged,
+            GuardrailAction::Mask => Self::Masked,
+            GuardrailAction::Ask => Self::Denied,
+            GuardrailAction::Block => Self::Blocked,
+        }
+    }
+}
+
+const fn direction_name(output: bool) -> &'static str {
+    if output { "output" } else { "input" }
+}
+
+impl GuardrailRecord {
+    /// The record of a flow, created if it has none.
+    pub(super) fn of(flow: &mut Flow) -> Self {
+        flow.extension_mut::<Self>().clone()
+    }
+
+    /// Adds a finding; true if it is the guardrail's first in this direction.
+    pub(super) fn add(
+        &self,
+        guardrail: &Arc<str>,
+        direction: Direction,
+        result: GuardrailResult,
+        reasons: impl IntoIterator<Item = String>,
+        score: f64,
+    ) -> bool {
+        let key = HitKey { guardrail: Arc::clone(guardrail), output: direction == Direction::Response };
+        let mut hits = self.0.lock();
+        let is_new = !hits.contains_key(&key);
+        let hit = hits.entry(key).or_insert_with(|| Hit { result, reasons: BTreeSet::new(), score });
+        hit.result = hit.result.max(result);
+        hit.score = hit.score.max(score);
+        for reason in reasons {
+            if hit.reasons.len() < MAX_REASONS {
+                hit.reasons.insert(reason);
+            }
+        }
+        is_new
+    }
+
+    /// Sets the tags: `guardrail:NAME`, and one with direction, result and reasons for each finding.
+    pub(super) fn tag(flow: &mut Flow) {
+        let Some(record) = flow.extension::<Self>().cloned() else { return };
+        for (key, hit) in record.0.lock().iter() {
+            let (name, result) = (&key.guardrail, hit.result.as_str());
+            flow.tag(format!("guardrail:{name}"));
+            let reasons: Vec<&str> = hit.reasons.iter().map(String::as_str).collect();
+            flow.tag(format!(
+                "guardrail-finding:{name}/{}/{result}/{:.2}/{}",
+                direction_name(key.output),
+                hit.score,
+                reasons.join("; ")
+            ));
+        }
+    }
+
+    /// `NAME;input;flagged`, one for each guardrail that found something so far: for the header and the audit log.
+    pub fn summary(flow: &Flow) -> Vec<String> {
+        let Some(record) = flow.extension::<Self>() else { return Vec::new() };
+        let hits = record.0.lock();
+        let one = |(key, hit): (&HitKey, &Hit)| {
+            format!("{};{};{}", key.guardrail, direction_name(key.output), hit.result.as_str())
+        };
+        hits.iter().map(one).collect()
+    }
+}
+
+/// Counters since the start, for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct GuardrailCounts {
+    /// Requests and responses in which something was found, by guardrail, direction and result.
+    pub findings: BTreeMap<(String, &'static str, &'static str), u64>,
+    /// Failures of services, by guardrail.
+    pub errors: BTreeMap<String, u64>,
+    /// Requests and responses checked, by guardrail and direction.
+    pub checks: BTreeMap<(String, &'static str), u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters(Mutex<GuardrailCounts>);
+
+impl Counters {
+    pub fn get(&self) -> GuardrailCounts {
+        self.0.lock().clone()
+    }
+
+    pub fn checked(&self, guardrail: &str, direction: Direction) {
+        let output = direction == Direction::Response;
+        *self.0.lock().checks.entry((guardrail.to_owned(), direction_name(output))).or_default() += 1;
+    }
+
+    pub fn found(&self, guardrail: &str, direction: Direction, result: GuardrailResult) {
+        let output = direction == Direction::Response;
+        let key = (guardrail.to_owned(), direction_name(output), result.as_str());
+        *self.0.lock().findings.entry(key).or_default() += 1;
+    }
+
+    pub fn failed(&self, guardrail: &str) {
+        *self.0.lock().errors.entry(guardrail.to_owned()).or_default() += 1;
+    }
+}

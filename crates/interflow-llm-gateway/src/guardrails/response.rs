@@ -1,0 +1,220 @@
+//! Checks responses: as a whole where a guardrail needs the whole, event by event where it does not.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::spans::{self, TextPlace};
+use interflow_llm::{GuardrailAction, LlmRefusal};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Body, CollectError, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
+use tokio::sync::oneshot;
+
+use super::evaluate::{BackgroundCheck, CheckJob};
+use super::record::GuardrailRecord;
+use super::request::unmaskable;
+use super::settings::{ActiveGuards, Guard};
+use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
+use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
+use super::{GuardrailService, add_header};
+use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
+use crate::redaction::overloaded;
+use crate::redaction::response_body::{
+    ResponseScanContext, abort_refusal, is_text, replace_body as replace_response_body, unreadable,
+};
+
+/// The stage's step in phase `ResponseBody`.
+pub(super) async fn check(
+    service: &Arc<GuardrailService>,
+    flow: &mut Flow,
+    request: &RequestHead,
+    active: ActiveGuards,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, EarlyExit> {
+    let max = active.max_body;
+    let Some(context) = ResponseScanContext::for_response(flow, head, max as u64) else { return Ok(body) };
+    if context.framing() == StreamFraming::Whole {
+        return check_whole(service, flow, request, &active, head, body).await;
+    }
+    let whole = |g: &Arc<Guard>| g.check.matcher().is_none() || g.config.action == GuardrailAction::Ask;
+    if active.output.iter().any(|g| g.is_strict() && whole(g)) {
+        return check_held_stream(service, flow, request, &active, context.framing(), head, body).await;
+    }
+    // The rest only flags, or finds its matches in fragments.
+    let (matching, later): (Vec<_>, Vec<_>) = active.output.iter().cloned().partition(|g| !whole(g));
+    for guard in &matching {
+        service.counters.checked(&guard.name, Direction::Response);
+    }
+    let record = GuardrailRecord::of(flow);
+    let collector = (!later.is_empty()).then(|| check_at_end(service, flow, &active, later));
+    let rewriter = MatchRewriter::new(Arc::clone(service), matching, record, collector, max);
+    context.rewrite_stream(head, body, rewriter).map_err(|refusal| service.refuse(flow, &refusal))
+}
+
+/// A check that runs when a stream has ended; its texts are sent to where this leads.
+fn check_at_end(
+    service: &Arc<GuardrailService>,
+    flow: &mut Flow,
+    active: &ActiveGuards,
+    guards: Vec<Arc<Guard>>,
+) -> oneshot::Sender<Vec<GuardText>> {
+    let (send, receive) = oneshot::channel();
+    let (facts, record) = (Arc::clone(&active.facts), GuardrailRecord::of(flow));
+    let job = async move {
+        let texts: Vec<GuardText> = receive.await.ok()?;
+        Some(CheckJob { direction: Direction::Response, facts, texts: Arc::new(texts) })
+    };
+    flow.defer(BackgroundCheck::start(Arc::clone(service), guards, record, job));
+    send
+}
+
+/// Reads a body whole; `Err` contains one that may pass unread.
+async fn read_whole(
+    service: &GuardrailService,
+    flow: &mut Flow,
+    active: &ActiveGuards,
+    head: &ResponseHead,
+    body: Body,
+) -> Result<Result<(Bytes, Bytes), Body>, EarlyExit> {
+    let max = active.max_body;
+    let strict = active.output.iter().any(|g| g.is_strict());
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+        Err(CollectError::TooLarge(body)) if !strict => {
+            flow.tag("guardrail:unread");
+            return Ok(Err(body));
+        }
+        Err(CollectError::TooLarge(_)) => {
+            let message =
+                format!("the response is larger than {max} bytes (llm.max_body), so that it cannot be checked");
+            let refusal = LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_too_large", message);
+            return Err(service.refuse(flow, &refusal));
+        }
+    };
+    match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
+        Ok(plain) => Ok(Ok((plain.unwrap_or_else(|| raw.clone()), raw))),
+        Err(e) if strict => Err(service.refuse(flow, &abort_refusal(&unreadable(&e)))),
+        Err(_) => {
+            flow.tag("guardrail:unread");
+            Ok(Err(raw.into()))
+        }
+    }
+}
+
+async fn check_whole(
+    service: &Arc<GuardrailService>,
+    flow: &mut Flow,
+    request: &RequestHead,
+    active: &ActiveGuards,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, EarlyExit> {
+    let (plain, raw) = match read_whole(service, flow, active, head, body).await? {
+        Ok(read) => read,
+        Err(body) => return Ok(body),
+    };
+    // The texts are copies.
+    let _held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
+    let texts = match texts_of_response(head, &plain).await {
+        Ok(texts) => texts,
+        Err(halt) if active.output.iter().any(|g| g.is_strict()) => {
+            return Err(service.refuse(flow, &abort_refusal(&halt)));
+        }
+        Err(_) => {
+            flow.tag("guardrail:unread");
+            return Ok(raw.into());
+        }
+    };
+    let texts = Arc::new(texts);
+    let edits = run(service, flow, request, active, Arc::clone(&texts)).await?;
+    add_output_header(flow, head);
+    if edits.is_empty() {
+        return Ok(raw.into());
+    }
+    match body_edits(&plain, &texts, edits) {
+        Ok(edits) => Ok(replace_response_body(head, splice(&plain, &edits))),
+        Err(_) => Err(service.refuse(flow, &unmaskable(&active.output, Direction::Response))),
+    }
+}
+
+async fn texts_of_response(head: &ResponseHead, plain: &Bytes) -> Result<Vec<GuardText>, StreamAbort> {
+    let as_text = || {
+        let text = std::str::from_utf8(plain).map_err(|e| unreadable(&e))?;
+        Ok(vec![whole_text(text, TextPlace::Assistant)])
+    };
+    if is_text(head) {
+        return as_text();
+    }
+    let body = plain.clone();
+    let read = move || spans::mark_body(&body, true).map(|marked| texts_of_json(&body, &marked));
+    match spans::beside(plain.len(), read).await {
+        Some(texts) => texts.map_err(|e| unreadable(&e)),
+        None => Err(unreadable(&"the work on the body was cut short")),
+    }
+}
+
+/// Runs the guardrails of output over complete texts. Those that only flag and ask a service run beside.
+async fn run(
+    service: &Arc<GuardrailService>,
+    flow: &mut Flow,
+    request: &RequestHead,
+    active: &ActiveGuards,
+    texts: Arc<Vec<GuardText>>,
+) -> Result<Vec<TextEdit>, EarlyExit> {
+    let job = CheckJob { direction: Direction::Response, facts: Arc::clone(&active.facts), texts };
+    let (later, now): (Vec<_>, Vec<_>) =
+        active.output.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
+    if !later.is_empty() {
+        let (record, job) = (GuardrailRecord::of(flow), job.clone());
+        flow.defer(BackgroundCheck::start(Arc::clone(service), later, record, async { Some(job) }));
+    }
+    let outcomes = job.run(service, &now).await;
+    job.act(service, flow, request, outcomes).await
+}
+
+fn add_output_header(flow: &Flow, head: &mut ResponseHead) {
+    head.headers.remove(super::HEADER);
+    add_header(flow, &mut head.headers);
+}
+
+/// A stream that is held until all of it was checked: a guardrail that blocks, masks or asks needs the whole.
+async fn check_held_stream(
+    service: &Arc<GuardrailService>,
+    flow: &mut Flow,
+    request: &RequestHead,
+    active: &ActiveGuards,
+    framing: StreamFraming,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, EarlyExit> {
+    let (plain, raw) = match read_whole(service, flow, active, head, body).await? {
+        Ok(read) => read,
+        Err(body) => return Ok(body),
+    };
+    let _held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
+    let collected = StreamedTexts::default();
+    rewrite(framing, &plain, CollectRewriter::new(collected.clone()))
+        .map_err(|halt| service.refuse(flow, &abort_refusal(&halt)))?;
+    let texts = Arc::new(collected.take());
+    let edits = run(service, flow, request, active, Arc::clone(&texts)).await?;
+    add_output_header(flow, head);
+    if edits.is_empty() {
+        return Ok(raw.into());
+    }
+    match rewrite(framing, &plain, EditRewriter::new(edits)) {
+        Ok(out) => Ok(replace_response_body(head, out)),
+        Err(halt) => Err(service.refuse(flow, &abort_refusal(&halt))),
+    }
+}
+
+/// Passes a complete stream through a rewriter.
+fn rewrite<P: TextRewriter>(framing: StreamFraming, body: &[u8], rewriter: P) -> Result<Vec<u8>, StreamAbort> {
+    let mut out = Vec::new();
+    let mut editor = EventRewriter::new(framing, rewriter);
+    editor.feed(body, &mut out)?;
+    editor.finish(&mut out)?;
+    Ok(out)
+}

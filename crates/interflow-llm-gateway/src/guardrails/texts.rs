@@ -1,0 +1,262 @@
+//! The texts of a body as guardrails see them, decoded, and the edits of the body that replace parts of them.
+
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_llm::spans::{MarkedText, SpanKind, TextPlace, TextSpan, multipart};
+use interflow_redact::escape_into;
+
+use super::escapes::{decode, raw_range};
+use crate::redaction::event_rewriter::ByteReplacement;
+
+/// A text, and where it is in its body.
+#[derive(Clone, Debug)]
+pub(super) struct GuardText {
+    pub place: TextPlace,
+    pub text: String,
+    /// Bytes of the body.
+    range: Range<usize>,
+    encoding: Encoding,
+    /// Whether it precedes the model's last reply in a request.
+    pub is_history: bool,
+}
+
+/// How a text is written in its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Plain,
+    /// The content of a JSON string.
+    Json,
+    /// JSON within the content of a JSON string: a tool call's arguments.
+    NestedJson,
+    /// A number without quotes.
+    Number,
+    /// A text file in base64.
+    Base64,
+    /// The content of a JSON string that must not change, because the provider signed it.
+    Signed,
+}
+
+/// A part of a text to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TextEdit {
+    /// The text's index.
+    pub text: usize,
+    pub range: Range<usize>,
+    pub with: String,
+}
+
+/// A replacement would break the JSON around it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unmaskable;
+
+/// The text of one span; `None` for media, and for files that cannot be decoded.
+pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
+    let raw = std::str::from_utf8(body.get(span.range.clone())?).ok()?;
+    let (text, encoding) = match &span.kind {
+        SpanKind::Media(_) => return None,
+        SpanKind::Base64Text => (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?, Encoding::Base64),
+        SpanKind::Number => (raw.to_owned(), Encoding::Number),
+        SpanKind::Signed => (decode(raw).into_owned(), Encoding::Signed),
+        SpanKind::Json => (decode(&decode(raw)).into_owned(), Encoding::NestedJson),
+        SpanKind::Text | SpanKind::Name => {
+            let text = decode(raw).into_owned();
+            match holds_escapes(&text) {
+                true => (decode(&text).into_owned(), Encoding::NestedJson),
+                false => (text, Encoding::Json),
+            }
+        }
+    };
+    let place = match (&span.kind, span.place) {
+        (SpanKind::Json, TextPlace::Unknown) => TextPlace::ToolCall,
+        (SpanKind::Signed, TextPlace::Unknown) => TextPlace::Thinking,
+        (_, place) => place,
+    };
+    Some(GuardText { place, text, range: span.range.clone(), encoding, is_history: false })
+}
+
+/// Whether a text is itself JSON with escapes, as tool results often are: a phrase after an escaped line break would
+/// otherwise not be seen as beginning with a word.
+fn holds_escapes(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+        && text.contains('\\')
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// The texts of a JSON body, in its order.
+pub(super) fn texts_of_json(body: &[u8], marked: &MarkedText) -> Vec<GuardText> {
+    let mut texts: Vec<GuardText> = marked.spans.iter().filter_map(|s| text_of_span(body, s)).collect();
+    let replied = |t: &GuardText| matches!(t.place, TextPlace::Assistant | TextPlace::ToolCall | TextPlace::Thinking);
+    if let Some(last) = texts.iter().rposition(replied) {
+        let constant = |t: &GuardText| matches!(t.place, TextPlace::System | TextPlace::ToolDefinition);
+        texts.iter_mut().take(last + 1).filter(|t| !constant(t)).for_each(|t| t.is_history = true);
+    }
+    texts
+}
+
+/// The fields and text files of a form; binary parts have no text.
+pub(super) fn texts_of_form(body: &[u8], parts: &[multipart::FormPart]) -> Vec<GuardText> {
+    let text = |part: &multipart::FormPart| {
+        let text = std::str::from_utf8(body.get(part.range.clone())?).ok()?.to_owned();
+        let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
+        Some(GuardText { place, text, range: part.range.clone(), encoding: Encoding::Plain, is_history: false })
+    };
+    parts.iter().filter_map(text).collect()
+}
+
+/// A body that is one text.
+pub(super) fn whole_text(body: &str, place: TextPlace) -> GuardText {
+    GuardText { place, text: body.to_owned(), range: 0..body.len(), encoding: Encoding::Plain, is_history: false }
+}
+
+/// A text that was put together from a stream, and is no part of a body.
+pub(super) fn streamed_text(text: &str, place: TextPlace, is_json: bool, is_signed: bool) -> GuardText {
+    let text = if is_json { decode(text).into_owned() } else { text.to_owned() };
+    let encoding = if is_signed { Encoding::Signed } else { Encoding::Plain };
+    GuardText { place, text, range: 0..0, encoding, is_history: false }
+}
+
+impl GuardText {
+    /// Whether parts of it can be replaced.
+    pub fn is_editable(&self) -> bool {
+        self.encoding != Encoding::Signed
+    }
+
+    /// The edit of the body that makes these edits of the text, which are sorted and do not overlap.
+    fn edit(&self, body: &[u8], edits: &[&TextEdit]) -> Result<Vec<ByteReplacement>, Unmaskable> {
+        let raw = body.get(self.range.clone()).and_then(|b| std::str::from_utf8(b).ok()).ok_or(Unmaskable)?;
+        let at = |range: Range<usize>| range.start + self.range.start..range.end + self.range.start;
+        match self.encoding {
+            Encoding::Plain => Ok(edits.iter().map(|e| (at(e.range.clone()), e.with.clone())).collect()),
+            Encoding::Json => Ok(edits.iter().map(|e| (at(raw_range(raw, &e.range)), escaped(&e.with))).collect()),
+            Encoding::NestedJson => {
+                let inner = decode(raw);
+                let inside: Vec<_> = edits.iter().map(|e| (raw_range(&inner, &e.range), escaped(&e.with))).collect();
+                // A match may cover quotes and braces; a tool call must stay one.
+                if is_json(&inner) && !is_json(&replaced(&inner, &inside)) {
+                    return Err(Unmaskable);
+                }
+                Ok(inside.into_iter().map(|(r, with)| (at(raw_range(raw, &r)), escaped(&with))).collect())
+            }
+            Encoding::Number => {
+                let with = edits.first().map(|e| format!("\"{}\"", escaped(&e.with))).unwrap_or_default();
+                Ok(vec![(self.range.clone(), with)])
+            }
+            Encoding::Base64 => {
+                let parts: Vec<_> = edits.iter().map(|e| (e.range.clone(), e.with.clone())).collect();
+                Ok(vec![(self.range.clone(), STANDARD.encode(replaced(&self.text, &parts)))])
+            }
+            Encoding::Signed => Ok(Vec::new()),
+        }
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    escape_into(text, &mut out);
+    out
+}
+
+fn replaced(text: &str, edits: &[ByteReplacement]) -> String {
+    String::from_utf8(crate::redaction::event_rewriter::splice(text.as_bytes(), edits)).unwrap_or_default()
+}
+
+/// Sorts edits, and joins those that overlap; the first one's replacement stays.
+pub(super) fn merge_edits(mut edits: Vec<TextEdit>) -> Vec<TextEdit> {
+    edits.sort_by_key(|e| (e.text, e.range.start, e.range.end));
+    let mut merged: Vec<TextEdit> = Vec::with_capacity(edits.len());
+    for edit in edits {
+        match merged.last_mut() {
+            Some(last) if last.text == edit.text && edit.range.start < last.range.end => {
+                last.range.end = last.range.end.max(edit.range.end);
+            }
+            _ => merged.push(edit),
+        }
+    }
+    merged
+}
+
+/// The edits of a body that replace these parts of its texts, sorted.
+pub(super) fn body_edits(
+    body: &[u8],
+    texts: &[GuardText],
+    edits: Vec<TextEdit>,
+) -> Result<Vec<ByteReplacement>, Unmaskable> {
+    let edits = merge_edits(edits);
+    let mut out = Vec::new();
+    for group in edits.chunk_by(|a, b| a.text == b.text) {
+        let Some(text) = group.first().and_then(|e| texts.get(e.text)) else { continue };
+        out.extend(text.edit(body, &group.iter().collect::<Vec<_>>())?);
+    }
+    out.sort_by_key(|(range, _)| range.start);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_llm::spans::mark_body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::redaction::event_rewriter::splice;
+
+    fn mask(body: &Value, find: &str) -> Result<Value, Unmaskable> {
+        let bytes = body.to_string().into_bytes();
+        let texts = texts_of_json(&bytes, &mark_body(&bytes, true).unwrap());
+        let edits = texts.iter().enumerate().filter_map(|(i, t)| {
+            let at = t.text.find(find)?;
+            Some(TextEdit { text: i, range: at..at + find.len(), with: "<\"m\">".into() })
+        });
+        let edits = body_edits(&bytes, &texts, edits.collect())?;
+        Ok(serde_json::from_slice(&splice(&bytes, &edits)).unwrap())
+    }
+
+    #[test]
+    fn parts_of_texts_are_replaced_in_every_encoding() {
+        let args = json!({"cmd": "rm -rf \"/\"", "n": 1}).to_string();
+        let body = json!({
+            "messages": [
+                {"role": "user", "content": "say \"secret\" 😀 twice\nhere"},
+                {"role": "assistant", "tool_calls": [{"function": {"name": "t", "arguments": args}}]},
+                {"role": "tool", "content": "{\"a\": \"x\\nsecret\"}"}]
+        });
+        let masked = mask(&body, "secret").unwrap();
+        assert_eq!(masked["messages"][0]["content"], "say \"<\"m\">\" 😀 twice\nhere");
+        assert_eq!(masked["messages"][2]["content"], "{\"a\": \"x\\n<\\\"m\\\">\"}");
+        let masked = mask(&body, "rm -rf").unwrap();
+        let args = masked["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(args).unwrap()["cmd"], "<\"m\"> \"/\"");
+        assert_eq!(mask(&body, "\"cmd\":"), Err(Unmaskable), "the arguments would not be JSON any more");
+    }
+
+    #[test]
+    fn nested_json_is_seen_without_its_escapes() {
+        let body = json!({"messages": [{"role": "tool", "content": "{\"a\":\"one\\nignore\"}"}]}).to_string();
+        let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+        assert_eq!((texts[0].text.as_str(), texts[0].place), ("{\"a\":\"one\nignore\"}", TextPlace::ToolResult));
+    }
+
+    #[test]
+    fn history_ends_with_the_last_reply() {
+        let body = json!({
+            "system": "s",
+            "messages": [{"role": "user", "content": "old"}, {"role": "assistant", "content": "reply"},
+                {"role": "user", "content": "new"}]
+        })
+        .to_string();
+        let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+        let is_history = |text: &str| texts.iter().find(|t| t.text == text).unwrap().is_history;
+        assert!(is_history("old") && is_history("reply") && !is_history("new") && !is_history("s"));
+    }
+
+    #[test]
+    fn overlapping_edits_are_joined() {
+        let edit = |range: Range<usize>| TextEdit { text: 0, range, with: "x".into() };
+        assert_eq!(merge_edits(vec![edit(5..9), edit(0..3), edit(2..6)]), [edit(0..9)]);
+    }
+}

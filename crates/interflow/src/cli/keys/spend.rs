@@ -1,0 +1,91 @@
+//! `interflow keys spend`: reports from the ledger, of the running instance if there is one, so that nothing is missing.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_limits::{SpendQuery, SpendReport, SpendSums};
+use interflow_types::percent::{COMPONENT, encoded_as};
+
+use super::format_table;
+use crate::CliError;
+use crate::cli::output::{FormatArgs, OutputFormat};
+
+#[derive(Debug, Args)]
+pub struct SpendArgs {
+    /// Columns, separated by commas: key, user, team, organisation, provider, model, day, month, tag or tag:NAME.
+    #[arg(long, default_value = "key")]
+    by: String,
+    /// First day (UTC): `2026-11-01` or `2026-11` [default: the first of the month].
+    #[arg(long, value_name = "DAY")]
+    since: Option<String>,
+    /// Last day (UTC), included: `2026-11-30` or `2026-11` [default: today].
+    #[arg(long, value_name = "DAY")]
+    until: Option<String>,
+    #[command(flatten)]
+    format: FormatArgs<SpendFormat>,
+    /// Write to this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SpendFormat {
+    /// Table with a sum.
+    Table,
+    /// One JSON document.
+    Json,
+    /// CSV with a header.
+    Csv,
+}
+
+impl OutputFormat for SpendFormat {
+    const JSON: Self = Self::Json;
+    const DEFAULT: &'static str = "table";
+}
+
+/// The text to print, unless it was written to a file.
+pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError> {
+    let query = SpendQuery::parse(Some(&args.by), args.since.as_deref(), args.until.as_deref())
+        .map_err(|e| CliError::Usage(format!("--{e}")))?;
+    let report = match InstanceApi::for_instance(home)? {
+        Some(api) => {
+            let by = encoded_as(&args.by, COMPONENT);
+            let answer = api.get(&format!("/spend?by={by}&since={}&until={}", query.since, query.until))?;
+            serde_json::from_value(answer).map_err(|e| format!("the running instance answered in another form: {e}"))?
+        }
+        None => SpendReport::read(&home.join("spend"), &query)?,
+    };
+    let text = match args.format.get() {
+        SpendFormat::Table => table(&report),
+        SpendFormat::Json => serde_json::to_string_pretty(&report).map_err(|e| e.to_string())? + "\n",
+        SpendFormat::Csv => report.to_csv(),
+    };
+    let Some(path) = &args.output else { return Ok(Some(text)) };
+    std::fs::write(path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    Ok(None)
+}
+
+fn table(report: &SpendReport) -> String {
+    if report.rows.is_empty() {
+        return format!("nothing was spent from {} to {}\n", report.since, report.until);
+    }
+    let figures = |sums: &SpendSums, dollars: f64| {
+        let unpriced =
+            if sums.unpriced > 0 { format!("{} requests without a price", sums.unpriced) } else { String::new() };
+        let numbers = [sums.requests, sums.input_tokens, sums.output_tokens].map(|n| n.to_string());
+        [&numbers[..], &[format!("{dollars:.4}"), unpriced]].concat()
+    };
+    let header = ["REQUESTS", "INPUT", "OUTPUT", "USD", ""].map(str::to_owned);
+    let mut rows = vec![report.by.iter().map(|by| by.to_uppercase()).chain(header).collect::<Vec<_>>()];
+    rows.extend(report.rows.iter().map(|row| {
+        let group = report.by.iter().map(|by| row.group.get(by).cloned().unwrap_or_else(|| "-".into()));
+        group.chain(figures(&row.sums, row.dollars)).collect()
+    }));
+    let mut sum = vec![String::new(); report.by.len()];
+    sum[0] = "TOTAL".into();
+    sum.extend(figures(&report.total.sums, report.total.dollars));
+    rows.push(sum);
+    format_table(&rows)
+}
