@@ -233,8 +233,9 @@ impl ActiveCache {
         let (raw, _) = match body.collect(table.max_body).await {
             Ok(whole) => whole,
             Err(interflow_types::CollectError::Broken(e)) => return Err(e),
+            // Refused where it is held to be sent.
             Err(interflow_types::CollectError::TooLarge(body)) => {
-                return Ok(self.bypass(flow, Request { head, body }, "size"));
+                return Ok(CacheLookup::Forward(Request { head, body }, CacheOutcome::None));
             }
         };
         let plain = coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await;
