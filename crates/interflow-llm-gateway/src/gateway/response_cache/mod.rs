@@ -55,7 +55,7 @@ struct ActiveCache {
 
 enum CacheStore {
     Memory(MemoryStore),
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
 }
 
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl ResponseCache {
             CacheStoreKind::Redis => {
                 let missing = "llm.cache.redis: no server; write its URL, here or in quota.shared.redis";
                 let server = server.ok_or(missing)?;
-                CacheStore::Redis(RedisStore::new(&server, config.prefix.clone())?)
+                CacheStore::Redis(Box::new(RedisStore::new(&server, config.prefix.clone())?))
             }
         };
         let (config, counters) = (config.clone(), Arc::clone(&self.counters));
