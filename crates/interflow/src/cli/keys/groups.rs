@@ -22,11 +22,20 @@ pub enum GroupCommand {
         format: FormatArgs<TableFormat>,
     },
     /// Reject all its keys until it is enabled again.
-    Disable { id: String },
+    Disable {
+        /// Its ID, as shown by `list`.
+        id: String,
+    },
     /// Enable one that was disabled.
-    Enable { id: String },
+    Enable {
+        /// Its ID, as shown by `list`.
+        id: String,
+    },
     /// Remove one to which nothing belongs.
-    Remove { id: String },
+    Remove {
+        /// Its ID, as shown by `list`.
+        id: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use interflow_types::percent::{COMPONENT, encoded_as};
 
 use super::format_table;
 use crate::CliError;
+use crate::cli::output::{FormatArgs, OutputFormat};
 
 #[derive(Debug, Args)]
 pub struct SpendArgs {
@@ -22,9 +23,8 @@ pub struct SpendArgs {
     /// Last day (UTC), included: `2026-11-30` or `2026-11` [default: today].
     #[arg(long, value_name = "DAY")]
     until: Option<String>,
-    /// Output format.
-    #[arg(short, long, default_value = "table")]
-    format: SpendFormat,
+    #[command(flatten)]
+    format: FormatArgs<SpendFormat>,
     /// Write to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -40,6 +40,11 @@ enum SpendFormat {
     Csv,
 }
 
+impl OutputFormat for SpendFormat {
+    const JSON: Self = Self::Json;
+    const DEFAULT: &'static str = "table";
+}
+
 /// The text to print, unless it was written to a file.
 pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError> {
     let query = SpendQuery::parse(Some(&args.by), args.since.as_deref(), args.until.as_deref())
@@ -52,7 +57,7 @@ pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError>
         }
         None => SpendReport::read(&home.join("spend"), &query)?,
     };
-    let text = match args.format {
+    let text = match args.format.get() {
         SpendFormat::Table => table(&report),
         SpendFormat::Json => serde_json::to_string_pretty(&report).map_err(|e| e.to_string())? + "\n",
         SpendFormat::Csv => report.to_csv(),
