@@ -200,6 +200,8 @@ export interface components {
          * @enum {string}
          */
         BranchReason: "edited" | "retried" | "compacted" | "cleared";
+        /** @description In the order of the prompt: the first difference ends the cached beginning. */
+        BreakCause: ("model" | "tools" | "tool_order" | "system" | "history") | "volatile_system" | "expired" | "evicted" | "unmarked" | "unknown";
         /** @description A browser to start on the machine of the instance. */
         BrowserRequest: {
             /**
@@ -235,6 +237,38 @@ export interface components {
             /** @description Leaf certificates signed since the start. */
             leaves_signed: number;
             leaves_cached: number;
+        };
+        CacheAdvice: {
+            cause: components["schemas"]["BreakCause"];
+            breaks: number;
+            lost_tokens: number;
+            /**
+             * Format: double
+             * @description In US dollars, where the price is known.
+             */
+            lost_cost: number;
+            /** @description What to change, in a sentence. */
+            text: string;
+        };
+        /** @description A call that found less in the cache than the one before had left there. */
+        CacheBreak: {
+            flow: string;
+            /** @description For a WebSocket, the number of the message that started the call; else 0. */
+            part: number;
+            turn: number;
+            /** @description In microseconds since the Unix epoch. */
+            started: number;
+            lost_tokens: number;
+            /**
+             * Format: double
+             * @description In US dollars; `None` if the price is unknown.
+             */
+            lost_cost: number | null;
+            cause: components["schemas"]["BreakCause"];
+            /** @description What it was, in a sentence. */
+            detail: string;
+            /** @description The text around the first difference, in the request before and in this one. */
+            change?: components["schemas"]["ExcerptChange"];
         };
         CallPurpose: "step" | "compact" | "title" | "probe" | "utility";
         /** @description Token usage of one call. Streams repeat it; the last count applies. */
@@ -874,6 +908,10 @@ export interface components {
             error: components["schemas"]["ErrorDetails"];
             /** @description Absent unless a query was wrong. */
             generation?: number;
+        };
+        ExcerptChange: {
+            before: string;
+            after: string;
         };
         /** @description Why each rule did or did not match a flow. */
         ExplainedRules: {
@@ -1853,7 +1891,7 @@ export interface components {
             rule: string | null;
             /** @description The phase in which a rule holds it. */
             phase: string | null;
-            /** @description The rule author's note. */
+            /** @description The rule author's note, or what a guardrail found. */
             note: string | null;
             /** @description Whether the query selects this; null if there is none, or too little is known. */
             matches: boolean | null;
@@ -1884,6 +1922,8 @@ export interface components {
             method: string | null;
             /** @description The path without its query; `None` for a tunnel. */
             path: string | null;
+            /** @description Why a person is asked, if it is not a rule or the mode: what a guardrail found. Such a question is decided once. */
+            reason?: string;
             waiting: number;
             /** @description The first of the waiting flows. */
             flows: string[];
@@ -1958,6 +1998,27 @@ export interface components {
             pid: number;
             /** @description The file name of its executable. */
             name: string;
+        };
+        /** @description The prompt cache of a conversation. Side calls do not count. */
+        PromptCacheReport: {
+            /** @description Calls whose tokens the provider counted. */
+            calls: number;
+            input_tokens: number;
+            /** @description The part of them that came from the cache. */
+            cached_tokens: number;
+            /** @description The part of them that was written to the cache; not every provider says so. */
+            written_tokens: number;
+            /** @description Tokens that were paid in full although the cache had held them, all breaks together. */
+            lost_tokens: number;
+            /**
+             * Format: double
+             * @description What they cost more than from the cache, in US dollars, where the price is known.
+             */
+            lost_cost: number;
+            /** @description The calls at which the cache broke, in order; at most 200. */
+            breaks: components["schemas"]["CacheBreak"][];
+            /** @description What to change, the most expensive first. */
+            advice: components["schemas"]["CacheAdvice"][];
         };
         ProposalInput: {
             /** @description The rules, as the text of a rule file in YAML or TOML. */
@@ -2366,6 +2427,8 @@ export interface components {
             method: string | null;
             /** @description The path without its query; `None` for a tunnel. */
             path: string | null;
+            /** @description Why a person is asked, if it is not a rule or the mode: what a guardrail found. Such a question is decided once. */
+            reason?: string;
             waiting: number;
             /** @description The first of the waiting flows. */
             flows: string[];
@@ -3245,11 +3308,14 @@ export type Body = components['schemas']['Body'];
 export type BodyDiff = components['schemas']['BodyDiff'];
 export type BodyView = components['schemas']['BodyView'];
 export type BranchReason = components['schemas']['BranchReason'];
+export type BreakCause = components['schemas']['BreakCause'];
 export type BrowserRequest = components['schemas']['BrowserRequest'];
 export type BypassedClient = components['schemas']['BypassedClient'];
 export type BypassedClients = components['schemas']['BypassedClients'];
 export type Bytes = components['schemas']['Bytes'];
 export type CaView = components['schemas']['CaView'];
+export type CacheAdvice = components['schemas']['CacheAdvice'];
+export type CacheBreak = components['schemas']['CacheBreak'];
 export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
@@ -3306,6 +3372,7 @@ export type EntryKind = components['schemas']['EntryKind'];
 export type ErrorBody = components['schemas']['ErrorBody'];
 export type ErrorDetails = components['schemas']['ErrorDetails'];
 export type EventMessage = components['schemas']['EventMessage'];
+export type ExcerptChange = components['schemas']['ExcerptChange'];
 export type ExplainedRules = components['schemas']['ExplainedRules'];
 export type ExportSelectionInput = components['schemas']['ExportSelectionInput'];
 export type FindingState = components['schemas']['FindingState'];
@@ -3390,6 +3457,7 @@ export type PolicyTextInput = components['schemas']['PolicyTextInput'];
 export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
+export type PromptCacheReport = components['schemas']['PromptCacheReport'];
 export type ProposalInput = components['schemas']['ProposalInput'];
 export type ProposalList = components['schemas']['ProposalList'];
 export type ProposalMatch = components['schemas']['ProposalMatch'];

@@ -191,7 +191,7 @@ impl LimitStage {
         }
         if !tags.is_empty() {
             flow.extension_mut::<KeyContext>().tags = Arc::new(tags.clone());
-            tags.iter().for_each(|(name, value)| flow.tag(format!("{name}={value}")));
+            tags.iter().map(|(name, value)| format!("{name}={value}")).for_each(|tag| flow.tag(tag));
         }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
         let key = match &shown {
