@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{SpendReport, SpendSums};
 use ::parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
 use ::parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::types::{Type, TypePtr};
+use interflow_limits::{SpendReport, SpendSums};
 
 pub fn to_parquet(report: &SpendReport) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(schema(&report.by)?);
@@ -46,8 +46,7 @@ fn schema(by: &[String]) -> Result<Type, ParquetError> {
             .with_logical_type(Some(LogicalType::String))
             .build()
     };
-    let number =
-        |name: &str, of| Type::primitive_type_builder(name, of).with_repetition(Repetition::REQUIRED).build();
+    let number = |name: &str, of| Type::primitive_type_builder(name, of).with_repetition(Repetition::REQUIRED).build();
     let mut columns = by.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     for (name, _) in SpendReport::figures(&SpendSums::default()) {
         columns.push(number(name, PhysicalType::INT64)?);
