@@ -10,8 +10,8 @@ let page: Page;
 const user = (text: string) => ({ role: 'user', content: text });
 const assistant = (content: unknown) => ({ role: 'assistant', content });
 
-async function ask(session: string, messages: unknown[]): Promise<void> {
-  const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 500, messages, metadata: { user_id: `u_session_${session}` }, tools: [{ name: 'Bash' }] });
+async function ask(session: string, messages: unknown[], system?: string): Promise<void> {
+  const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 500, system, messages, metadata: { user_id: `u_session_${session}` }, tools: [{ name: 'Bash' }] });
   const headers = { 'content-type': 'application/json', 'user-agent': 'claude-cli/2.0.1 (external, cli)' };
   expect(await world.send('/v1/messages', { method: 'POST', headers, body })).toBe(200);
 }
@@ -52,8 +52,10 @@ beforeAll(async () => {
   await ask('first', [user('fix the login of the shop')]);
   await ask('first', [user('fix the login of the shop'), tools, results]);
   await ask('second', [user('please fix the login page of the shop')]);
+  await ask('cached', [user('count to two')], 'Be brief. Now: 10:00:01');
+  await ask('cached', [user('count to two'), assistant('one, two'), user('and on')], 'Be brief. Now: 10:05:12, cold');
   page = await world.page('/conversations');
-  for (const title of ['show me Markdown', 'fix the login of the shop', 'please fix the login page']) await page.locator('.entry', { hasText: title }).waitFor();
+  for (const title of ['count to two', 'show me Markdown', 'fix the login of the shop', 'please fix the login page']) await page.locator('.entry', { hasText: title }).waitFor();
 });
 
 afterAll(async () => {
@@ -93,6 +95,21 @@ describe('Markdown', () => {
     await page.getByText('# Title').waitFor();
     await page.getByRole('button', { name: 'Markdown', exact: true }).click();
     await page.locator('.markdown').first().waitFor();
+  });
+});
+
+describe('the prompt cache', () => {
+  it('shows where it broke, and what to change', async () => {
+    await page.locator('.entry', { hasText: 'count to two' }).click();
+    const toggle = page.getByRole('button', { name: 'Prompt cache' });
+    await toggle.press('Enter');
+    const report = page.getByRole('region', { name: 'Prompt cache' });
+    await report.getByText('The cache broke once').waitFor();
+    const text = (await report.textContent())!;
+    for (const words of ['2050 tokens', 'out of the system prompt', 'Turn 2: a date, time or id', '− Be brief. Now: 10:00:01', '+ Be brief. Now: 10:05:12']) expect(text).toContain(words);
+    await toggle.press('Enter');
+    expect(await report.count()).toBe(0);
+    expect(world.complaints).toEqual([]);
   });
 });
 

@@ -118,9 +118,10 @@ const answers: Record<string, Answer> = {
   '/missing': (_, r) => r.writeHead(404, { 'content-type': 'application/json' }).end('{"error":"not found"}'),
   '/broken': (_, r) => r.writeHead(500, { 'content-type': 'text/plain' }).end('it broke'),
   '/v1/messages': (_, r, body) => {
-    const asked = JSON.parse(body.toString()) as { messages: { role: string; content: unknown }[] };
+    const asked = JSON.parse(body.toString()) as { messages: { role: string; content: unknown }[]; system?: string };
     r.writeHead(200, { 'content-type': 'application/json' });
-    const usage = { input_tokens: 100, cache_read_input_tokens: 2000, cache_creation_input_tokens: 50, output_tokens: 20 };
+    const read = asked.system?.includes('cold') ? 0 : 2000;
+    const usage = { input_tokens: 100, cache_read_input_tokens: read, cache_creation_input_tokens: 2050 - read, output_tokens: 20 };
     r.end(JSON.stringify({ id: `m${asked.messages.length}`, model: 'claude-sonnet-4-5', content: model(asked.messages), stop_reason: 'end_turn', usage }));
   },
   '/page.html': (_, r) => r.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end('<!doctype html><main><h1>Hi</h1><p>a<br>b</p></main>'),

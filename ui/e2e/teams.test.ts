@@ -82,3 +82,19 @@ it('a rotated key keeps its old secret during the overlap', async () => {
   await page.getByRole('dialog').getByRole('button', { name: 'Rotate' }).click();
   await expect.poll(() => row.textContent()).toMatch(/old secret valid until \d{4}-/);
 });
+
+it('the overview lists the keys of its days, and leads to their requests', async () => {
+  await world.recorded(1, 'tag:key:*');
+  await page.goto(`http://${world.admin}/overview`);
+  const list = page.locator('.list', { has: page.getByRole('heading', { name: /^Virtual keys, \d{4}-\d\d-\d\d to / }) });
+  const button = list.getByRole('row').nth(1).getByRole('button');
+  const name = (await button.textContent()) ?? '';
+  expect(await list.getByRole('row').nth(1).textContent()).toMatch(/\$0\.0\d+$/);
+  await button.click();
+  await page.locator('.drawn .line[data-id]').first().waitFor();
+  expect(new URL(page.url()).searchParams.get('q')).toContain(`tag:"key:${name}"`);
+  // The spending of days says nothing of a shorter range.
+  await page.goto(`http://${world.admin}/overview?range=15m`);
+  await page.getByRole('slider', { name: 'Requests over time' }).waitFor();
+  expect(await list.count()).toBe(0);
+});

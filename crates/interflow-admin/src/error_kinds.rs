@@ -39,6 +39,7 @@ pub const API_ERROR_KINDS: &[ApiErrorKind] = &[
     kind("not_local", &[403], "a browser can only be started from the machine of this instance", "run interflow browser there"),
     kind("not_found", &[404], "there is no such flow, message, conversation or pending request", ""),
     kind("no_file", &[404], "no active rule or policy has this file; `files` lists those that have", ""),
+    kind("no_group", &[404], "there is no team or organisation with this id", "GET /api/v1/teams lists them"),
     kind("no_key", &[404], "there is no virtual key with this id", "GET /api/v1/keys lists the keys"),
     kind("not_reachable", &[404], "the proxy listens on loopback only, so that no phone can reach it", "set proxy.listen to an address of the network"),
     kind("no_route", &[404], "there is nothing at this path", "GET /api/v1/openapi.json lists what there is"),

@@ -6,7 +6,7 @@ use interflow_admin::error_kinds::API_ERROR_KINDS;
 use interflow_admin::mcp::{WriteAccess, list_prompts, list_resource_templates, list_resources, list_tools};
 use interflow_codec::json_schema::{self, cell};
 use interflow_llm::error_codes::LLM_ERROR_CODES;
-use interflow_llm_gateway::llm_telemetry::{AUDIT_FIELDS, SPAN_ATTRIBUTES};
+use interflow_llm_gateway::llm_telemetry::{AUDIT_FIELDS, AttributeSet, SPAN_ATTRIBUTES};
 use interflow_testkit::docs::check_reference_page;
 use interflow_types::{ErrorKind, ErrorSource};
 
@@ -81,7 +81,7 @@ fn telemetry() -> String {
     let mut page = format!(
         "# Audit log and traces\n\n{GENERATED}\n\n\
          Interflow reports each LLM request to the audit log ([`[audit]`](configuration.md#audit)) and to a collector of OpenTelemetry \
-         ([`[telemetry]`](configuration.md#telemetry)), without any content.\n\n\
+         ([`[telemetry]`](configuration.md#telemetry)), without any content unless [`telemetry.content`](#content) asks for it.\n\n\
          ## Audit log\n\n\
          A line is a JSON object with these members; one without a value is `null`.\n\
          With the hash chain, `prev` and `hash` follow; `interflow audit verify` checks them.\n\n\
@@ -98,9 +98,37 @@ fn telemetry() -> String {
          Attributes without a value are left out.\n\n\
          | attribute | meaning |\n|---|---|\n",
     );
-    for attribute in SPAN_ATTRIBUTES {
-        let _ = writeln!(page, "| `{}` | {} |", attribute.name, attribute.doc);
+    let of_set = |page: &mut String, set: AttributeSet| {
+        for attribute in SPAN_ATTRIBUTES.iter().filter(|attribute| attribute.set == set) {
+            let _ = writeln!(page, "| `{}` | {} |", attribute.name, attribute.doc);
+        }
+    };
+    of_set(&mut page, AttributeSet::GenAi);
+    for (name, title, set) in [
+        ("openinference", "OpenInference", AttributeSet::OpenInference),
+        ("langfuse", "Langfuse", AttributeSet::Langfuse),
+    ] {
+        let _ = write!(
+            page,
+            "\n### {title}\n\nWith `\"{name}\"` in `telemetry.attributes`, beside the others.\n\n| attribute | meaning |\n|---|---|\n"
+        );
+        of_set(&mut page, set);
     }
+    page.push_str(
+        "\n### Content\n\n\
+         Only with `telemetry.content`; texts as JSON, with at most `telemetry.max_content` bytes each.\n\n\
+         | set | attributes |\n|---|---|\n\
+         | all | `gen_ai.request.temperature` and other parameters, `gen_ai.response.finish_reasons` |\n\
+         | `gen_ai` | `gen_ai.system_instructions`, `gen_ai.input.messages`, `gen_ai.output.messages`, `gen_ai.tool.definitions` |\n\
+         | `openinference` | `input.value`, `output.value`, `llm.input_messages.N.message.…`, `llm.output_messages.0.message.…`, `llm.tools.N.tool.json_schema` |\n\
+         | `langfuse` | `langfuse.observation.input`, `langfuse.observation.output` |\n\n\
+         `interflow.content.dropped_messages` is the number of earlier messages that were left out.\n\n\
+         ## Webhooks\n\n\
+         A [`[[telemetry.webhook]]`](../guides/audit-and-tracing.md#webhooks) posts `{\"type\": \"interflow.events\", \"id\", \"events\"}`.\n\
+         An event has `type` (`request.completed`, `request.refused`, `request.failed`), `time` (microseconds since 1970), `flow`, \
+         `provider`, `model`, `operation`, `user`, `key`, `status`, `error`, `duration_ms`, `input_tokens`, `output_tokens`, \
+         `cached_tokens`, `cost_usd`, `entities` and `tags`, and no content.\n",
+    );
     page
 }
 

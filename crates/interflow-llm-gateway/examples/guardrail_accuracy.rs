@@ -17,6 +17,9 @@ struct Row {
     jailbreak: f64,
 }
 
+/// A kind's score of a row.
+type Score = fn(&Row) -> f64;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let out = arguments.iter().position(|a| a == "--json").and_then(|i| arguments.get(i + 1));
@@ -42,7 +45,7 @@ fn measure(file: &str, misses: bool) -> Value {
     println!("| kind | threshold | attacks found | false alarms | precision | recall |\n|---|---|---|---|---|---|");
     let mut table = Vec::new();
     // Together is how they are used: either finds an attack of either sort.
-    let kinds: [(&str, &str, fn(&Row) -> f64); 3] = [
+    let kinds: [(&str, &str, Score); 3] = [
         ("prompt_injection", "injection", |r| r.injection),
         ("jailbreak", "jailbreak", |r| r.jailbreak),
         ("both", "", |r| r.injection.max(r.jailbreak)),
@@ -71,7 +74,7 @@ fn measure(file: &str, misses: bool) -> Value {
     }
     let bytes: usize = rows.iter().map(|r| r.text.len()).sum();
     println!("{:.2} ms for {} bytes, both kinds\n", seconds * 1e3, bytes);
-    json!({ "file": name, "texts": rows.len(), "bytes": bytes, "milliseconds": seconds * 1e3, "table": table })
+    json!({ "file": name, "texts": rows.len(), "bytes": bytes, "table": table })
 }
 
 fn score_row(row: &Value) -> Row {

@@ -17,8 +17,9 @@ pub struct ResponseCacheConfig {
     pub max_body: ByteSize,
     /// Maximum size of all responses in memory; those that were not used for longest are dropped first.
     pub max_bytes: ByteSize,
-    /// Who shares responses: requests with the same virtual `key`, of the same `user`, or all (`shared`). Requests that
-    /// present different credentials of a provider never share, nor do clients without any at different addresses.
+    /// Who shares responses: requests with the same virtual `key`, of the same `user`, with keys of the same `team`, or all
+    /// (`shared`). Requests that present different credentials of a provider never share; without a key, `key`, `user` and
+    /// `team` separate clients by their address.
     pub scope: CacheScope,
     /// Only requests to these providers (the gateway's names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,6 +73,8 @@ pub enum CacheScope {
     Key,
     /// Requests of the same user: the key's owner, or the user of the connection.
     User,
+    /// Requests with keys of the same team.
+    Team,
     /// All requests.
     Shared,
 }

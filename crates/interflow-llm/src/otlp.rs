@@ -15,7 +15,10 @@ pub mod name {
     pub const OUTPUT: &str = "gen_ai.usage.output_tokens";
     pub const CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
     pub const CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
-    pub const REASONING: &str = "gen_ai.usage.reasoning_tokens";
+    pub const REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
+    pub const CONVERSATION: &str = "gen_ai.conversation.id";
+    pub const STREAM: &str = "gen_ai.request.stream";
+    pub const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
 }
 
 pub fn text(key: &str, value: &str) -> Value {
@@ -29,6 +32,15 @@ pub fn number(key: &str, value: u64) -> Value {
 
 pub fn real(key: &str, value: f64) -> Value {
     json!({"key": key, "value": {"doubleValue": value}})
+}
+
+pub fn boolean(key: &str, value: bool) -> Value {
+    json!({"key": key, "value": {"boolValue": value}})
+}
+
+pub fn list<S: AsRef<str>>(key: &str, values: &[S]) -> Value {
+    let values: Vec<Value> = values.iter().map(|value| json!({"stringValue": value.as_ref()})).collect();
+    json!({"key": key, "value": {"arrayValue": {"values": values}}})
 }
 
 /// An export request for the spans of this scope; `resource` are the service's attributes.

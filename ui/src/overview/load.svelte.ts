@@ -1,8 +1,8 @@
 // The state of the overview: what it shows, kept in the URL, and its figures, refreshed at intervals.
 import { get, errorMessage } from '../lib/api';
-import type { Overview } from '../lib/api.gen';
+import type { Overview, SpendReport } from '../lib/api.gen';
 import { app } from '../lib/app.svelte';
-import { readRange, sameRange, spanOf, widened, writeRange, zoomed, type Range, type Span } from './range';
+import { DAY, readRange, sameRange, spanOf, widened, writeRange, zoomed, type Range, type Span } from './range';
 
 /** Interval of the refresh, in milliseconds. */
 const AGAIN = 10_000;
@@ -15,6 +15,8 @@ export class OverviewState {
   query = $state('');
   live = $state(true);
   found = $state.raw<Overview | null>(null);
+  /** Spending by virtual key on the days of the span: of ranges of a day or more, without a filter. */
+  spending = $state.raw<SpendReport | null>(null);
   failure = $state('');
   loading = $state(false);
   /** Ranges to return to, the widest first. */
@@ -99,6 +101,13 @@ export class OverviewState {
     void this.refresh();
   }
 
+  private async loadSpending({ from, to }: Overview, signal: AbortSignal): Promise<void> {
+    const [since, until] = [from, to].map((at) => new Date(at / 1000).toISOString().slice(0, 10)) as [string, string];
+    const isWanted = to - from >= DAY && !this.query;
+    const report = isWanted ? await get('/spend', { by: 'key', since, until }, signal).catch(() => null) : null;
+    if (!signal.aborted) this.spending = report;
+  }
+
   /** A bar is being chosen: the bars stay where they are for now. */
   hold(): void {
     this.heldUntil = Date.now() + HELD_FOR;
@@ -120,6 +129,7 @@ export class OverviewState {
       const found = await get('/overview', { from, to: Math.ceil(to), step, query, compare: isAll ? undefined : 'true' }, signal);
       if (mine !== this.turn) return;
       [this.found, this.failure] = [found, ''];
+      void this.loadSpending(found, signal);
       this.loading = false;
       // Each call summarises another part of the flows that were recorded before there were figures.
       if (found.indexing) {

@@ -48,6 +48,9 @@ fn requests(page: &mut MetricsPage, s: &LlmStats) {
     durations(page, &table::REDACTION_DURATION, &REDACTION_BOUNDS, &s.redaction);
     page.value(&table::AUDIT_LOST, s.lost_audit_lines);
     page.value(&table::SPANS_DROPPED, s.dropped_spans);
+    page.value(&table::CONTENTS_DROPPED, s.dropped_contents);
+    let (sent, dropped) = s.webhook_events;
+    page.samples(&table::WEBHOOK_EVENTS, [(["sent"], sent), (["dropped"], dropped)]);
 }
 
 fn durations(page: &mut MetricsPage, family: &MetricFamily, bounds: &[f64], of: &LabeledValues<DurationHistogram>) {

@@ -86,7 +86,7 @@ metric_table! { pub TABLE:
     LLM_CACHE_REQUESTS = counter "interflow_llm_cache_requests_total" ["result"]
         "Requests that the response cache (`llm.cache`) applies to: `hit`, `miss` or `bypass`.";
     LLM_CACHE_BYPASSED = counter "interflow_llm_cache_bypassed_requests_total" ["reason"]
-        "Requests that bypassed the response cache: `no-store`, `tools`, `state`, `temperature`, `experiment`, `size`, `unreadable`.";
+        "Requests that bypassed the response cache: `no-store`, `tools`, `state`, `temperature`, `experiment`, `unreadable`.";
     LLM_CACHE_STORED = counter "interflow_llm_cache_stored_responses_total" [] "Responses put into the cache.";
     LLM_CACHE_EVICTED = counter "interflow_llm_cache_evicted_responses_total" []
         "Responses dropped from memory for others (`llm.cache.max_bytes`).";
@@ -151,6 +151,10 @@ metric_table! { pub TABLE:
     REDIS_FALLBACKS = counter "interflow_redis_fallbacks_total" []
         "Requests admitted, or counted by this process, in place of Redis.";
     AUDIT_LOST = counter "interflow_audit_lost_lines_total" [] "Audit lines lost because the disk was too slow.";
+    CONTENTS_DROPPED = counter "interflow_telemetry_dropped_contents_total" []
+        "Spans exported without the content that `telemetry.content` asks for, because too much was waiting.";
+    WEBHOOK_EVENTS = counter "interflow_telemetry_webhook_events_total" ["result"]
+        "Events of `telemetry.webhook`: `sent` or `dropped`.";
     SPANS_DROPPED = counter "interflow_telemetry_dropped_spans_total" [] "Spans that could not be exported.";
 }
 

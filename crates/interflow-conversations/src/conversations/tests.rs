@@ -179,7 +179,9 @@ fn a_call_answered_by_the_gateways_cache_costs_nothing() {
     let (_dir, store) = open_store();
     let mut flows = three();
     flows[2].row.tags.push("cache:hit".into());
-    flows.into_iter().for_each(|flow| drop(store.insert(flow).unwrap()));
+    for flow in flows {
+        store.insert(flow).unwrap();
+    }
     ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
     let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
     let used = listed[0].used;

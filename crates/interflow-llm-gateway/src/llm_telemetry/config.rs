@@ -40,6 +40,80 @@ impl Default for AuditConfig {
     }
 }
 
+/// What spans have of the texts of requests and responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ContentMode {
+    /// Nothing.
+    #[default]
+    None,
+    /// What the provider gets and sends: with placeholders. Nothing of requests that are not redacted.
+    Redacted,
+    /// What the client sends and gets, personal data and secrets included.
+    Full,
+}
+
+/// A set of attributes' names. All of them describe the same span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeSet {
+    /// OpenTelemetry's conventions for generative AI.
+    #[serde(rename = "gen_ai")]
+    GenAi,
+    /// OpenInference's, for Arize Phoenix and others.
+    OpenInference,
+    /// Langfuse's.
+    Langfuse,
+}
+
+/// Where events of LLM traffic are posted to, as JSON in batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryWebhookConfig {
+    /// The address: `https://host/path`; also `env:NAME` or `file:PATH`, since it often holds a secret.
+    pub url: String,
+    /// The events: `request` (every request that ended), `refused` (by Interflow), `failed` (at the provider).
+    pub events: Vec<WebhookEvent>,
+    /// The secret that batches are signed with, as Standard Webhooks have it: `env:NAME` or `file:PATH`; one that begins
+    /// with `whsec_` is Base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Header fields; values may be `env:NAME` or `file:PATH`.
+    pub headers: BTreeMap<String, String>,
+    /// How long events are collected before they are sent, at most 100 at once.
+    pub interval: HumanDuration,
+    /// Time limit of a delivery. One that fails is repeated five times, after pauses from a second to half a minute.
+    pub timeout: HumanDuration,
+    /// Events that may wait; further ones are dropped and counted.
+    pub max_queue: u32,
+}
+
+/// An event that a webhook is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WebhookEvent {
+    /// A request has ended, well or not.
+    Request,
+    /// Interflow refused a request or cut a response off.
+    Refused,
+    /// The provider failed, or answered with an error.
+    Failed,
+}
+
+impl Default for TelemetryWebhookConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            events: vec![WebhookEvent::Refused, WebhookEvent::Failed],
+            secret: None,
+            headers: BTreeMap::new(),
+            interval: HumanDuration::from_secs(2),
+            timeout: HumanDuration::from_secs(10),
+            max_queue: 10_000,
+        }
+    }
+}
+
 /// Traces of requests to providers, exported over OTLP/HTTP with JSON. Unset keys default to OpenTelemetry's
 /// environment variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +129,16 @@ pub struct TelemetryConfig {
     pub service: String,
     /// How long spans are batched before export.
     pub interval: HumanDuration,
+    /// What spans have of the texts of requests and responses: `none`, `redacted` (what the provider gets, and nothing of
+    /// requests that are not redacted) or `full` (personal data and secrets included).
+    pub content: ContentMode,
+    /// Maximum size of an attribute with texts; of a conversation the latest messages stay.
+    pub max_content: ByteSize,
+    /// Names of attributes: `gen_ai`, and beside it `openinference`, `langfuse`.
+    pub attributes: Vec<AttributeSet>,
+    /// Webhooks for events, independent of the collector.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhook: Vec<TelemetryWebhookConfig>,
 }
 
 impl Default for TelemetryConfig {
@@ -64,6 +148,10 @@ impl Default for TelemetryConfig {
             headers: BTreeMap::new(),
             service: "interflow".into(),
             interval: HumanDuration::from_secs(5),
+            content: ContentMode::None,
+            max_content: ByteSize(64 << 10),
+            attributes: vec![AttributeSet::GenAi],
+            webhook: Vec::new(),
         }
     }
 }

@@ -136,6 +136,10 @@ pub struct LlmStats {
     pub redaction: LabeledValues<DurationHistogram>,
     pub lost_audit_lines: u64,
     pub dropped_spans: u64,
+    /// Spans that were exported without the content that they should have had.
+    pub dropped_contents: u64,
+    /// Events that webhooks delivered, and dropped.
+    pub webhook_events: (u64, u64),
 }
 
 impl Default for LlmMetrics {

@@ -1,13 +1,17 @@
-//! Audit log, metrics and traces for LLM traffic: Prometheus metrics, and spans by OpenTelemetry's GenAI conventions.
-//! Never any content.
+//! Audit log, metrics, traces and webhooks for LLM traffic: Prometheus metrics, and spans by OpenTelemetry's GenAI
+//! conventions. Never any content, except in spans if the operator wants it there.
 
 mod audit;
 mod audit_fields;
 mod config;
+mod content;
+mod events;
 mod hash_chain;
 mod metrics;
 mod otel_env;
+mod span_content;
 mod spans;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +29,9 @@ use crate::gateway::ServedBy;
 use crate::limits::KeyContext;
 use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField};
-pub use config::{AuditConfig, TelemetryConfig};
+pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
+pub use content::{ContentPosition, ContentStage};
+use events::Webhooks;
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
 pub use metrics::{
@@ -34,6 +40,7 @@ pub use metrics::{
 use otel_env::ExportSettings;
 use spans::SpanExporter;
 pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
+pub use webhook::{WebhookSender, WebhookTarget};
 
 /// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,6 +175,7 @@ type RequestObserver = Box<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 struct TelemetrySinks {
     audit: Option<Arc<AuditLog>>,
     spans: Option<Arc<SpanExporter>>,
+    webhooks: Webhooks,
     config: (AuditConfig, TelemetryConfig),
 }
 
@@ -221,12 +229,17 @@ impl LlmTelemetry {
             Some(spans) if now.config.1 == *telemetry => Some(Arc::clone(spans)),
             _ => self.exporter(telemetry)?,
         };
-        Ok(PreparedTelemetry(TelemetrySinks { audit: log, spans, config: (audit.clone(), telemetry.clone()) }))
+        let webhooks = match now.config.1.webhook == telemetry.webhook {
+            true => now.webhooks.clone(),
+            false => Webhooks::new(&telemetry.webhook, &self.egress)?,
+        };
+        let config = (audit.clone(), telemetry.clone());
+        Ok(PreparedTelemetry(TelemetrySinks { audit: log, spans, webhooks, config }))
     }
 
     fn exporter(&self, telemetry: &TelemetryConfig) -> Result<Option<Arc<SpanExporter>>, String> {
         let Some(settings) = ExportSettings::new(telemetry, &|name| std::env::var(name).ok())? else { return Ok(None) };
-        match SpanExporter::new(&settings, Arc::clone(&self.egress)) {
+        match SpanExporter::new(&settings, telemetry, Arc::clone(&self.egress)) {
             Ok(exporter) => Ok(Some(exporter)),
             Err(e) if telemetry.endpoint.is_some() => Err(e),
             // Variables may be set for every program on the machine; a bad one must not prevent startup.
@@ -258,8 +271,16 @@ impl LlmTelemetry {
         LlmStats {
             lost_audit_lines: out.audit.as_ref().map_or(0, |a| a.lost_lines()),
             dropped_spans: out.spans.as_ref().map_or(0, |s| s.dropped()),
+            dropped_contents: out.spans.as_ref().map_or(0, |s| s.dropped_contents()),
+            webhook_events: out.webhooks.counts(),
             ..self.metrics.stats()
         }
+    }
+
+    /// What spans have of the texts of requests and responses.
+    pub(crate) fn content_mode(&self) -> ContentMode {
+        let out = self.out.load();
+        if out.spans.is_some() { out.config.1.content } else { ContentMode::None }
     }
 
     /// Writes to the audit log that somebody at this address changed settings: a list of keys with their values before
@@ -288,6 +309,7 @@ impl LlmTelemetry {
         if let (Some(spans), Some(trace)) = (&out.spans, facts.trace) {
             spans.add(facts, trace);
         }
+        out.webhooks.send(facts);
     }
 }
 

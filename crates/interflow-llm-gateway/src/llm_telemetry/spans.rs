@@ -11,12 +11,16 @@ use interflow_types::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::RequestRecord;
+use super::content::{SpanContent, may_queue};
 use super::otel_env::{Endpoint, ExportSettings, Sampler};
-use interflow_llm::otlp::{self, name, number, text};
+use super::{AttributeSet, ContentMode, RequestRecord, TelemetryConfig, span_content};
+use crate::redaction::SESSION_HEADERS;
+use interflow_llm::otlp::{self, boolean, list, name, number, real, text};
 
 /// Bound on queued spans.
 const MAX_QUEUED_SPANS: usize = 4_096;
+/// Size at which a request to the collector is full, about.
+const MAX_REQUEST_BYTES: usize = 2 << 20;
 
 /// A flow's trace context.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub struct TraceContext {
     span: String,
     parent: Option<String>,
     sampled: bool,
+    /// The client's id of the conversation, if its header has one.
+    session: Option<String>,
 }
 
 impl TraceContext {
@@ -37,10 +43,15 @@ impl TraceContext {
             None => (format!("{id:032x}"), None, None),
         };
         let sampled = sampler.samples(&trace, decided);
+        let session = SESSION_HEADERS.iter().find_map(|name| head.headers.get_str(name)).map(str::to_owned);
         let told = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
         // Hexadecimal digits and dashes are valid in a header.
         let _ = head.headers.set("traceparent", told);
-        Self { trace, span, parent, sampled }
+        Self { trace, span, parent, sampled, session }
+    }
+
+    pub(super) const fn is_sampled(&self) -> bool {
+        self.sampled
     }
 
     pub(super) fn id(&self) -> &str {
@@ -69,15 +80,34 @@ pub(super) struct SpanExporter {
     sampler: Sampler,
     interval: Duration,
     egress: Arc<dyn HttpClient>,
-    waiting: Mutex<Vec<Value>>,
+    waiting: Mutex<SpanQueue>,
     dropped: AtomicU64,
+    dropped_contents: AtomicU64,
+    sets: Vec<AttributeSet>,
+    max_content: usize,
     failing: AtomicBool,
+}
+
+/// Spans that wait, with the bytes of their contents.
+#[derive(Default)]
+struct SpanQueue {
+    spans: Vec<(Value, Option<SpanContent>)>,
+    bytes: usize,
 }
 
 impl SpanExporter {
     /// # Errors
     /// An invalid address or header.
-    pub fn new(settings: &ExportSettings, egress: Arc<dyn HttpClient>) -> Result<Arc<Self>, String> {
+    pub fn new(
+        settings: &ExportSettings,
+        config: &TelemetryConfig,
+        egress: Arc<dyn HttpClient>,
+    ) -> Result<Arc<Self>, String> {
+        if config.content == ContentMode::Full {
+            tracing::warn!(
+                "telemetry.content = \"full\": spans hold prompts and responses with personal data and secrets; \"redacted\" exports what providers get"
+            );
+        }
         let Endpoint { place, url: endpoint, exact } = &settings.endpoint;
         let wrong = |why: &str| format!("{place}: `{endpoint}`: {why}; write it as http://host:4318");
         let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
@@ -106,6 +136,9 @@ impl SpanExporter {
             egress,
             waiting: Mutex::default(),
             dropped: AtomicU64::new(0),
+            dropped_contents: AtomicU64::new(0),
+            sets: config.attributes.clone(),
+            max_content: usize::try_from(config.max_content.0).unwrap_or(usize::MAX),
             failing: AtomicBool::new(false),
         }))
     }
@@ -118,20 +151,33 @@ impl SpanExporter {
         self.dropped.load(Relaxed)
     }
 
+    pub fn dropped_contents(&self) -> u64 {
+        self.dropped_contents.load(Relaxed)
+    }
+
     /// Queues a span; a batch is sent after the interval.
     pub fn add(self: &Arc<Self>, facts: &RequestRecord<'_>, trace: &TraceContext) {
         if !trace.sampled {
             return;
         }
-        let span = build_span(facts, trace);
+        let span = build_span(facts, trace, &self.sets);
+        let mut content = SpanContent::take(facts.flow, facts.status());
         let first = {
             let mut waiting = self.waiting.lock();
-            if waiting.len() >= MAX_QUEUED_SPANS {
+            if waiting.spans.len() >= MAX_QUEUED_SPANS {
                 self.dropped.fetch_add(1, Relaxed);
                 return;
             }
-            waiting.push(span);
-            waiting.len() == 1
+            let size = content.as_ref().map_or(0, SpanContent::size);
+            match may_queue(waiting.bytes, size) {
+                true => waiting.bytes += size,
+                false => {
+                    content = None;
+                    self.dropped_contents.fetch_add(1, Relaxed);
+                }
+            }
+            waiting.spans.push((span, content));
+            waiting.spans.len() == 1
         };
         if first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let exporter = Arc::clone(self);
@@ -142,8 +188,31 @@ impl SpanExporter {
         }
     }
 
+    /// Sends what waits, in requests of a bounded size. Texts are made of contents here, and not on a worker.
     async fn send(&self) {
-        let spans = std::mem::take(&mut *self.waiting.lock());
+        let mut left = std::mem::take(&mut *self.waiting.lock()).spans.into_iter().peekable();
+        while left.peek().is_some() {
+            let (mut spans, mut size) = (Vec::new(), 0);
+            while size < MAX_REQUEST_BYTES
+                && let Some((span, content)) = left.next()
+            {
+                let (sets, max) = (self.sets.clone(), self.max_content);
+                let written = match content {
+                    None => Ok((span, 1_000)),
+                    Some(content) => tokio::task::spawn_blocking(move || with_content(span, content, &sets, max)).await,
+                };
+                let Ok((span, bytes)) = written else {
+                    self.dropped.fetch_add(1, Relaxed);
+                    continue;
+                };
+                size += bytes;
+                spans.push(span);
+            }
+            self.post(spans).await;
+        }
+    }
+
+    async fn post(&self, spans: Vec<Value>) {
         let count = spans.len() as u64;
         let body = otlp::request(self.resource.clone(), "interflow", spans);
         let head = RequestHead {
@@ -172,13 +241,28 @@ impl SpanExporter {
     }
 }
 
-fn build_span(f: &RequestRecord<'_>, trace: &TraceContext) -> Value {
+/// A span with the attributes of its content, and its size, about.
+fn with_content(mut span: Value, content: SpanContent, sets: &[AttributeSet], max: usize) -> (Value, usize) {
+    let attributes = span_content::attributes(content, sets, max);
+    if let Some(all) = span["attributes"].as_array_mut() {
+        all.extend(attributes);
+    }
+    let size = span.to_string().len();
+    (span, size)
+}
+
+fn build_span(f: &RequestRecord<'_>, trace: &TraceContext, sets: &[AttributeSet]) -> Value {
     let operation = operation_name(f.exchange.operation, f.exchange.provider);
+    let wanted = |of: AttributeSet| of == AttributeSet::GenAi || sets.contains(&of);
     let attributes: Vec<Value> = SPAN_ATTRIBUTES
         .iter()
+        .filter(|attribute| wanted(attribute.set))
         .filter_map(|attribute| match (attribute.value)(f)? {
             AttributeValue::Text(value) => Some(text(attribute.name, &value)),
             AttributeValue::Number(value) => Some(number(attribute.name, value)),
+            AttributeValue::Real(value) => Some(real(attribute.name, value)),
+            AttributeValue::Flag(value) => Some(boolean(attribute.name, value)),
+            AttributeValue::List(values) => Some(list(attribute.name, &values)),
         })
         .collect();
     let start = f.flow.clock.started_at().micros();
@@ -202,6 +286,8 @@ pub struct SpanAttribute {
     pub name: &'static str,
     /// What it is, as a phrase in Markdown.
     pub doc: &'static str,
+    /// Spans have those of `gen_ai` always, and others if `telemetry.attributes` names their set.
+    pub set: AttributeSet,
     value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
 }
 
@@ -214,6 +300,9 @@ impl std::fmt::Debug for SpanAttribute {
 enum AttributeValue {
     Text(String),
     Number(u64),
+    Real(f64),
+    Flag(bool),
+    List(Vec<String>),
 }
 
 const fn attribute(
@@ -221,7 +310,52 @@ const fn attribute(
     doc: &'static str,
     value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
 ) -> SpanAttribute {
-    SpanAttribute { name, doc, value }
+    SpanAttribute { name, doc, set: AttributeSet::GenAi, value }
+}
+
+impl SpanAttribute {
+    const fn of(self, set: AttributeSet) -> Self {
+        Self { set, ..self }
+    }
+}
+
+fn tags(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+    let tags: Vec<String> = f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect();
+    (!tags.is_empty()).then_some(AttributeValue::List(tags))
+}
+
+fn session(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+    f.trace?.session.as_deref().map(as_text)
+}
+
+fn dollars(f: &RequestRecord<'_>) -> Option<f64> {
+    f.micros.map(|micros| micros as f64 / 1e6)
+}
+
+fn total(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+    f.usage.map(|u| AttributeValue::Number(u.total()))
+}
+
+/// Usage with the names of Langfuse, in which no token is counted twice.
+fn usage_details(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+    let u = f.usage?;
+    let details = json!({
+        "input": u.input.saturating_sub(u.cache_read).saturating_sub(u.cache_write),
+        "input_cache_read": u.cache_read,
+        "input_cache_creation": u.cache_write,
+        "output": u.output.saturating_sub(u.reasoning),
+        "output_reasoning": u.reasoning,
+        "total": u.total(),
+    });
+    Some(as_text(details.to_string()))
+}
+
+const fn span_kind(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Embeddings => "EMBEDDING",
+        Operation::Rerank => "RERANKER",
+        _ => "LLM",
+    }
 }
 
 fn as_text(value: impl AsRef<str>) -> AttributeValue {
@@ -246,8 +380,37 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))),
     attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))),
     attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))),
+    attribute(name::REASONING, "tokens of the answer that are reasoning", |f| f.usage.filter(|u| u.reasoning > 0).map(|u| AttributeValue::Number(u.reasoning))),
+    attribute(name::STREAM, "whether the client asked for a stream", |f| f.exchange.stream.then_some(AttributeValue::Flag(true))),
+    attribute(name::FIRST_CHUNK, "seconds until the first text of a stream", |f| f.exchange.first_token.get().map(|us| AttributeValue::Real(*us as f64 / 1e6))),
+    attribute(name::CONVERSATION, "the client's id of the conversation, from its session header", session),
+    attribute("user.id", "the authenticated user", |f| f.flow.user.as_deref().map(as_text)),
+    attribute("interflow.cost_usd", "cost in US dollars, if the price is known", |f| dollars(f).map(AttributeValue::Real)),
+    attribute("interflow.tags", "tags of the flow, such as `cache:hit`", tags),
     attribute("interflow.entities", "findings in request and response", |f| f.found.map(|found| AttributeValue::Number(found.request.values().chain(found.response.values()).sum()))),
     attribute("http.response.status_code", "status of the response", |f| f.flow.status.map(|s| AttributeValue::Number(s.as_u16().into()))),
+    attribute("openinference.span.kind", "`LLM`, `EMBEDDING` or `RERANKER`", |f| Some(as_text(span_kind(f.exchange.operation)))).of(AttributeSet::OpenInference),
+    attribute("llm.system", "API of the provider", |f| Some(as_text(f.exchange.provider.as_str()))).of(AttributeSet::OpenInference),
+    attribute("llm.provider", "the gateway's name of the provider", |f| Some(as_text(f.provider()))).of(AttributeSet::OpenInference),
+    attribute("llm.model_name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(as_text)).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt", "tokens of the prompt", |f| f.usage.map(|u| AttributeValue::Number(u.input))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.completion", "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.total", "both", total).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt_details.cache_read", "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt_details.cache_write", "tokens written to it", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.completion_details.reasoning", "tokens of the answer that are reasoning", |f| f.usage.map(|u| AttributeValue::Number(u.reasoning))).of(AttributeSet::OpenInference),
+    attribute("llm.cost.total", "cost in US dollars", |f| dollars(f).map(AttributeValue::Real)).of(AttributeSet::OpenInference),
+    attribute("session.id", "the client's id of the conversation", session).of(AttributeSet::OpenInference),
+    attribute("tag.tags", "tags of the flow", tags).of(AttributeSet::OpenInference),
+    attribute("langfuse.observation.type", "`generation` or `embedding`", |f| Some(as_text(if f.exchange.operation == Operation::Embeddings { "embedding" } else { "generation" }))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.model.name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(as_text)).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.usage_details", "tokens, as JSON", usage_details).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.cost_details", "cost in US dollars, as JSON", |f| dollars(f).map(|cost| as_text(json!({"total": cost}).to_string()))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.level", "`ERROR` if it failed", |f| f.error().map(|_| as_text("ERROR"))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.status_message", "[code or kind](errors.md) of the error", |f| f.error().map(|e| as_text(e.1))).of(AttributeSet::Langfuse),
+    attribute("langfuse.session.id", "the client's id of the conversation", session).of(AttributeSet::Langfuse),
+    attribute("langfuse.user.id", "the authenticated user", |f| f.flow.user.as_deref().map(as_text)).of(AttributeSet::Langfuse),
+    attribute("langfuse.trace.tags", "tags of the flow", tags).of(AttributeSet::Langfuse),
 ];
 
 const fn operation_name(operation: Operation, provider: Provider) -> &'static str {

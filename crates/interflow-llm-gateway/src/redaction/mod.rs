@@ -48,7 +48,7 @@ pub(crate) use scan_capacity::reserve as reserve_scan;
 pub(crate) const STAGE: &str = "redact";
 
 /// Whether this flow's request is redacted, or would be; `None` if the redaction stage has not seen it.
-fn redacts_flow(flow: &Flow) -> Option<bool> {
+pub(crate) fn redacts_flow(flow: &Flow) -> Option<bool> {
     Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
 

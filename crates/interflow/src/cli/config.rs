@@ -9,7 +9,7 @@ use interflow_llm_gateway::gateway::LlmGateway;
 use super::output::{print, print_json};
 use crate::CliError;
 use crate::instance::config::{
-    ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, reference, template,
+    ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
 };
 use crate::instance::{exposure, log};
 
@@ -89,8 +89,9 @@ pub fn run(
         ConfigCommand::Init { file: Some(file) } => return init(file),
         ConfigCommand::Init { file: None } => template::annotated(),
         ConfigCommand::Env => super::manual::environment_variables(),
-        ConfigCommand::Check { file } => {
-            let loaded = load(file.as_deref())?;
+        ConfigCommand::Check { file: given } => {
+            let read = given.as_deref().or_else(|| file.to_load());
+            let loaded = load(given.as_deref()).map_err(|first| with_others(first, read))?;
             check(&loaded.config).map_err(|ConfigMistake { key, what }| {
                 let file = loaded.file.as_ref().map(|f| key_location(f, &key)).unwrap_or_default();
                 CliError::Failed(format!("{file}{what}"))
@@ -142,6 +143,15 @@ pub fn check(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| mistake(e.to_string()))?;
     Ok(())
+}
+
+/// The error of a file with its other mistakes, one per line. Standard input was read already.
+fn with_others(first: LoadError, file: Option<&Path>) -> LoadError {
+    let Some(file) = file else { return first };
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let others = mistakes(&text, &file.display().to_string()).into_iter().filter(|m| *m != first);
+    let what = others.fold(first.what.clone(), |all, mistake| format!("{all}\n{mistake}"));
+    LoadError { what, ..first }
 }
 
 /// Writes the annotated file.

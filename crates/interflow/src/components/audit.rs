@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::UsageLimiter;
-use interflow_llm_gateway::llm_telemetry::{LlmTelemetry, LlmTelemetryStage};
-use interflow_types::HttpClient;
+use interflow_llm_gateway::llm_telemetry::{ContentPosition, ContentStage, LlmTelemetry, LlmTelemetryStage};
+use interflow_types::{HttpClient, Stage};
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -29,6 +29,11 @@ impl TelemetryComponent {
         let accounts = LlmTelemetry::new(&config.audit, &config.telemetry, home.path(), limits, egress)?;
         accounts.set_capacity(config.gateway.max_concurrent_requests);
         Ok(Self { home: home.path().to_owned(), stage: Arc::new(LlmTelemetryStage(Arc::clone(&accounts))), accounts })
+    }
+
+    /// The stage that copies texts for spans at one place of the pipeline.
+    pub fn content_stage(&self, position: ContentPosition) -> Arc<dyn Stage> {
+        Arc::new(ContentStage { telemetry: Arc::clone(&self.accounts), position })
     }
 }
 

@@ -24,6 +24,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::guardrails::GuardrailService;
+use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
@@ -128,6 +129,7 @@ impl ComponentSet {
             Arc::clone(&llm.recogniser),
             // Telemetry covers requests that later stages refuse, too.
             Arc::clone(&accounts.stage) as _,
+            accounts.content_stage(ContentPosition::BeforeRedaction),
             // Limits run before body inspection, so that rejected requests cost nothing more.
             Arc::clone(&limits.stage) as _,
             // Rules run before redaction, so that text inserted by a rule is redacted too.
@@ -137,7 +139,10 @@ impl ComponentSet {
             redact,
             // Guardrails see redacted texts, since some send them to services; what they block was not restored yet.
             guardrails.guardrails.stage(),
+            // Copies for spans: of redacted text here, of the client's own before redaction and after restoring.
+            accounts.content_stage(ContentPosition::AfterRedaction),
             restore,
+            accounts.content_stage(ContentPosition::AfterRestoring),
             // On responses, runs after redaction.
             rules.rules().response_stage(),
             // Last, because signatures must cover the final request.

@@ -199,7 +199,7 @@ async fn a_blocked_request_is_answered_in_its_format_and_not_sent() {
     let s =
         Setup::new("[llm.guardrail.names]\nkind = \"words\"\naction = \"block\"\nwords = [\"project falcon\"]\n").await;
     for format in FORMATS {
-        for (text, result) in [("on Project\\nFalcon", "ok"), ("hello", "about project  falcon")] {
+        for (text, result) in [("on Project\nFalcon", "ok"), ("hello", "about project  falcon")] {
             let answer = s.post(format, &ask(format.1, text, result, true), "").await;
             let body = parsed(&answer);
             let (code, message) = error(&body);
@@ -233,7 +233,7 @@ async fn masked_parts_are_replaced_and_the_rest_is_sent_byte_for_byte() {
     )
     .await;
     for format in FORMATS {
-        let clean = ask(format.1, "q \\u00e9 hello", "r", false);
+        let clean = ask(format.1, "q é hello", "r", false);
         s.post(format, &clean, "").await;
         assert_eq!(s.asked().last().unwrap(), &clean);
         let answer = s.post(format, &ask(format.1, "see ID-4711 now", "{\"row\": \"a\\tID-1\"}", false), "").await;

@@ -17,6 +17,7 @@ mod providers;
 mod recorded;
 mod response_cache;
 mod sockets;
+mod span_content;
 mod teams;
 mod translated_replies;
 mod translation;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
+use interflow_limits::VirtualKey;
 use interflow_llm::{CacheScope, LlmCall, Operation};
 use interflow_types::{Flow, RequestHead};
 use serde::Deserialize;
@@ -107,12 +108,17 @@ pub(super) fn scope_id(scope: CacheScope, flow: &Flow, head: &RequestHead) -> Ve
         hash.update((value.len() as u64).to_le_bytes());
         hash.update(value);
     };
-    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
     let user = flow.user.as_deref();
     let mut is_named = true;
     match (scope, user, key) {
         (CacheScope::Shared, ..) => {}
         (CacheScope::User, Some(user), _) => add("user", user.as_bytes()),
+        (CacheScope::Team, _, Some(VirtualKey { team: Some(team), .. })) => {
+            let organisation = team.parent.as_ref().map_or("", |parent| &*parent.id);
+            add("organisation", organisation.as_bytes());
+            add("team", team.id.as_bytes());
+        }
         (_, _, Some(key)) => add("key", key.id.as_bytes()),
         (_, Some(user), None) => add("user", user.as_bytes()),
         (_, None, None) => is_named = false,

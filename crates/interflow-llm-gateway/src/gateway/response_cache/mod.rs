@@ -55,7 +55,7 @@ struct ActiveCache {
 
 enum CacheStore {
     Memory(MemoryStore),
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
 }
 
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl ResponseCache {
             CacheStoreKind::Redis => {
                 let missing = "llm.cache.redis: no server; write its URL, here or in quota.shared.redis";
                 let server = server.ok_or(missing)?;
-                CacheStore::Redis(RedisStore::new(&server, config.prefix.clone())?)
+                CacheStore::Redis(Box::new(RedisStore::new(&server, config.prefix.clone())?))
             }
         };
         let (config, counters) = (config.clone(), Arc::clone(&self.counters));
@@ -233,8 +233,9 @@ impl ActiveCache {
         let (raw, _) = match body.collect(table.max_body).await {
             Ok(whole) => whole,
             Err(interflow_types::CollectError::Broken(e)) => return Err(e),
+            // Refused where it is held to be sent.
             Err(interflow_types::CollectError::TooLarge(body)) => {
-                return Ok(self.bypass(flow, Request { head, body }, "size"));
+                return Ok(CacheLookup::Forward(Request { head, body }, CacheOutcome::None));
             }
         };
         let plain = coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await;

@@ -37,6 +37,15 @@ pub enum HeuristicSet {
     Jailbreak,
 }
 
+impl HeuristicSet {
+    fn patterns(self) -> &'static LazyLock<CompiledSet> {
+        match self {
+            Self::PromptInjection => &INJECTION_PATTERNS,
+            Self::Jailbreak => &JAILBREAK_PATTERNS,
+        }
+    }
+}
+
 /// Signs found in a text, together worth a score from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeuristicScore {
@@ -88,10 +97,7 @@ impl CompiledSet {
 
 /// Scores a text; `None` without any sign.
 pub fn score(set: HeuristicSet, text: &str, place: TextPlace) -> Option<HeuristicScore> {
-    let compiled = match set {
-        HeuristicSet::PromptInjection => &*INJECTION_PATTERNS,
-        HeuristicSet::Jailbreak => &*JAILBREAK_PATTERNS,
-    };
+    let compiled = set.patterns();
     let normalized = NormalizedText::new(text);
     let mut signs = compiled.signs(&normalized.text, place);
     let about: Vec<Range<usize>> = match signs.is_empty() {
@@ -157,6 +163,9 @@ pub(super) struct HeuristicGuardrail {
 
 impl HeuristicGuardrail {
     pub fn new(set: HeuristicSet, threshold: Option<f64>) -> Self {
+        // Compiled now, and not by the first request.
+        LazyLock::force(set.patterns());
+        LazyLock::force(&ABOUT_PATTERN);
         Self { set, threshold: threshold.unwrap_or(DEFAULT_THRESHOLD) }
     }
 }

@@ -69,7 +69,7 @@ impl ModerationGuardrail {
             };
             let reason = format!("category {}", name.chars().take(60).collect::<String>()).into();
             let score = score.unwrap_or(1.0);
-            counts.then(|| Finding { text: index, range: 0..text.len(), score, reason, replacement: None })
+            counts.then_some(Finding { text: index, range: 0..text.len(), score, reason, replacement: None })
         });
         let mut found: Vec<Finding> = found.collect();
         // Some endpoints only say that a text is flagged.

@@ -122,7 +122,7 @@ fn set(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
+pub(super) fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
     let at = error.span().map_or(0, |s| s.start.min(text.len()));
     // A byte offset within a character, from a damaged file, must not panic.
     let before = &text[..text.floor_char_boundary(at)];

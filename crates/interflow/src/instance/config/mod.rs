@@ -3,6 +3,7 @@
 pub mod env;
 mod file;
 mod load;
+mod mistakes;
 pub mod reference;
 pub mod template;
 
@@ -35,6 +36,7 @@ pub use file::ConfigFile;
 #[cfg(all(test, not(all(feature = "media", feature = "compat"))))]
 pub use load::parse;
 pub use load::{LoadError, LoadedConfig, key_position, load, load_text};
+pub use mistakes::mistakes;
 
 /// Interflow's configuration. Every key has a default, so the file may be empty or absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

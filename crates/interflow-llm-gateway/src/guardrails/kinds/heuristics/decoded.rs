@@ -32,6 +32,9 @@ pub(super) fn readings(text: &str) -> Vec<(Range<usize>, String)> {
             found.push((run.range(), plain));
         }
     }
+    if let Some(plain) = spaced_words(text) {
+        found.push((0..text.len(), plain));
+    }
     let lower = text.to_lowercase();
     let all = 0..text.len();
     // Only where a key word shows up that way: each reading costs a pass.
@@ -45,6 +48,19 @@ pub(super) fn readings(text: &str) -> Vec<(Range<usize>, String)> {
         found.push((all, plain));
     }
     found
+}
+
+/// Words spelled with spaces and set apart by wider ones; `None` if there are none.
+fn spaced_words(text: &str) -> Option<String> {
+    let is_spelled = |part: &str| part.len() > 4 && part.split(' ').all(|l| l.chars().count() == 1);
+    let parts: Vec<&str> = text.split("  ").map(str::trim).collect();
+    if !parts.iter().any(|p| is_spelled(p)) {
+        return None;
+    }
+    // A short word, such as `all` or `me`, is spelled too if its neighbours are.
+    let is_short = |part: &str| part.split(' ').all(|l| l.chars().count() <= 1);
+    let joined = parts.into_iter().map(|p| if is_short(p) { p.replace(' ', "") } else { p.to_owned() });
+    Some(joined.collect::<Vec<_>>().join(" "))
 }
 
 fn base64_text(run: &str) -> Option<String> {
