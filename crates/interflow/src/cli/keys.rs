@@ -2,6 +2,7 @@
 //! change when the command returns.
 
 mod groups;
+mod parquet;
 mod spend;
 
 use clap::{Args, Subcommand};

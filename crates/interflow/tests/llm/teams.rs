@@ -131,6 +131,13 @@ async fn tags_come_from_keys_and_clients_and_are_not_sent_upstream() {
     // The ledger outlives the instance and the recording.
     let table = home.keys(&["spend", "--by", "team,model"]).ok();
     assert!(table.contains("search  gpt-4o  2 ") && table.contains("TOTAL"), "{table}");
+    let file = home.dir.path().join("spend.parquet").display().to_string();
+    home.keys(&["spend", "--by", "team,model", "--format", "parquet", "--output", &file]).ok();
+    let bytes = std::fs::read(&file).unwrap();
+    // The format begins and ends with its name; values of one row are not compressed.
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    assert!([&b"search"[..], b"gpt-4o", b"input_tokens"].iter().all(|t| bytes.windows(t.len()).any(|w| w == *t)));
+    assert!(home.keys(&["spend", "--format", "parquet"]).fails(2).contains("--output"));
     assert!(home.keys(&["spend", "--by", "colour"]).fails(2).contains("`colour` is not one of"));
 }
 

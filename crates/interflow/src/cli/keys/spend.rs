@@ -1,6 +1,6 @@
 //! `interflow keys spend`: reports from the ledger, of the running instance if there is one, so that nothing is missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use interflow_host::InstanceApi;
@@ -9,6 +9,7 @@ use interflow_limits::{SpendQuery, SpendReport, SpendSums};
 use interflow_types::percent::{COMPONENT, encoded_as};
 
 use super::format_table;
+use super::parquet::to_parquet;
 use crate::CliError;
 use crate::cli::output::{FormatArgs, OutputFormat};
 
@@ -38,6 +39,8 @@ enum SpendFormat {
     Json,
     /// CSV with a header.
     Csv,
+    /// Parquet, into the file of `--output`.
+    Parquet,
 }
 
 impl OutputFormat for SpendFormat {
@@ -61,10 +64,21 @@ pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError>
         SpendFormat::Table => table(&report),
         SpendFormat::Json => serde_json::to_string_pretty(&report).map_err(|e| e.to_string())? + "\n",
         SpendFormat::Csv => report.to_csv(),
+        SpendFormat::Parquet => {
+            let Some(path) = &args.output else {
+                return Err(CliError::Usage("--format parquet is not text: name a file with --output".into()));
+            };
+            write(path, &to_parquet(&report).map_err(|e| format!("the report cannot be written as Parquet: {e}"))?)?;
+            return Ok(None);
+        }
     };
     let Some(path) = &args.output else { return Ok(Some(text)) };
-    std::fs::write(path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    write(path, text.as_bytes())?;
     Ok(None)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), CliError> {
+    Ok(std::fs::write(path, content).map_err(|e| format!("{} cannot be written: {e}", path.display()))?)
 }
 
 fn table(report: &SpendReport) -> String {
