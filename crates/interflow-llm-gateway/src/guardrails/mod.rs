@@ -13,6 +13,8 @@ mod request;
 mod response;
 mod settings;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod texts;
 
 use std::path::{Path, PathBuf};

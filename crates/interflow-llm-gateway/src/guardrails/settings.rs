@@ -60,6 +60,11 @@ impl GuardrailSettings {
         Ok(Self { guards, max_body })
     }
 
+    #[cfg(test)]
+    pub(super) fn guards(&self) -> &[Arc<Guard>] {
+        &self.guards
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.guards.is_empty()
     }

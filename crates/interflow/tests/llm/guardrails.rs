@@ -376,6 +376,22 @@ async fn moderation_judges_requests_and_holds_replies() {
 }
 
 #[tokio::test]
+async fn what_only_flags_does_not_delay_a_stream_and_is_recorded_with_the_flow() {
+    let s = Setup::new("[llm.guardrail.watch]\nkind = \"moderation\"\napply_to = \"output\"\n").await;
+    for format in FORMATS {
+        let answer = s.post(format, &ask(format.1, "hello", "r", true), "a hateful reply").await;
+        assert_eq!((answer.status, reply_text(format.1, &answer).as_str()), (200, "a hateful reply"), "{format:?}");
+        assert_eq!(answer.header("x-interflow-guardrail"), None, "the head was sent before");
+    }
+    s.running
+        .until(async || {
+            s.home.say(&["flows", "list", "tag:guardrail:watch", "--format", "jsonl"]).ok().lines().count() == 3
+        })
+        .await;
+    s.running.stop();
+}
+
+#[tokio::test]
 async fn a_service_decides_by_either_protocol() {
     let s = Setup::new(
         "[llm.guardrail.g]\nkind = \"http\"\napply_to = \"both\"\naction = \"mask\"\nurl = \"SERVICE/guard\"\n\

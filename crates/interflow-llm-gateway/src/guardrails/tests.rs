@@ -1,0 +1,204 @@
+//! Properties of streams: however a reply is divided into events, what is masked is the same; and which texts a
+//! guardrail looks at.
+
+use std::sync::Arc;
+
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::spans::mark_body;
+use interflow_llm::{
+    GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailKind, GuardrailMessages, LlmConfig,
+};
+use interflow_types::{Direction, Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::GuardrailService;
+use super::record::GuardrailRecord;
+use super::settings::Guard;
+use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
+use super::texts::{TextEdit, texts_of_json};
+use crate::gateway::LlmGateway;
+use crate::redaction::event_rewriter::{EventRewriter, TextRewriter};
+
+struct Nowhere;
+
+impl HttpClient for Nowhere {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        Box::pin(async { Err(Error::new(ErrorKind::Connect, "nowhere")) })
+    }
+}
+
+fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
+    let guardrail = guardrails.iter().map(|(name, config)| ((*name).to_owned(), config.clone())).collect();
+    let config = LlmConfig { guardrail, ..LlmConfig::default() };
+    let table = LlmGateway::compile(&config, &|_| Err("none".into())).unwrap();
+    let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
+    let gateway = LlmGateway::new(table, Arc::clone(&client), Arc::clone(&client), Arc::clone(&client));
+    GuardrailService::new(&config, std::path::Path::new("."), gateway, client).unwrap()
+}
+
+fn masking(patterns: &[&str]) -> GuardrailConfig {
+    GuardrailConfig {
+        kind: GuardrailKind::Regex,
+        apply_to: GuardrailDirection::Output,
+        action: GuardrailAction::Mask,
+        patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
+        mask: "<\"m\">".into(),
+        ..GuardrailConfig::default()
+    }
+}
+
+fn match_rewriter(service: &Arc<GuardrailService>) -> MatchRewriter {
+    let guards: Vec<Arc<Guard>> = service.settings.load().guards().to_vec();
+    MatchRewriter::new(Arc::clone(service), guards, GuardrailRecord::default(), None, 1 << 20)
+}
+
+/// A stream of a text in these fragments, as a reply and as a tool call's arguments.
+fn stream(pieces: &[&str], as_arguments: bool) -> String {
+    let event = |piece: &str| {
+        let delta = match as_arguments {
+            true => json!({"type": "input_json_delta", "partial_json": piece}),
+            false => json!({"type": "text_delta", "text": piece}),
+        };
+        format!("data: {}\n\n", json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+    };
+    let end = "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n";
+    pieces.iter().map(|p| event(p)).collect::<String>() + end
+}
+
+fn text_of(stream: &[u8]) -> String {
+    let text = std::str::from_utf8(stream).unwrap();
+    let events = text.lines().filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("data: ")?).ok());
+    events
+        .map(|e| {
+            format!(
+                "{}{}",
+                e["delta"]["text"].as_str().unwrap_or(""),
+                e["delta"]["partial_json"].as_str().unwrap_or("")
+            )
+        })
+        .collect()
+}
+
+fn rewrite<P: TextRewriter>(stream: &str, rewriter: P) -> Vec<u8> {
+    let (mut out, mut editor) = (Vec::new(), EventRewriter::new(StreamFraming::Sse, rewriter));
+    editor.feed(stream.as_bytes(), &mut out).map_err(|e| e.message).unwrap();
+    editor.finish(&mut out).map_err(|e| e.message).unwrap();
+    out
+}
+
+fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
+    let mut at: Vec<usize> = cuts.iter().map(|c| text.floor_char_boundary(c.index(text.len() + 1))).collect();
+    at.extend([0, text.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|w| &text[w[0]..w[1]]).collect()
+}
+
+/// Texts of words, some of which match, with quotes, line breaks and characters of several bytes.
+fn texts() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("ID-12345"),
+        Just("ID-1"),
+        Just("ID-"),
+        Just("I"),
+        Just("falcon"),
+        Just("falconer"),
+        Just("\"q\""),
+        Just("é😀"),
+        Just("\n"),
+        Just(" "),
+        Just("x\\y"),
+        Just("ok"),
+    ];
+    prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #[test]
+    fn fragments_do_not_change_what_is_masked(text in texts(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10)) {
+        let service = service(&[("g", masking(&[r"ID-\d+", r"\bfalcon\b"]))]);
+        let expected = regex::Regex::new(r"ID-\d+|\bfalcon\b").unwrap().replace_all(&text, "<\"m\">").into_owned();
+        let streamed = rewrite(&stream(&pieces(&text, &cuts), false), match_rewriter(&service));
+        prop_assert_eq!(text_of(&streamed), expected);
+        // Arguments are JSON, in which the same texts are values.
+        let arguments = json!({"a": text}).to_string();
+        let streamed = text_of(&rewrite(&stream(&pieces(&arguments, &cuts), true), match_rewriter(&service)));
+        let value: Value = serde_json::from_str(&streamed).unwrap();
+        let expected = regex::Regex::new(r"ID-\d+|\bfalcon\b").unwrap().replace_all(&text, "<\"m\">").into_owned();
+        prop_assert_eq!(value["a"].as_str().unwrap(), expected);
+    }
+
+    #[test]
+    fn edits_of_a_held_stream_are_those_of_its_text(text in texts(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>()) {
+        for as_arguments in [false, true] {
+            let whole = if as_arguments { json!({"a": text}).to_string() } else { text.clone() };
+            let stream = stream(&pieces(&whole, &cuts), as_arguments);
+            let collected = StreamedTexts::default();
+            let unchanged = rewrite(&stream, CollectRewriter::new(collected.clone()));
+            prop_assert_eq!(text_of(&unchanged), whole.clone());
+            let Some(seen) = collected.take().into_iter().next() else { continue };
+            let at = |i: &prop::sample::Index| seen.text.floor_char_boundary(i.index(seen.text.len() + 1));
+            let range = at(&from).min(at(&to))..at(&from).max(at(&to));
+            if range.is_empty() || as_arguments && seen.text[range.clone()].contains(['"', '{', '}', ':']) {
+                continue;
+            }
+            let edit = TextEdit { text: 0, range: range.clone(), with: "MASK".into() };
+            let edited = text_of(&rewrite(&stream, EditRewriter::new(vec![edit])));
+            let mut expected = seen.text.clone();
+            expected.replace_range(range, "MASK");
+            match as_arguments {
+                false => prop_assert_eq!(edited, expected),
+                // Compared without their escapes.
+                true => prop_assert_eq!(super::escapes::decode(&edited).into_owned(), expected),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_held_back_that_cannot_be_part_of_a_match() {
+    let service = service(&[("g", masking(&[r"ID-\d+"]))]);
+    let mut rewriter = match_rewriter(&service);
+    let kind = interflow_llm::spans::SpanKind::Text;
+    let mut push = |raw: &str| rewriter.rewrite_piece(1, raw, &kind).map_err(|e| e.message).unwrap();
+    assert_eq!(push("hello "), None, "as it came");
+    assert_eq!(push("see I"), Some("see ".into()));
+    assert_eq!(push("t is"), Some("It is".into()));
+    assert_eq!(push(" ID-4"), Some(" ".into()));
+    assert_eq!(push("2, "), Some("<\\\"m\\\">, ".into()));
+    assert!(!rewriter.has_buffered(1));
+}
+
+#[test]
+fn a_match_longer_than_the_window_does_not_hold_the_stream_for_ever() {
+    let mut config = masking(&["x+"]);
+    config.window = interflow_types::units::ByteSize(8);
+    let service = service(&[("g", config)]);
+    let long = "x".repeat(5000);
+    let streamed = text_of(&rewrite(&stream(&pieces(&long, &[]), false), match_rewriter(&service)));
+    assert!(!streamed.contains('x') && streamed.contains("<\"m\">"), "{streamed}");
+}
+
+#[test]
+fn places_and_history_select_texts() {
+    let body = json!({
+        "system": "s",
+        "messages": [
+            {"role": "user", "content": "old"}, {"role": "assistant", "content": "reply"},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "result"}]}]
+    })
+    .to_string();
+    let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+    let selected = |config: GuardrailConfig| {
+        let service = service(&[("g", config)]);
+        let guard = service.settings.load().guards()[0].select(Direction::Request, &texts);
+        guard.into_iter().map(|i| texts[i].text.clone()).collect::<Vec<_>>()
+    };
+    let words = GuardrailConfig { kind: GuardrailKind::Words, words: vec!["x".into()], ..GuardrailConfig::default() };
+    let latest = GuardrailConfig { messages: GuardrailMessages::Latest, ..words.clone() };
+    let results = GuardrailConfig { places: vec![interflow_llm::spans::TextPlace::ToolResult], ..words.clone() };
+    assert_eq!(selected(words), ["s", "old", "reply", "result"]);
+    assert_eq!(selected(latest), ["s", "result"]);
+    assert_eq!(selected(results), ["result"]);
+    assert_eq!(selected(GuardrailConfig::default()), ["old", "result"], "injection: not what the operator wrote");
+}
