@@ -18,9 +18,9 @@ pub struct ListenSocket {
 impl ListenSocket {
     /// Whether it is the socket for this listener. With port 0, the port that the previous process had is kept.
     fn is_for(&self, name: &str, wanted: SocketAddr) -> bool {
-        self.listener.local_addr().is_ok_and(|addr| {
-            addr == wanted || (wanted.port() == 0 && addr.ip() == wanted.ip() && self.name == name)
-        })
+        self.listener
+            .local_addr()
+            .is_ok_and(|addr| addr == wanted || (wanted.port() == 0 && addr.ip() == wanted.ip() && self.name == name))
     }
 }
 

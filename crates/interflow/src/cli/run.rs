@@ -14,9 +14,9 @@ use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::log;
+use crate::instance::reload::{ConfigReloader, prepare};
 #[cfg(unix)]
 use crate::instance::restart::Successor;
-use crate::instance::reload::{ConfigReloader, prepare};
 use crate::instance::run::{RunningInstance, ShutdownSignal, StoreUse, start_with_store};
 use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use interflow_admin::AdminServer;
+use interflow_net::ingress::{ListenOptions, ListenSockets};
 
 use crate::instance::config::InterflowConfig;
 
