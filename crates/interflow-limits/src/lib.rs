@@ -30,7 +30,7 @@ pub use counter_store::{
     CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
     SharedStoreStatus,
 };
-pub use keys::any_matches;
+pub use keys::{KeyContext, KeyedEndpoint, any_matches};
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
     NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash,
