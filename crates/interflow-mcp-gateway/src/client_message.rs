@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, member};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
-const MAX_NAME: usize = 4096;
+const MAX_NAME: usize = 256;
+const MAX_URI: usize = 8192;
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,13 +163,14 @@ pub(crate) fn named_params(name: &str, arguments: &str, progress_token: Option<u
 }
 
 fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod, &'static str> {
-    let text = |name: &str| params[name].as_str().filter(|text| text.len() <= MAX_NAME).map(str::to_owned);
-    let name = || text("name").ok_or("it needs the name of what is called, of 4096 bytes at most");
+    let text = |name: &str, max: usize| params[name].as_str().filter(|text| text.len() <= max).map(str::to_owned);
+    let name = || text("name", MAX_NAME).ok_or("it needs the name of what is called, of 256 bytes at most");
     Ok(match method {
         "initialize" => {
-            let part = |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
+            let part =
+                |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
             let client = json!({ "name": part("name"), "version": part("version") });
-            ClientMethod::Initialize(text("protocolVersion").unwrap_or_default(), client)
+            ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client)
         }
         "ping" => ClientMethod::Ping,
         "tools/list" => ClientMethod::List(ListKind::Tools),
@@ -178,7 +180,8 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "tools/call" => ClientMethod::CallTool(name()?, arguments(raw)?),
         "prompts/get" => ClientMethod::GetPrompt(name()?, arguments(raw)?),
         "resources/read" => {
-            ClientMethod::ReadResource(text("uri").ok_or("it needs the URI of a resource, of 4096 bytes at most")?)
+            let uri = text("uri", MAX_URI).ok_or("it needs the URI of a resource, of 8192 bytes at most");
+            ClientMethod::ReadResource(uri?)
         }
         other => ClientMethod::Unknown(other.chars().take(100).collect()),
     })
@@ -205,7 +208,8 @@ mod tests {
         assert_eq!(request.method, ClientMethod::CallTool("s__t".into(), r#"{"n":1.50}"#.into()));
         assert_eq!(request.progress_token, Some(json!(4)));
         // What is not known is not recorded.
-        let recorded = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"s__t","arguments":{"n":1.50}}}"#;
+        let recorded =
+            r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"s__t","arguments":{"n":1.50}}}"#;
         assert_eq!(message.to_json(), recorded);
     }
 

@@ -47,9 +47,7 @@ impl RpcError {
 pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String {
     match result {
         Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
-        Err(e) => {
-            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": e.code, "message": e.message } }).to_string()
-        }
+        Err(e) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": e.code, "message": e.message } }).to_string(),
     }
 }
 

@@ -38,7 +38,9 @@ pub(crate) async fn list(
     let (mut items, mut failed) = (Vec::new(), Vec::new());
     for (server, list) in servers.iter().zip(lists) {
         match list {
-            Ok(list) => items.extend(list.into_iter().filter_map(|item| offered(server, session, only, key, kind, item))),
+            Ok(list) => {
+                items.extend(list.into_iter().filter_map(|item| offered(server, session, only, key, kind, item)))
+            }
             Err(e) if only.is_some() => return Err(e),
             Err(e) => {
                 tracing::warn!("{} left out: {e}", kind.method());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_limits::KeyContext;
-use interflow_types::{Flow, RequestHead, Response, ResponseHead, StatusCode, Body};
+use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

@@ -51,13 +51,12 @@ impl McpSettings {
         runtime: &Arc<StdioRuntime>,
     ) -> Result<Self, String> {
         let max_message = usize::try_from(config.max_message.0).unwrap_or(usize::MAX);
+        config.check()?;
         let mut servers = BTreeMap::new();
         for (name, own) in &config.server {
             let key = format!("mcp.server.{name}");
-            check_name(name).map_err(|why| format!("{key}: {why}"))?;
             let wrong = |why: String| format!("{key}.{why}");
-            let (secrets, member) =
-                if own.url.is_some() { (&own.headers, "headers") } else { (&own.env, "env") };
+            let (secrets, member) = if own.url.is_some() { (&own.headers, "headers") } else { (&own.env, "env") };
             let secrets = secrets.iter().map(|(name, value)| {
                 let value = interflow_files::resolve_secret_ref(value);
                 value.map(|v| (name.clone(), v)).map_err(|e| wrong(format!("{member}.{name}: {e}")))
@@ -78,9 +77,6 @@ impl McpSettings {
             servers.insert(name, server);
         }
         let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
-        if max_sessions == 0 {
-            return Err("mcp.max_sessions: at least one is needed".into());
-        }
         Ok(Self { servers, max_sessions, session_timeout, max_message })
     }
 
@@ -116,6 +112,33 @@ impl McpServer {
     }
 }
 
+impl McpConfig {
+    /// Checks what can be checked without the secrets that it refers to.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn check(&self) -> Result<(), String> {
+        if self.max_sessions == 0 {
+            return Err("mcp.max_sessions: at least one is needed".into());
+        }
+        for (name, server) in &self.server {
+            let key = format!("mcp.server.{name}");
+            check_name(name).map_err(|why| format!("{key}: {why}"))?;
+            match (&server.url, &server.command) {
+                (Some(url), None) => HttpServer::check_url(url).map_err(|why| format!("{key}.url: {why}"))?,
+                (None, Some(_)) => {}
+                (Some(_), Some(_)) => return Err(format!("{key}.url: a server has either `url` or `command`")),
+                (None, None) => return Err(format!("{key}.url: it is missing; a server has `url` or `command`")),
+            }
+            let other = if server.url.is_some() { ("env", &server.env) } else { ("headers", &server.headers) };
+            if !other.1.is_empty() {
+                return Err(format!("{key}.{}: this is for the other transport", other.0));
+            }
+        }
+        Ok(())
+    }
+}
+
 fn check_name(name: &str) -> Result<(), String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     let is_valid = !name.is_empty()
@@ -123,9 +146,9 @@ fn check_name(name: &str) -> Result<(), String> {
         && name.chars().all(valid)
         && !name.contains(SEPARATOR)
         && !name.ends_with('_');
-    is_valid.then_some(()).ok_or_else(|| {
-        format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_NAME} of them")
-    })
+    is_valid
+        .then_some(())
+        .ok_or_else(|| format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_NAME} of them"))
 }
 
 fn transport(
@@ -145,14 +168,31 @@ fn transport(
             let server = StdioServer::new(name, command, config, secrets, max_message, Arc::clone(runtime));
             Ok(ServerTransport::Stdio(server))
         }
-        (Some(_), Some(_)) => Err("url: a server has either `url` or `command`".into()),
-        (None, None) => Err("url: it is missing; a server has `url` or `command`".into()),
+        _ => Err("url: a server has either `url` or `command`".into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_has_one_transport_and_its_keys_only() {
+        for (toml, says) in [
+            ("[server.a]\nurl = 'https://a.test/mcp'\nheaders = { A = 'b' }", ""),
+            ("[server.a]\ncommand = 'a'\nenv = { A = 'env:NOT_SET_ANYWHERE' }", ""),
+            ("[server.a]", "mcp.server.a.url: it is missing"),
+            ("[server.a]\nurl = 'https://a.test/'\ncommand = 'a'", "mcp.server.a.url: a server has either"),
+            ("[server.a]\nurl = 'a.test'", "mcp.server.a.url: `a.test` is not the URL"),
+            ("[server.a]\ncommand = 'a'\nheaders = { A = 'b' }", "mcp.server.a.headers"),
+            ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
+            ("max_sessions = 0", "mcp.max_sessions"),
+        ] {
+            let config: McpConfig = toml::from_str(toml).unwrap();
+            let found = config.check().err().unwrap_or_default();
+            assert!(found.starts_with(says) && found.is_empty() == says.is_empty(), "{toml}: {found}");
+        }
+    }
 
     #[test]
     fn names_of_servers_can_be_told_from_those_of_their_tools() {

@@ -150,6 +150,8 @@ async fn prepare(
         redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(failed)?;
     }
     let recorded = message.to_json();
+    // It described the body that came.
+    head.headers.remove("content-length");
     let exchange = flow.extension_mut::<McpExchange>();
     exchange.restores = policy.restore;
     exchange.session = Some(session);
@@ -228,7 +230,8 @@ fn find_target(
             let single = || servers.first().filter(|_| servers.len() == 1).cloned();
             let found = listed.or_else(single).map(|server| (server, uri.clone()));
             found.ok_or_else(|| {
-                let message = "no server of this gateway listed this resource; list resources first, or use /mcp/SERVER";
+                let message =
+                    "no server of this gateway listed this resource; list resources first, or use /mcp/SERVER";
                 RpcError::new(INVALID_PARAMS, message)
             })
         }

@@ -25,6 +25,7 @@ pub(crate) struct StreamedReply {
 struct EventStream {
     reply: StreamedReply,
     keep_alive: Interval,
+    response: Option<String>,
     is_over: bool,
 }
 
@@ -35,7 +36,7 @@ impl StreamedReply {
         let head = ResponseHead::new(StatusCode::OK)
             .with_header("Content-Type", "text/event-stream")
             .with_header("Cache-Control", "no-store");
-        Response { head, body: Body::stream(EventStream { reply: self, keep_alive, is_over: false }) }
+        Response { head, body: Body::stream(EventStream { reply: self, keep_alive, response: None, is_over: false }) }
     }
 }
 
@@ -48,12 +49,17 @@ impl BodyStream for EventStream {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // Progress first: none may follow the response.
+        if self.response.is_none()
+            && let Poll::Ready(response) = self.reply.call.as_mut().poll(cx)
+        {
+            self.response = Some(response);
+        }
+        // What the call reported until then: nothing may follow the response.
         if let Poll::Ready(Some(params)) = self.reply.progress.poll_recv(cx) {
             let text = notification("notifications/progress", &(self.reply.translate)(&params));
             return Poll::Ready(Some(Ok(event(&text))));
         }
-        if let Poll::Ready(response) = self.reply.call.as_mut().poll(cx) {
+        if let Some(response) = self.response.take() {
             self.is_over = true;
             return Poll::Ready(Some(Ok(event(&response))));
         }

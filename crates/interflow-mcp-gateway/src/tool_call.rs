@@ -87,7 +87,8 @@ impl ServerCall {
                 }
             }
             // A message that external detectors would have to see is left out: this must not wait.
-            let message = params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_none());
+            let message =
+                params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_none());
             if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
                 let redacted = match mode {
                     RedactMode::Redact => {

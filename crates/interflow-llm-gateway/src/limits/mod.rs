@@ -14,8 +14,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel, TAGS_HEADER,
-    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel,
+    TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
+    parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{

@@ -103,7 +103,9 @@ impl RedactSettings {
         }
         let backends = match config.backend.as_slice() {
             [] => None,
-            services => Some(Arc::new(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?)),
+            services => {
+                Some(Arc::new(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?))
+            }
         };
         Ok(Self {
             config: config.clone(),

@@ -77,6 +77,12 @@ impl HttpServer {
         Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id })))
     }
 
+    /// # Errors
+    /// The URL is invalid.
+    pub fn check_url(url: &str) -> Result<(), String> {
+        parse_url(url).map(drop)
+    }
+
     pub async fn hello(&self, session: &HttpSession, start: Duration) -> Result<ServerHello, RpcError> {
         self.open(session, start).await.map(|open| open.hello)
     }
@@ -205,16 +211,18 @@ impl HttpServer {
     async fn refused(&self, status: StatusCode, body: Body) -> RpcError {
         let status = status.as_u16();
         match status {
-            301..=308 => RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target")),
-            401 | 403 => RpcError::server(format!("status {status}: it refuses the gateway's credentials; check `headers`")),
+            301..=308 => {
+                RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target"))
+            }
+            401 | 403 => {
+                RpcError::server(format!("status {status}: it refuses the gateway's credentials; check `headers`"))
+            }
             _ => {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();
                 let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
                 match value["error"]["message"].as_str() {
-                    Some(message) => {
-                        RpcError::new(value["error"]["code"].as_i64().unwrap_or(INTERNAL_ERROR), message)
-                    }
+                    Some(message) => RpcError::new(value["error"]["code"].as_i64().unwrap_or(INTERNAL_ERROR), message),
                     None => RpcError::server(format!("status {status}")),
                 }
             }

@@ -64,6 +64,8 @@ impl McpServer {
         params: &(dyn Fn(Option<u64>) -> String + Sync),
         progress: Option<ProgressSink>,
     ) -> Result<String, RpcError> {
+        // The start has a time limit of its own.
+        self.hello(session).await?;
         let start = self.config.start_timeout.0;
         let sent = async {
             match &self.transport {
@@ -74,7 +76,7 @@ impl McpServer {
             }
         };
         let limit = self.config.timeout.0;
-        let answered = tokio::time::timeout(limit + start, sent).await;
+        let answered = tokio::time::timeout(limit, sent).await;
         let answered = answered.unwrap_or_else(|_| Err(RpcError::server(timed_out(limit))));
         answered.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }

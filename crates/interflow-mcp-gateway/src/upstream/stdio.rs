@@ -343,12 +343,7 @@ async fn write_queued(mut input: ChildStdin, mut queued: mpsc::Receiver<String>)
     }
 }
 
-fn handle_line(
-    name: &str,
-    line: &[u8],
-    pending: &Mutex<PendingReplies>,
-    answers: &mpsc::WeakSender<String>,
-) {
+fn handle_line(name: &str, line: &[u8], pending: &Mutex<PendingReplies>, answers: &mpsc::WeakSender<String>) {
     let Ok(text) = std::str::from_utf8(line) else {
         tracing::warn!("MCP server {name}: ignored a line that is not UTF-8");
         return;

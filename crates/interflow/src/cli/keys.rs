@@ -327,6 +327,9 @@ fn table(store: &KeyStore) -> String {
         ]
     }));
     // Columns that most files do not need.
+    if ring.keys().iter().any(|k| !k.scope.mcp.is_empty()) {
+        insert_column(&mut rows, 6, "MCP", ring.keys().iter().map(|k| list(&k.scope.mcp)));
+    }
     if ring.keys().iter().any(|k| k.team.is_some()) {
         let teams = ring.keys().iter().map(|k| k.team.as_ref().map_or("-", |team| &*team.id));
         insert_column(&mut rows, 2, "TEAM", teams.map(str::to_owned));
