@@ -184,7 +184,7 @@ pub(crate) async fn end_session(
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
     let session = match find_session(service, &settings, head, key, endpoint) {
         Ok(session) => session,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     service.sessions.remove(&session.id);
     let ends = session.take_http().into_iter().filter_map(|(name, http)| {

@@ -88,7 +88,7 @@ impl Stage for PrepareStage {
         }
         MaybeFuture::pending(async move {
             let prepared = prepare(&self.0, flow, head, &endpoint, body).await;
-            prepared.map_err(|response| EarlyExit::Answer(Box::new(response)))
+            prepared.map_err(EarlyExit::Answer)
         })
     }
 
@@ -109,10 +109,10 @@ async fn prepare(
     head: &mut RequestHead,
     endpoint: &Endpoint,
     body: Body,
-) -> Result<Body, Response> {
+) -> Result<Body, Box<Response>> {
     let settings = service.settings();
     if let Some(name) = endpoint.0.as_deref().filter(|name| settings.get(name).is_none()) {
-        return Err(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}")));
+        return Err(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}")).into());
     }
     let text = read_body(head, body, settings.max_message).await?;
     let invalid = |(id, e): (Value, RpcError)| json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e)));
@@ -179,12 +179,12 @@ async fn read_body(head: &RequestHead, body: Body, max: usize) -> Result<String,
 }
 
 /// Clients before 2025-06-18 do not send the header.
-fn check_version(head: &RequestHead) -> Result<(), Response> {
+fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
     match head.headers.get_str(VERSION_HEADER).filter(|version| !VERSIONS.contains(version)) {
         None => Ok(()),
         Some(_) => {
             let message = format!("MCP-Protocol-Version: supported are {}", VERSIONS.join(", "));
-            Err(refusal(StatusCode::BAD_REQUEST, message))
+            Err(refusal(StatusCode::BAD_REQUEST, message).into())
         }
     }
 }
@@ -196,14 +196,14 @@ pub(crate) fn find_session(
     head: &RequestHead,
     key: Option<&VirtualKey>,
     endpoint: &Endpoint,
-) -> Result<Arc<McpSession>, Response> {
+) -> Result<Arc<McpSession>, Box<Response>> {
     let Some(id) = head.headers.get_str(SESSION_HEADER) else {
         let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
-        return Err(refusal(StatusCode::BAD_REQUEST, message));
+        return Err(refusal(StatusCode::BAD_REQUEST, message).into());
     };
     let found = service.sessions.find(id, key.map(|key| &key.id), endpoint.0.as_deref(), settings.session_timeout);
     found.ok_or_else(|| {
-        refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`")
+        refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
     })
 }
 
