@@ -13,7 +13,7 @@ async fn server() -> Origin {
             "initialize" => {
                 json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": {} })
             }
-            "tools/list" => json!({ "tools": ["get", "list", "delete"].map(|name| json!({ "name": name })) }),
+            "tools/list" => json!({ "tools": [{ "name": "get" }, { "name": "list" }, { "name": "delete" }] }),
             "tools/call" => {
                 json!({ "content": [{ "type": "text", "text": message["params"]["arguments"].to_string() }] })
             }
