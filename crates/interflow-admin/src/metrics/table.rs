@@ -127,6 +127,12 @@ metric_table! { pub TABLE:
         "Checks that failed: a service that did not answer in time, or not as expected.";
 }
 
+"MCP gateway" {
+    MCP_CALLS = counter "interflow_mcp_calls_total" ["server", "result"]
+        "Calls of tools, prompts and resources of MCP servers, by result: `ok`, `error`, or `refused` by a person.";
+    MCP_SESSIONS = gauge "interflow_mcp_sessions" [] "Sessions of clients of the MCP gateway.";
+}
+
 "Redaction" {
     REDACTION_REQUESTS = counter "interflow_redaction_requests_total" [] "Requests and WebSockets inspected.";
     REDACTION_REJECTED = counter "interflow_redaction_rejected_requests_total" ["code"]
