@@ -12,9 +12,11 @@ mod routes;
 mod routing;
 mod served;
 mod shadow;
+mod token_count;
 mod translated_stream;
 mod translation;
 mod upstream;
+mod wire_format;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -29,7 +31,7 @@ use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
-pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
+pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
@@ -48,6 +50,7 @@ pub struct LlmGateway {
     prices: OnceLock<PriceFn>,
     operator_spend: OnceLock<served::OperatorSpend>,
     cache: ResponseCache,
+    pins: Arc<routing::ResponsePins>,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -78,6 +81,7 @@ impl LlmGateway {
             prices: OnceLock::new(),
             operator_spend: OnceLock::new(),
             cache: ResponseCache::default(),
+            pins: Arc::default(),
         })
     }
 

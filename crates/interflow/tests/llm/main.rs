@@ -19,6 +19,7 @@ mod response_cache;
 mod sockets;
 mod span_content;
 mod teams;
+mod translated_clouds;
 mod translated_replies;
 mod translation;
 mod upstreams;
