@@ -16,6 +16,7 @@ mod metrics;
 mod providers;
 mod recorded;
 mod response_cache;
+mod semantic_cache;
 mod sockets;
 mod span_content;
 mod teams;
