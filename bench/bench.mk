@@ -61,4 +61,4 @@ bench-guardrails:
 # EMBEDDINGS=http://127.0.0.1:8080/v1/embeddings MODEL=name.
 bench-semantic-cache:
 	@cargo build --locked --release -q -p interflow-llm-gateway --example semantic_cache_accuracy
-	@target/release/examples/semantic_cache_accuracy bench/semantic/pairs.jsonl $(EMBEDDINGS) $(MODEL) --json bench/results/semantic-cache.json
+	@target/release/examples/semantic_cache_accuracy $(EMBEDDINGS) $(MODEL) bench/semantic/dev.jsonl bench/semantic/test.jsonl --json bench/results/semantic-cache.json

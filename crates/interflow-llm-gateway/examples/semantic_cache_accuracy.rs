@@ -1,5 +1,5 @@
-//! Measures the semantic cache on labelled pairs of texts: `semantic_cache_accuracy PAIRS.jsonl EMBEDDINGS_URL MODEL
-//! [--json OUT] [--misses THRESHOLD]`. Each line has `label` (`same` or `different`), `kind`, `a` and `b`; the URL is
+//! Measures the semantic cache on labelled pairs of texts: `semantic_cache_accuracy EMBEDDINGS_URL MODEL
+//! PAIRS.jsonl… [--json OUT] [--misses THRESHOLD]`. Each line has `label` (`same` or `different`), `kind`, `a` and `b`; the URL is
 //! `http://HOST:PORT/v1/embeddings` of a server with OpenAI's API. A hit of a pair that is different is a false one.
 
 use std::collections::BTreeMap;
@@ -22,52 +22,53 @@ struct Pair {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [file, url, model, ..] = &arguments[..] else {
-        eprintln!("semantic_cache_accuracy PAIRS.jsonl EMBEDDINGS_URL MODEL [--json OUT] [--misses THRESHOLD]");
+    let [url, model, ..] = &arguments[..] else {
+        eprintln!("semantic_cache_accuracy EMBEDDINGS_URL MODEL PAIRS.jsonl… [--json OUT] [--misses THRESHOLD]");
         std::process::exit(2);
     };
     let option = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1));
-    let lines = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{file}: {e}"));
-    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
-    let pairs: Vec<Pair> = rows.iter().map(|row| measured(row, url, model)).collect();
-    let (same, different): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.is_same);
-    println!("{} pairs that ask the same, {} that do not; {model}", same.len(), different.len());
-    let mut table = Vec::new();
-    for guard in [false, true] {
-        println!(
-            "\n| threshold, {} | found | false hits | of all hits |",
-            if guard { "with guard" } else { "no guard" }
-        );
-        println!("|---|---|---|---|");
-        for threshold in THRESHOLDS {
-            let is_hit = |pair: &&&Pair| pair.similarity >= threshold && !(guard && pair.conflict.is_some());
-            let (found, wrong) = (same.iter().filter(is_hit).count(), different.iter().filter(is_hit).count());
-            let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-            different.iter().filter(is_hit).for_each(|pair| *kinds.entry(&pair.kind).or_default() += 1);
-            let share = |n: usize, of: usize| n as f64 / (of as f64).max(1.0);
-            let rate = share(wrong, different.len());
-            println!(
-                "| {threshold} | {found} of {} | {wrong} of {} ({:.1} %) | {:.1} % |",
-                same.len(),
-                different.len(),
-                rate * 100.0,
-                share(wrong, found + wrong) * 100.0
-            );
-            table.push(json!({ "guard": guard, "threshold": threshold, "same": same.len(), "found": found,
-                "different": different.len(), "false_hits": wrong, "false_hit_rate": round(rate),
-                "false_share_of_hits": round(share(wrong, found + wrong)), "false_hits_by_kind": kinds }));
-        }
-    }
-    let guarded: Vec<&&Pair> = same.iter().filter(|pair| pair.conflict.is_some()).collect();
-    println!("\nThe guard keeps {} of {} paraphrases from being hits.", guarded.len(), same.len());
-    if let Some(threshold) = option("--misses").and_then(|t| t.parse::<f64>().ok()) {
-        show(&same, &different, threshold);
-    }
+    let misses = option("--misses").and_then(|t| t.parse::<f64>().ok());
+    let files = arguments.iter().filter(|a| a.ends_with(".jsonl"));
+    let results: Vec<Value> = files.map(|file| measure(file, url, model, misses)).collect();
     if let Some(out) = option("--json") {
-        let result = json!({ "file": file.rsplit('/').next(), "model": model, "guarded_paraphrases": guarded.len(), "table": table });
-        let text = serde_json::to_string_pretty(&result).expect("plain values");
+        let text = serde_json::to_string_pretty(&results).expect("plain values");
         std::fs::write(out, text + "\n").expect("the file of the results can be written");
     }
+}
+
+fn measure(file: &str, url: &str, model: &str, misses: Option<f64>) -> Value {
+    let lines = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let rows = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    let pairs: Vec<Pair> = rows.map(|row| measured(&row, url, model)).collect();
+    let (same, different): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.is_same);
+    let name = file.rsplit('/').next().unwrap_or(file);
+    println!("{name}: {} pairs that ask the same, {} that do not; {model}", same.len(), different.len());
+    let mut table = Vec::new();
+    for guard in [false, true] {
+        println!("\n| threshold, {} | found | false hits |", if guard { "with guard" } else { "no guard" });
+        println!("|---|---|---|");
+        table.extend(THRESHOLDS.map(|threshold| line(&same, &different, guard, threshold)));
+    }
+    let guarded = same.iter().filter(|pair| pair.conflict.is_some()).count();
+    println!("\nThe guard keeps {guarded} of {} paraphrases from being hits.\n", same.len());
+    if let Some(threshold) = misses {
+        show(&same, &different, threshold);
+    }
+    json!({ "file": name, "model": model, "same": same.len(), "different": different.len(),
+        "guarded_paraphrases": guarded, "table": table })
+}
+
+/// A line of the table.
+fn line(same: &[&Pair], different: &[&Pair], guard: bool, threshold: f64) -> Value {
+    let is_hit = |pair: &&&Pair| pair.similarity >= threshold && !(guard && pair.conflict.is_some());
+    let (found, wrong) = (same.iter().filter(is_hit).count(), different.iter().filter(is_hit).count());
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    different.iter().filter(is_hit).for_each(|pair| *kinds.entry(&pair.kind).or_default() += 1);
+    let rate = wrong as f64 / (different.len() as f64).max(1.0);
+    println!("| {threshold} | {found} of {} | {wrong} of {} ({:.1} %) |", same.len(), different.len(), rate * 100.0);
+    let rate = (rate * 1e4).round() / 1e4;
+    json!({ "guard": guard, "threshold": threshold, "found": found, "false_hits": wrong, "false_hit_rate": rate,
+        "false_hits_by_kind": kinds })
 }
 
 fn show(same: &[&Pair], different: &[&Pair], threshold: f64) {
@@ -81,10 +82,6 @@ fn show(same: &[&Pair], different: &[&Pair], threshold: f64) {
     for pair in different.iter().filter(|pair| pair.similarity >= threshold && pair.conflict.is_none()) {
         line("false", pair);
     }
-}
-
-fn round(n: f64) -> f64 {
-    (n * 1e4).round() / 1e4
 }
 
 fn measured(row: &Value, url: &str, model: &str) -> Pair {

@@ -153,7 +153,8 @@ pub struct TextFeatures {
     identifiers: BTreeSet<String>,
     /// Words with a capital inside a sentence, in lower case.
     names: BTreeSet<String>,
-    words: BTreeSet<String>,
+    /// All words, in lower case and in order.
+    words: Vec<String>,
 }
 
 impl TextFeatures {
@@ -184,9 +185,17 @@ impl TextFeatures {
         if !has_all(self, other) || !has_all(other, self) {
             return Some("name");
         }
-        let only = |one: &Self, two: &Self, a: &str, b: &str| {
-            one.words.contains(a) && !one.words.contains(b) && two.words.contains(b) && !two.words.contains(a)
+        // From London to Madrid is not from Madrid to London.
+        let order = |text: &Self| -> Vec<String> {
+            let is_name = |word: &&String| self.names.contains(*word) || other.names.contains(*word);
+            text.words.iter().filter(is_name).cloned().collect()
         };
+        if order(self) != order(other) {
+            return Some("name");
+        }
+        let has = |text: &Self, word: &str| text.words.iter().any(|w| w == word);
+        let only =
+            |one: &Self, two: &Self, a: &str, b: &str| has(one, a) && !has(one, b) && has(two, b) && !has(two, a);
         let turned = OPPOSITES.iter().any(|(a, b)| only(self, other, a, b) || only(other, self, a, b));
         turned.then_some("opposite")
     }
@@ -216,7 +225,7 @@ impl TextFeatures {
         } else if word.chars().next().is_some_and(char::is_uppercase) && !begins_sentence && lower != "i" {
             self.names.insert(lower.clone());
         }
-        self.words.insert(lower);
+        self.words.push(lower);
     }
 
     /// `1,000` and `1000` are the same number; `3.5`, `x86` and `2024-01-02` stay as they are.
@@ -247,7 +256,7 @@ fn is_identifier(word: &str) -> bool {
     let inside = word.char_indices().skip(1);
     let has_capital = inside.clone().any(|(_, c)| c.is_uppercase());
     let has_sign = word.contains(['_', '/', '@', '#', '.', ':', '=', '<', '>', '(', '{', '[', '\\']);
-    has_capital || has_sign && word.chars().any(char::is_alphabetic)
+    has_capital || word.starts_with('-') || has_sign && word.chars().any(char::is_alphabetic)
 }
 
 #[cfg(test)]
@@ -265,6 +274,8 @@ mod tests {
             ("What does getUser return?", "What does getUsers return?", Some("identifier")),
             ("Explain HTTP", "Explain FTP", Some("identifier")),
             ("Weather in Paris", "Weather in Rome", Some("name")),
+            ("Flights from Oslo to Rome", "Flights from Rome to Oslo", Some("name")),
+            ("What does --force do?", "What does --force-with-lease do?", Some("identifier")),
             ("How do I enable it?", "How do I disable it?", Some("opposite")),
             ("How do I reset my password?", "How can I reset a password?", None),
             ("What is the capital of France?", "France's capital is what?", None),
