@@ -202,6 +202,21 @@ impl LlmGateway {
         Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
     }
 
+    /// The upstream that keeps the response which a path names (`/v1/responses/ID`), if it is another than that of the
+    /// endpoint, and the path there. It needs a key of its own: the client's is for the endpoint's.
+    fn keeper_of_response(
+        &self,
+        table: &UpstreamTable,
+        route: &routes::ResolvedRoute<'_>,
+    ) -> Option<(Arc<LlmUpstream>, String)> {
+        let path = route.rest.split('?').next()?;
+        let id = path.strip_prefix("/v1/responses/")?.split('/').next()?;
+        let pin = self.pins.get(id)?;
+        let keeper = table.get(&pin.upstream).filter(|u| u.name != route.upstream.name && u.has_key())?;
+        let path = keeper.path_from(&route.upstream, route.rest, None).into_owned();
+        Some((Arc::clone(keeper), path))
+    }
+
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
     pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let table = self.table();
@@ -240,6 +255,12 @@ impl GatewayMount for LlmGatewayMount {
                 route.upstream.provider,
                 LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
+        }
+        if let Some((keeper, path)) = self.0.keeper_of_response(&table, &route)
+            && let Some(url) = keeper.url(&path, request.headers)
+        {
+            let name = ByteStr::from(keeper.name.as_str());
+            return Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) });
         }
         // A protocol upgrade is tried only once.
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;

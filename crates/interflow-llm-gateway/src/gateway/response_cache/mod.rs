@@ -20,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use interflow_limits::RedisServer;
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
-use interflow_types::{Flow, Headers, Request, Response, Result, Timestamp};
+use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
 
 use crate::limits::KeyContext;
@@ -194,6 +194,14 @@ impl ResponseCache {
     pub(super) fn may_serve(&self, upstream: &str, operation: interflow_llm::Operation) -> bool {
         let active = self.active.load();
         active.as_ref().is_some_and(|active| key::is_cacheable(operation) && covers(&active.config.providers, upstream))
+    }
+
+    /// The provider that would embed texts of requests for this operation to an upstream: redaction has to suit it, too.
+    pub(crate) fn embedding_provider(&self, upstream: &str, operation: interflow_llm::Operation) -> Option<ByteStr> {
+        let active = self.active.load();
+        let active = active.as_ref().filter(|_| self.may_serve(upstream, operation))?;
+        let semantic = active.semantic.as_ref().filter(|_| semantic::is_comparable(operation))?;
+        Some(semantic.config.provider.as_str().into())
     }
 
     /// Looks a request up. It is returned as it was if it has to be sent.

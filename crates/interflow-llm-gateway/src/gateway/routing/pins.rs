@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use interflow_codec::content_coding::ContentDecoder;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::usage::UsageScanner;
-use interflow_types::{Body, BodyFrame, BodyStream, ByteStr, Headers, Result};
+use interflow_types::{Body, BodyFrame, ByteStr, Headers};
 use parking_lot::Mutex;
 
 /// Maximum decoded size of a response whose id is read.
@@ -70,7 +69,11 @@ impl ResponsePins {
                 tap.finish();
                 Body::Full(bytes)
             }
-            body => Body::stream(PinnedBody { body, tap }),
+            body => body.inspect(move |frame| match frame {
+                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
+                Some(Ok(BodyFrame::Trailers(_))) => {}
+                None | Some(Err(_)) => tap.finish(),
+            }),
         }
     }
 }
@@ -116,33 +119,6 @@ impl IdTap {
     }
 }
 
-struct PinnedBody {
-    body: Body,
-    tap: IdTap,
-}
-
-impl BodyStream for PinnedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        let frame = ready!(self.body.poll_frame(cx));
-        match &frame {
-            Some(Ok(BodyFrame::Data(data))) => {
-                self.tap.feed(data);
-                // The reader may not poll again if it knows that nothing follows.
-                if self.body.remaining() == Some(0) {
-                    self.tap.finish();
-                }
-            }
-            Some(Ok(BodyFrame::Trailers(_))) => {}
-            None | Some(Err(_)) => self.tap.finish(),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +145,7 @@ mod tests {
     fn a_response_is_registered_with_its_first_event_or_its_last_byte() {
         let pins = Arc::new(ResponsePins::default());
         let sse: Headers = [("content-type", "text/event-stream")].into_iter().collect();
-        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         let first = "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\"}}\n\n";
         let frames = [first, "data: {\"type\":\"x\"}\n\n"].map(|text| Ok(BodyFrame::Data(text.into())));
         let mut body = pins.follow(&sse, Body::replay(frames.into(), Body::Empty), pin("a"), 10);

@@ -123,7 +123,10 @@ impl SemanticIndex {
     pub fn query(&self, flow: &Flow, call: &LlmCall, body: &[u8]) -> Option<SemanticQuery> {
         // A placeholder has no meaning to compare, and stands for another value in the next request.
         let is_redacted = flow.tags.iter().any(|tag| tag == "redacted");
-        let may = matches!(call.operation, Operation::Chat | Operation::Responses) && !is_redacted;
+        // Redaction removes providers for which another policy applies than the request was redacted by.
+        let provider = self.config.provider.as_str();
+        let mut recipients = call.upstream.iter().chain(&call.others);
+        let may = is_comparable(call.operation) && !is_redacted && recipients.any(|name| name.as_str() == provider);
         let max = usize::try_from(self.config.max_text.0).unwrap_or(usize::MAX);
         if may { SemanticQuery::read(body, max) } else { None }
     }
@@ -228,6 +231,11 @@ impl EmbeddedText {
         let vector = normalized(vector?)?;
         Some(Self { vector, features: TextFeatures::of(text) })
     }
+}
+
+/// Whether requests for this operation may be compared by their meaning.
+pub(super) const fn is_comparable(operation: Operation) -> bool {
+    matches!(operation, Operation::Chat | Operation::Responses)
 }
 
 fn normalized(mut vector: Vec<f32>) -> Option<Box<[f32]>> {
