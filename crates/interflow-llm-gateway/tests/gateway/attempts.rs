@@ -200,17 +200,28 @@ async fn a_response_is_fetched_by_its_id_from_the_provider_that_keeps_it() {
     let (a, b) = (responses("a").start().await, responses("b").start().await);
     for (key, served, credentials) in [(Some("own".to_owned()), 1, Some("Bearer own")), (None, 0, None)] {
         let gate = Gate::with(&a, |parts| {
-            configure(&mut parts.llm, &[&a, &b], json!({"deployments": [{"provider": "b"}, {"provider": "a", "priority": 1}]}));
+            configure(
+                &mut parts.llm,
+                &[&a, &b],
+                json!({"deployments": [{"provider": "b"}, {"provider": "a", "priority": 1}]}),
+            );
             parts.llm.provider.get_mut("b").unwrap().api_key = key;
         })
         .await;
         let id = id_of(&respond(&gate, None, false).await);
         let before = b.served();
         gate.send("GET", &format!("/v1/responses/{id}?include=x"), "", b"").await.unwrap();
-        assert_eq!(b.served() - before, served, "only with a key of the gateway's own: the client's is for another host");
+        assert_eq!(
+            b.served() - before,
+            served,
+            "only with a key of the gateway's own: the client's is for another host"
+        );
         if credentials.is_some() {
             let got = b.requests().pop().unwrap();
-            assert_eq!((got.target.clone(), got.header("authorization")), (format!("/v1/responses/{id}?include=x"), credentials));
+            assert_eq!(
+                (got.target.clone(), got.header("authorization")),
+                (format!("/v1/responses/{id}?include=x"), credentials)
+            );
         }
     }
 }

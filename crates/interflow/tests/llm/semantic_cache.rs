@@ -149,10 +149,14 @@ async fn redacted_texts_are_never_compared_and_a_failing_provider_is_only_a_miss
 #[tokio::test]
 async fn what_one_provider_may_read_is_redacted_for_the_embedding_provider() {
     let (home, embed) = (Home::new().await, embeddings().await);
-    let trusted = "[[redact.route]]\nupstream = \"openai\"\nmode = \"off\"\n";
+    let trusted = format!(
+        "[llm.provider.trusted]\nurl = \"{}\"\napi_key = \"k\"\n[[redact.route]]\nupstream = \"trusted\"\nmode = \"off\"\n",
+        home.provider.url("")
+    );
     let running = home.start(&format!("{}{trusted}", config(&home, &embed, "")));
     let secret = chat("How do I reset the password of anna.berg@firm.com?");
-    assert_eq!(cached(&ask(&running, "", &secret).await).0, "MISS");
+    let answer = running.post("/trusted/v1/chat/completions", "", &secret.to_string()).await;
+    assert_eq!(cached(&answer).0, "MISS");
     let sent = String::from_utf8_lossy(&home.provider.only_request().body).into_owned();
     assert!(!sent.contains("anna.berg") && embed.served() == 0, "{sent}");
     running.stop();
