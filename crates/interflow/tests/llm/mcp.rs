@@ -29,7 +29,7 @@ fn config(origin: &Origin, more: &str) -> String {
     let url = origin.url("");
     format!(
         "[keys]\nrequire_virtual_key = true\n[llm.provider.openai]\nurl = \"{url}\"\n\
-         [mcp.server.notes]\nurl = \"{url}mcp\"\n{more}\n"
+         [mcp.server.notes]\nurl = \"{url}/mcp\"\n{more}\n"
     )
 }
 
