@@ -130,12 +130,12 @@ impl StdioServer {
         match &state.connection {
             Some(connection) if connection.link.is_open() => return Ok(Arc::clone(connection)),
             Some(connection) => {
-                let why = connection.link.end_reason();
+                let (why, at) = (connection.link.end_reason(), connection.link.end_time());
                 state.connection = None;
-                if state.began.is_some_and(|at| at.elapsed() >= HEALTHY_AFTER) {
+                if state.began.is_some_and(|began| at.saturating_duration_since(began) >= HEALTHY_AFTER) {
                     state.failures = 0;
                 }
-                state.record_failure(&self.name, why);
+                state.record_failure(&self.name, why, at);
             }
             None => {}
         }
@@ -161,7 +161,7 @@ impl StdioServer {
                 Ok(connection)
             }
             Err(why) => {
-                state.record_failure(&self.name, why.clone());
+                state.record_failure(&self.name, why.clone(), Instant::now());
                 Err(RpcError::server(why))
             }
         }
@@ -169,12 +169,12 @@ impl StdioServer {
 }
 
 impl ProcessState {
-    fn record_failure(&mut self, name: &str, why: String) {
+    fn record_failure(&mut self, name: &str, why: String, at: Instant) {
         tracing::warn!("MCP server {name}: {why}");
         let pause = BACKOFF[0].saturating_mul(1 << self.failures.min(10)).min(BACKOFF[1]);
         self.failures = self.failures.saturating_add(1);
         self.last_failure = why;
-        self.not_before = Some(Instant::now() + pause);
+        self.not_before = Some(at + pause);
     }
 }
 
@@ -212,8 +212,8 @@ struct StdioLink {
 #[derive(Default)]
 struct PendingReplies {
     waiting: HashMap<u64, PendingReply>,
-    /// Why the process ended.
-    ended: Option<String>,
+    /// Why the process ended, and when.
+    ended: Option<(String, Instant)>,
 }
 
 struct PendingReply {
@@ -242,7 +242,11 @@ impl StdioLink {
     }
 
     fn end_reason(&self) -> String {
-        self.pending.lock().ended.clone().unwrap_or_else(|| "it ended".to_owned())
+        self.pending.lock().ended.as_ref().map_or_else(|| "it ended".to_owned(), |(why, _)| why.clone())
+    }
+
+    fn end_time(&self) -> Instant {
+        self.pending.lock().ended.as_ref().map_or_else(Instant::now, |(_, at)| *at)
     }
 
     async fn send(&self, text: String) -> Result<(), RpcError> {
@@ -260,7 +264,7 @@ impl StdioLink {
         let (reply, answered) = oneshot::channel();
         {
             let mut pending = self.pending.lock();
-            if let Some(why) = &pending.ended {
+            if let Some((why, _)) = &pending.ended {
                 return Err(RpcError::server(why.clone()));
             }
             if pending.waiting.len() >= MAX_PENDING {
@@ -331,7 +335,7 @@ async fn supervise(
     });
     let errors = tail.text();
     let how = if errors.is_empty() { how } else { format!("{how}: {errors}") };
-    end.0.lock().ended.get_or_insert(how);
+    end.0.lock().ended.get_or_insert((how, Instant::now()));
 }
 
 async fn write_queued(mut input: ChildStdin, mut queued: mpsc::Receiver<String>) {
@@ -380,7 +384,7 @@ struct EndGuard(Arc<Mutex<PendingReplies>>);
 impl Drop for EndGuard {
     fn drop(&mut self) {
         let mut pending = self.0.lock();
-        pending.ended.get_or_insert_with(|| "it was stopped".to_owned());
+        pending.ended.get_or_insert_with(|| ("it was stopped".to_owned(), Instant::now()));
         // Their senders are dropped, and each reads why from `ended`.
         pending.waiting.clear();
     }

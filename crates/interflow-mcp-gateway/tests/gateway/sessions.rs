@@ -95,8 +95,7 @@ async fn a_cancelled_call_ends_for_client_and_server() {
 #[tokio::test]
 async fn a_call_without_a_response_ends_at_its_time_limit() {
     let log = Log::create();
-    let gate = Gate::start(&over_stdio("local", &log.path, "timeout = '50ms'\nstart_timeout = '5s'")).await;
-    gate.call("local__echo", json!({})).await;
+    let gate = Gate::start(&over_stdio("local", &log.path, "timeout = '50ms'")).await;
     let error = gate.call_error("local__slow", json!({})).await;
     assert!(error.contains("no response within 50ms"), "{error}");
     log.wait_for("notifications/cancelled").await;

@@ -114,14 +114,14 @@ async fn a_process_that_ends_is_explained_and_started_again_later() {
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let ended = gate.call_error("local__crash", json!({})).await;
     assert!(ended.contains("exit status: 3") && ended.contains("boom"), "{ended}");
-    let soon = gate.call_error("local__echo", json!({})).await;
-    assert!(soon.contains("it is started again in"), "{soon}");
     for _ in 0..100 {
         let call = request(1, "tools/call", &json!({ "name": "local__echo", "arguments": {} }));
         let answer = gate.post(&call, "").await.json();
         if answer["error"].is_null() {
             return;
         }
+        let soon = answer["error"]["message"].as_str().unwrap();
+        assert!(soon.contains("boom; it is started again in"), "{soon}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     panic!("it was not started again");

@@ -25,7 +25,12 @@ async fn server() -> Origin {
 }
 
 fn config(origin: &Origin, more: &str) -> String {
-    format!("[keys]\nrequire_virtual_key = true\n[mcp.server.notes]\nurl = \"{}\"\n{more}\n", origin.url("/mcp"))
+    // A provider, because without one the operator's route to another covers every path.
+    let url = origin.url("");
+    format!(
+        "[keys]\nrequire_virtual_key = true\n[llm.provider.openai]\nurl = \"{url}\"\n\
+         [mcp.server.notes]\nurl = \"{url}/mcp\"\n{more}\n"
+    )
 }
 
 struct Client<'r> {
