@@ -1375,6 +1375,11 @@ export interface components {
              */
             models?: string[] | null;
             /**
+             * @description MCP servers and tools that its keys may use, as `SERVER` or `SERVER/TOOL`; an empty list allows all.
+             * @default null
+             */
+            mcp?: string[] | null;
+            /**
              * @description Its own tags, in place of those it has.
              * @default null
              */
@@ -1401,6 +1406,8 @@ export interface components {
             disabled: boolean;
             /** @description Model names that its keys may use, with `*`; empty: all. */
             models?: string[];
+            /** @description MCP servers and tools that its keys may use, as in a key's scope; empty: all. */
+            mcp?: string[];
             /** @description Its own tags, and those of its organisation. */
             tags?: {
                 [key: string]: string;
@@ -1698,6 +1705,11 @@ export interface components {
              * @default []
              */
             paths?: string[];
+            /**
+             * @description MCP servers and tools that it may be used with, as `SERVER` or `SERVER/TOOL`; empty for all.
+             * @default []
+             */
+            mcp?: string[];
             /** @default {} */
             limits?: components["schemas"]["QuotaInput"];
             /**
@@ -2180,8 +2192,8 @@ export interface components {
             /** @description Only requests on these routes (names, with `*`); empty: all. */
             routes?: string[];
             /**
-             * @description Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints, whose
-             *     requests are counted only by rules that name it.
+             * @description Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints,
+             *     and `mcp` the MCP gateway; their requests are counted only by rules that name them.
              */
             providers?: string[];
             /** @description Only requests for these models (names, with `*`); empty: all. */
@@ -3253,6 +3265,8 @@ export interface components {
             models?: string[];
             /** @description Paths; `*` matches any run of characters. */
             paths?: string[];
+            /** @description MCP servers and their tools: `SERVER` or `SERVER/TOOL`; `*` matches any run of characters. */
+            mcp?: string[];
             /** @description The redaction policy of its requests, by its name in `redact.policies`. */
             policy?: string;
             /** @description Limits of this key, in addition to the configured rules and to those of its team and organisation. */

@@ -142,7 +142,7 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new() -> Self {
+    pub fn temporary() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { path: dir.path().join("log"), _dir: dir }
     }
