@@ -810,6 +810,8 @@ export interface components {
             latency_ms: number | null;
             requests: number;
             errors: number;
+            /** @description Those of the errors that were time limits. */
+            timeouts: number;
             /** @description How often it was left alone after failures, or because it asked for that. */
             cooldowns: number;
         };

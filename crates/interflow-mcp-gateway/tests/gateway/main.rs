@@ -142,7 +142,7 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn temporary() -> Self {
+    pub fn create() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { path: dir.path().join("log"), _dir: dir }
     }

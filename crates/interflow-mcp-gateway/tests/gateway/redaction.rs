@@ -7,7 +7,7 @@ use crate::{Gate, Log, web};
 
 #[tokio::test]
 async fn arguments_are_redacted_for_server_and_recorder_and_restored_for_the_client() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
     for tool in ["web__echo", "local__echo"] {
         let echoed = gate.call(tool, json!({ "to": MAIL, "text": format!("write to {MAIL}") })).await;
@@ -24,7 +24,7 @@ async fn arguments_are_redacted_for_server_and_recorder_and_restored_for_the_cli
 
 #[tokio::test]
 async fn prompts_and_unlisted_resources_are_redacted_as_tools_are() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let got = gate.rpc("prompts/get", json!({ "name": "local__greet", "arguments": { "name": MAIL } })).await;
     assert_eq!(got["messages"][0]["content"]["text"], MAIL);
@@ -37,7 +37,7 @@ async fn prompts_and_unlisted_resources_are_redacted_as_tools_are() {
 
 #[tokio::test]
 async fn what_a_server_returns_is_redacted_and_may_be_restored_in_later_arguments() {
-    let (log, trusted) = (Log::temporary(), Log::temporary());
+    let (log, trusted) = (Log::create(), Log::create());
     let gate = Gate::start(&format!(
         "{}{}",
         over_stdio("local", &log.path, ""),
@@ -61,7 +61,7 @@ async fn what_a_server_returns_is_redacted_and_may_be_restored_in_later_argument
 
 #[tokio::test]
 async fn placeholders_of_one_session_mean_nothing_in_another() {
-    let (log, second) = (Log::temporary(), Log::temporary());
+    let (log, second) = (Log::create(), Log::create());
     let config = over_stdio("local", &log.path, "restore_arguments = true");
     let gate = Gate::start(&config).await;
     let found = gate.call("local__lookup", json!({})).await;
@@ -73,7 +73,7 @@ async fn placeholders_of_one_session_mean_nothing_in_another() {
 
 #[tokio::test]
 async fn modes_decide_what_is_replaced() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "arguments = 'off'\nresults = 'flag'")).await;
     assert!(gate.call("local__lookup", json!({ "q": MAIL })).await.contains(OTHER_MAIL));
     assert!(log.text().contains(MAIL));
@@ -83,7 +83,7 @@ async fn modes_decide_what_is_replaced() {
 
 #[tokio::test]
 async fn what_cannot_be_inspected_is_refused() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let long = "x ".repeat(6_000);
     let error = gate.call_error("local__echo", json!({ "text": long })).await;
@@ -96,7 +96,7 @@ async fn what_cannot_be_inspected_is_refused() {
 #[tokio::test]
 async fn media_in_results_are_removed_or_passed_on_as_configured() {
     for (rule, is_text, data) in [("drop", true, json!(null)), ("pass", false, json!("AAAA"))] {
-        let log = Log::temporary();
+        let log = Log::create();
         let gate = Gate::start(&over_stdio("local", &log.path, &format!("media = '{rule}'"))).await;
         let result = gate.rpc("tools/call", json!({ "name": "local__picture" })).await;
         let content = &result["content"][0];
@@ -106,7 +106,7 @@ async fn media_in_results_are_removed_or_passed_on_as_configured() {
 
 #[tokio::test]
 async fn progress_is_streamed_and_redacted_until_the_response() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
     for server in ["web", "local"] {
         let params = json!({ "name": format!("{server}__steps"), "arguments": { "to": MAIL }, "_meta": { "progressToken": "p" } });

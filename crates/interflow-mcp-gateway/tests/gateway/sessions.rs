@@ -7,7 +7,7 @@ use crate::{Gate, Log, request, web};
 
 #[tokio::test]
 async fn requests_need_a_session_that_exists() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let ping = request(1, "ping", &json!({})).to_string();
     let json_type = "Content-Type: application/json\r\n";
@@ -31,7 +31,7 @@ async fn requests_need_a_session_that_exists() {
 
 #[tokio::test]
 async fn an_unknown_server_has_no_endpoint() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let mut wire = interflow_testkit::Wire::connect(gate.proxy.gateway()).await.unwrap();
     let body = request(1, "initialize", &json!({})).to_string();
@@ -68,7 +68,7 @@ async fn a_session_that_the_server_forgot_begins_anew() {
 
 #[tokio::test]
 async fn notifications_are_accepted_without_a_response() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let answer = gate.post(&initialized, "").await;
@@ -77,7 +77,7 @@ async fn notifications_are_accepted_without_a_response() {
 
 #[tokio::test]
 async fn a_cancelled_call_ends_for_client_and_server() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let call = request(5, "tools/call", &json!({ "name": "local__slow", "arguments": {} }));
     let cancel = async {
@@ -94,7 +94,7 @@ async fn a_cancelled_call_ends_for_client_and_server() {
 
 #[tokio::test]
 async fn a_call_without_a_response_ends_at_its_time_limit() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "timeout = '50ms'")).await;
     let error = gate.call_error("local__slow", json!({})).await;
     assert!(error.contains("no response within 50ms"), "{error}");
@@ -103,7 +103,7 @@ async fn a_call_without_a_response_ends_at_its_time_limit() {
 
 #[tokio::test]
 async fn versions_are_negotiated() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     for (asked, given) in [("2025-03-26", "2025-03-26"), ("2024-11-05", "2024-11-05"), ("2099-01-01", "2025-06-18")] {
         let result: Value = gate.rpc("initialize", json!({ "protocolVersion": asked })).await;

@@ -7,7 +7,7 @@ use crate::{Gate, Log, request, web};
 
 #[tokio::test]
 async fn tools_of_all_servers_are_listed_with_the_names_of_their_servers() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
     let all = ["local__echo", "local__lookup", "local__delete", "local__picture"].map(str::to_owned);
     let of_web = all.each_ref().map(|name| name.replace("local", "web"));
@@ -25,7 +25,7 @@ async fn tools_of_all_servers_are_listed_with_the_names_of_their_servers() {
 
 #[tokio::test]
 async fn the_endpoint_of_one_server_has_its_own_names() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let config = format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""));
     let gate = Gate::at("/mcp/web", &config).await;
     assert_eq!(gate.names("tools/list", "tools").await, ["echo", "lookup", "delete", "picture"]);
@@ -35,7 +35,7 @@ async fn the_endpoint_of_one_server_has_its_own_names() {
 
 #[tokio::test]
 async fn tools_that_the_configuration_leaves_out_are_neither_listed_nor_called() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio(
         "local",
         &log.path,
@@ -54,7 +54,7 @@ async fn tools_that_the_configuration_leaves_out_are_neither_listed_nor_called()
 
 #[tokio::test]
 async fn a_person_decides_on_the_tools_that_need_it() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "approve = ['de*', 'lookup']\nresults = 'off'")).await;
     gate.call("local__echo", json!({ "what": "forbidden" })).await;
     assert!(gate.asked.lock().unwrap().is_empty());
@@ -73,7 +73,7 @@ async fn a_person_decides_on_the_tools_that_need_it() {
 
 #[tokio::test]
 async fn resources_are_read_from_the_server_that_listed_them() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!(
         "{}{}",
         web(&origin, "resources = false"),
@@ -89,7 +89,7 @@ async fn resources_are_read_from_the_server_that_listed_them() {
 
 #[tokio::test]
 async fn a_server_that_fails_is_missing_in_lists_and_named_in_errors() {
-    let (origin, log) = (over_http(100).await, Log::temporary());
+    let (origin, log) = (over_http(100).await, Log::create());
     let nowhere = format!("[mcp.server.gone]\ncommand = '{}'\n", log.path.display());
     let moved = format!("[mcp.server.moved]\nurl = '{}'\n", origin.url("/old"));
     let unknown = format!("[mcp.server.unknown]\nurl = '{}'\n", origin.url("/mcp"));
@@ -110,7 +110,7 @@ async fn a_server_that_fails_is_missing_in_lists_and_named_in_errors() {
 
 #[tokio::test]
 async fn a_process_that_ends_is_explained_and_started_again_later() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     let ended = gate.call_error("local__crash", json!({})).await;
     assert!(ended.contains("exit status: 3") && ended.contains("boom"), "{ended}");
@@ -129,7 +129,7 @@ async fn a_process_that_ends_is_explained_and_started_again_later() {
 
 #[tokio::test]
 async fn processes_end_with_the_service_and_with_their_configuration() {
-    let log = Log::temporary();
+    let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
     gate.call("local__echo", json!({})).await;
     let none = toml::from_str("").unwrap();
