@@ -145,6 +145,19 @@ async fn redacted_texts_are_never_compared_and_a_failing_provider_is_only_a_miss
     running.stop();
 }
 
+#[tokio::test]
+async fn a_slow_embedding_provider_does_not_delay_every_request() {
+    let home = Home::new().await;
+    let slow = Origin::http().answering(|_| Reply::ok("").delay(std::time::Duration::from_secs(600))).start().await;
+    let running = home.start(&config(&home, &slow, "timeout = \"50ms\""));
+    for text in ["one question", "another question", "a last question"] {
+        assert_eq!(cached(&ask(&running, "", &chat(text)).await), ("MISS", false));
+    }
+    assert_eq!(metric(&running, "interflow_llm_cache_semantic_errors_total").await, 3.0);
+    assert_eq!(slow.requests().len(), 1, "it is left alone after it took too long");
+    running.stop();
+}
+
 /// The embedding provider is an upstream of the request like a fallback.
 #[tokio::test]
 async fn what_one_provider_may_read_is_redacted_for_the_embedding_provider() {

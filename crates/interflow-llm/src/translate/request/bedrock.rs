@@ -90,8 +90,8 @@ fn set_tools(
         })
         .collect();
     // Tools that the provider would run are left out, so that a mark in the list has no place; one at its end has.
-    let mut marks = (0..chat.request.tools.len()).filter_map(|i| chat.cache_marks.of_tool(i));
-    tools.extend(marks.next_back().filter(|_| caches == CacheUse::All).map(|mark| mark.block()));
+    let mark = (0..chat.request.tools.len()).rev().find_map(|i| chat.cache_marks.of_tool(i));
+    tools.extend(mark.filter(|_| caches == CacheUse::All).map(|mark| mark.block()));
     let mut config = json!({ "tools": tools });
     let choice = match &chat.settings.tool_choice {
         Some(ToolChoice::Auto) => Some(json!({ "auto": {} })),

@@ -7,6 +7,7 @@ mod query;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use interflow_llm::{LlmCall, Operation, SemanticCacheConfig};
 use interflow_types::{CollectError, Flow};
@@ -22,6 +23,8 @@ pub(super) use query::SemanticQuery;
 /// Maximum size of an embedding service's answer, and of a vector.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const MAX_DIMENSIONS: usize = 8_192;
+/// How long no embedding is asked for after one that took too long: each request would wait.
+const PAUSE: Duration = Duration::from_secs(10);
 /// Hits are counted by these lower bounds of similarity.
 const BOUNDS: [(&str, f32); 8] = [
     ("0.99", 0.99),
@@ -38,6 +41,8 @@ const BOUNDS: [(&str, f32); 8] = [
 pub(super) struct SemanticIndex {
     pub config: SemanticCacheConfig,
     state: Mutex<IndexState>,
+    /// After an embedding that took too long, requests do not wait for others until then.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -116,7 +121,7 @@ impl SemanticIndex {
         if config.max_entries == 0 {
             return Err("llm.cache.semantic.max_entries: 0 holds nothing; leave the section out".into());
         }
-        Ok(Self { config: config.clone(), state: Mutex::default() })
+        Ok(Self { config: config.clone(), state: Mutex::default(), paused_until: Mutex::default() })
     }
 
     /// The text by which a request is compared; `None` if it is not.
@@ -136,6 +141,9 @@ impl SemanticIndex {
     /// # Errors
     /// Why there is no embedding. Nothing of the text is in the message.
     pub async fn embed(&self, gateway: &LlmGateway, text: &str) -> Result<EmbeddedText, String> {
+        if self.paused_until.lock().is_some_and(|until| Instant::now() < until) {
+            return Err("it is not asked for a while, since it took too long".to_owned());
+        }
         let body = json!({ "model": self.config.model, "input": text });
         let request = gateway.own_request(&self.config.provider, "/v1/embeddings", &body).await?;
         let answer = async {
@@ -150,7 +158,11 @@ impl SemanticIndex {
             })
         };
         let limit = self.config.timeout.0;
-        let bytes = tokio::time::timeout(limit, answer).await.map_err(|_| format!("it took more than {limit:?}"))??;
+        let Ok(bytes) = tokio::time::timeout(limit, answer).await else {
+            *self.paused_until.lock() = Some(Instant::now() + PAUSE);
+            return Err(format!("it took more than {limit:?}"));
+        };
+        let bytes = bytes?;
         let answer: Value = serde_json::from_slice(&bytes).map_err(|_| "its answer is not JSON".to_owned())?;
         EmbeddedText::new(text, &answer["data"][0]["embedding"])
             .ok_or_else(|| "its answer has no embedding that can be used".to_owned())
