@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
+use interflow_redact::{RedactionSession, Replacement, StopFlag};
 use interflow_types::{Flow, StatusCode};
 
 use super::RedactionService;
-use super::request_body::backend_failed;
+use super::detector_findings::DetectorFindings;
 use crate::limits::KeyContext;
 use crate::llm_telemetry::RedactionFindings;
 
@@ -50,11 +50,8 @@ impl RedactionService {
             return Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", "unknown_policy", message));
         };
         let begun = Instant::now();
-        let opinion = match &settings.backends {
-            Some(backends) => backends.find_all(&[&text]).await.map_err(|e| backend_failed(&e))?,
-            None => ExternalFindings::default(),
-        };
-        let mut session = RedactionSession::one_way().in_context(context.to_owned()).with_external_findings(opinion);
+        let mut session = RedactionSession::one_way().in_context(context.to_owned());
+        DetectorFindings::collect(&settings, &[&text]).await?.apply_to(&mut session);
         let redactor = Arc::clone(redactor);
         let work = move || {
             let done = redactor.redact_text(&text, &mut session);
