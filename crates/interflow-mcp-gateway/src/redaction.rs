@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_redact::{
-    ExternalDetectors, MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, Redactor, StopFlag, string_values,
+    EntityModel, ExternalDetectors, MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, Redactor, StopFlag, string_values,
 };
 use serde_json::{Value, json};
 
@@ -22,12 +22,20 @@ pub struct ValuePolicy {
     pub mode: RedactMode,
     pub redactor: Arc<Redactor>,
     pub detectors: Option<Arc<ExternalDetectors>>,
+    pub model: Option<Arc<EntityModel>>,
     /// Whether what was redacted in arguments is restored in results for the client.
     pub restore: bool,
     /// The context that conditions of the policy may test.
     pub context: String,
     /// The largest value that is inspected, in bytes.
     pub max_size: usize,
+}
+
+impl ValuePolicy {
+    /// Whether there are detectors besides the built-in ones, which have to be waited for.
+    pub(crate) const fn has_more_detectors(&self) -> bool {
+        self.detectors.is_some() || self.model.is_some()
+    }
 }
 
 /// Findings by type.
@@ -71,16 +79,22 @@ async fn scan(
     if json.len() > policy.max_size {
         return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
     }
-    let mut external = None;
-    if let Some(detectors) = &policy.detectors {
+    // The client is not told which detector failed.
+    let unavailable = |e| {
+        tracing::error!("{e}");
+        "a detector is unavailable"
+    };
+    let (mut external, mut model) = (None, None);
+    if policy.has_more_detectors() {
         let mut texts = RedactionSession::collecting();
         policy.redactor.redact_json(json.as_bytes(), &mut texts).map_err(|e| e.to_string())?;
-        let findings = detectors.find_all(&texts.collected_texts()).await;
-        // The client is not told which detector failed.
-        external = Some(findings.map_err(|e| {
-            tracing::error!("{e}");
-            "an external detector is unavailable"
-        })?);
+        let texts = texts.collected_texts();
+        if let Some(detectors) = &policy.detectors {
+            external = Some(detectors.find_all(&texts).await.map_err(unavailable)?);
+        }
+        if let Some(entities) = &policy.model {
+            model = Some(entities.find_all(&texts).await.map_err(unavailable)?);
+        }
     }
     let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(vault), json.len());
     let context = policy.context.clone();
@@ -97,6 +111,9 @@ async fn scan(
         };
         if let Some(external) = external {
             session.set_external_findings(external);
+        }
+        if let Some(model) = model {
+            session.set_model_findings(model);
         }
         redactor.redact_json(json.as_bytes(), session).map_err(|e| e.to_string())
     };
@@ -252,6 +269,7 @@ mod tests {
             mode: RedactMode::Redact,
             redactor: Arc::new(Redactor::default()),
             detectors: None,
+            model: None,
             restore: true,
             context: String::new(),
             max_size: 1 << 20,

@@ -86,9 +86,9 @@ impl ServerCall {
                     out[name] = number.clone();
                 }
             }
-            // A message that external detectors would have to see is left out: this must not wait.
+            // A message that further detectors would have to see is left out: this must not wait.
             let message =
-                params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_none());
+                params["message"].as_str().filter(|_| mode != RedactMode::Redact || !policy.has_more_detectors());
             if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
                 let redacted = match mode {
                     RedactMode::Redact => {

@@ -7,7 +7,7 @@ use interflow_types::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::BackendConfig;
+use crate::{BackendConfig, ModelConfig};
 
 /// The name under which the policy of `[redact]` itself is selected.
 pub const MAIN_POLICY: &str = "default";
@@ -67,6 +67,10 @@ pub struct RedactConfig {
     /// External PII detectors that are called before a request is sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backend: Vec<BackendConfig>,
+    /// A model of names that runs in this process and whose findings are weighed with those of the built-in detectors;
+    /// for requests that are redacted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelConfig>,
     /// Exceptions in order; the first match applies, and what it does not set stays as above.
     pub route: Vec<RedactRoute>,
 }
@@ -204,6 +208,7 @@ impl Default for RedactConfig {
             conversations: 1_000,
             secret: None,
             backend: Vec::new(),
+            model: None,
             route: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ mod secrets;
 mod tables;
 
 pub(crate) use self::byte_runs::ByteRunCache;
-pub(crate) use self::names::{Feature, NameModel, name_candidates};
+pub(crate) use self::names::{Feature, ModelVotes, NameModel, is_weighed, name_candidates};
 pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights};
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
@@ -81,6 +81,8 @@ pub(crate) struct ScanState<'t> {
     pub wants: &'t KindFilter,
     /// The weights of the features of names.
     pub names: &'t NameWeights,
+    /// What a model says of the text, if there is one.
+    pub model: Option<&'t ModelVotes>,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
 }

@@ -29,8 +29,15 @@ impl Detector {
     }
 
     /// All findings, in the order of the detectors; they may overlap.
+    #[cfg(test)]
     pub fn find(&self, text: &str) -> Vec<Finding> {
+        self.find_with_model(text, None)
+    }
+
+    /// The same, with what a model found in the text. Its names become features of candidates, the rest is left out.
+    pub fn find_with_model(&self, text: &str, model: Option<Vec<Finding>>) -> Vec<Finding> {
         let (plain, map) = normalize(text);
+        let model = model.map(|m| detect::ModelVotes::new(m, &map));
         let mut found = Vec::new();
         TOKENS.with_borrow_mut(|tokens| {
             // The list is reused: each thread scans thousands of short texts.
@@ -42,6 +49,7 @@ impl Detector {
                 tokens,
                 wants: &self.wants,
                 names: self.names,
+                model: model.as_ref(),
                 found: &mut found,
                 runs: detect::ByteRunCache::default(),
             };

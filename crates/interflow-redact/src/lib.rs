@@ -14,6 +14,7 @@ mod finding_cache;
 mod json;
 mod kind;
 mod lexicon;
+mod model;
 pub mod name_training;
 mod normalized_text;
 mod own_placeholders;
@@ -37,6 +38,7 @@ pub use external_detectors::{BackendConfig, BackendFailure, BackendKind, Externa
 pub use finding_cache::FindingCache;
 pub use json::{JsonPart, JsonSpan, decode_lossy, escape_into, may_hold_json, string_values};
 pub use kind::{Kind, KindSet};
+pub use model::{EntityModel, ModelConfig, ModelFindings};
 pub use policy::{
     ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, PatternValidator, Policy,
     PolicyFile, PolicyProblem, SectionFile, StrategyCondition, StrategyFile, TermsFile,

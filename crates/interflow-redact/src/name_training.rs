@@ -1,6 +1,6 @@
 //! For fitting the weights of names: the candidates of a text with their features, and the weights as numbers.
 
-use crate::detect::{self, KindFilter, NameModel, ScanState};
+use crate::detect::{self, Finding, KindFilter, NameModel, ScanState};
 use crate::normalized_text::normalize;
 use crate::token::TokenList;
 
@@ -33,8 +33,10 @@ pub fn feature_name(model: usize, feature: usize) -> (&'static str, &'static str
 }
 
 /// The candidates of a text under these weights: costly features are only looked for where the others suggest a name.
-pub fn candidates(text: &str, weights: &NameWeights) -> Vec<TrainingCandidate> {
+/// `model` is what a model found in the text, if there is one.
+pub fn candidates(text: &str, weights: &NameWeights, model: Option<&[Finding]>) -> Vec<TrainingCandidate> {
     let (plain, map) = normalize(text);
+    let model = model.map(|m| detect::ModelVotes::new(m.to_vec(), &map));
     let mut tokens = TokenList::default();
     tokens.tokenize(&plain);
     tokens.capitalize_known_words(&plain);
@@ -44,6 +46,7 @@ pub fn candidates(text: &str, weights: &NameWeights) -> Vec<TrainingCandidate> {
         tokens: &tokens,
         wants: &KindFilter::default(),
         names: weights,
+        model: model.as_ref(),
         found: &mut Vec::new(),
         runs: detect::ByteRunCache::default(),
     };

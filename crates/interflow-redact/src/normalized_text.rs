@@ -46,6 +46,16 @@ impl OffsetMap {
         self.points.get(next).map_or(moved, |n| moved.min(n.before))
     }
 
+    /// The derived offset of a source offset: of a piece that was omitted, where it was; of a rewritten one, its beginning.
+    pub fn derived(&self, offset: usize) -> usize {
+        let next = self.points.partition_point(|p| p.after <= offset);
+        let Some(p) = next.checked_sub(1).and_then(|i| self.points.get(i)) else {
+            return self.points.first().map_or(offset, |n| offset.min(n.derived));
+        };
+        let moved = p.derived + (offset - p.after);
+        self.points.get(next).map_or(moved, |n| moved.min(n.derived))
+    }
+
     /// The source offset just after the derived byte before `offset`.
     pub fn end(&self, offset: usize) -> usize {
         match self.points.binary_search_by_key(&offset, |p| p.derived) {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::detect::{Finding, NameEvidence};
+use crate::detect::{Finding, NameEvidence, is_weighed};
 use crate::detector::Detector;
 use crate::external_detectors::ExternalFindings;
 use crate::finding_cache::FindingCache;
 use crate::json::{self, JsonEdit, JsonPart, JsonSpan};
 use crate::lexicon::{self, mark};
+use crate::model::ModelFindings;
 use crate::policy::{ConditionInput, KindRule, Policy};
 use crate::span_resolution::resolve_overlaps;
 use crate::strategy::{RedactionStrategy, StrategyInput};
@@ -52,6 +53,7 @@ pub struct RedactionSession {
     vault: Option<PlaceholderVault>,
     context: String,
     opinion: ExternalFindings,
+    model: ModelFindings,
     /// Texts collected instead of redacted, if the session only collects.
     heard: Option<Vec<String>>,
     /// Random replacements so far, by kind and value.
@@ -88,16 +90,14 @@ impl RedactionSession {
         self.heard.unwrap_or_default()
     }
 
-    /// Sets the findings of external detectors for the following texts.
-    #[must_use]
-    pub fn with_external_findings(mut self, opinion: ExternalFindings) -> Self {
-        self.opinion = opinion;
-        self
-    }
-
     /// Sets the findings of external detectors for the following texts, in place of earlier ones.
     pub fn set_external_findings(&mut self, opinion: ExternalFindings) {
         self.opinion = opinion;
+    }
+
+    /// Sets the findings of a model for the following texts, in place of earlier ones.
+    pub fn set_model_findings(&mut self, findings: ModelFindings) {
+        self.model = findings;
     }
 
     pub const fn vault(&self) -> Option<&PlaceholderVault> {
@@ -160,23 +160,30 @@ impl Redactor {
 
     /// What would be replaced in a text, in order and without overlaps; without external findings.
     pub fn find(&self, text: &str, session: &RedactionSession) -> Arc<[Finding]> {
-        self.find_with_lead("", text, &session.context)
+        let model = session.model.findings_in(text);
+        let found = self.find_with_lead("", text, &session.context, model.as_deref());
+        self.add_findings(found, beside_names(model.as_deref()), text, &session.context)
     }
 
-    /// The same with a lead: words before the text that indicate its kind.
-    fn find_with_lead(&self, lead: &str, text: &str, context: &str) -> Arc<[Finding]> {
-        let look = || self.find_uncached(lead, text, context);
+    /// The same with a lead: words before the text that indicate its kind. What a model found of names is weighed here,
+    /// its other findings are not added.
+    fn find_with_lead(&self, lead: &str, text: &str, context: &str, model: Option<&[Finding]>) -> Arc<[Finding]> {
+        let look = || self.find_uncached(lead, text, context, model);
+        let opinion = model.map(model_key).unwrap_or_default();
         match &self.memo {
-            Some(memo) => memo.get_or(&[&self.policy.version, context.as_bytes(), lead.as_bytes()], text, look),
+            Some(memo) => {
+                memo.get_or(&[&self.policy.version, context.as_bytes(), lead.as_bytes(), &opinion], text, look)
+            }
             None => look().into(),
         }
     }
 
-    fn find_uncached(&self, lead: &str, text: &str, context: &str) -> Vec<Finding> {
+    fn find_uncached(&self, lead: &str, text: &str, context: &str, model: Option<&[Finding]>) -> Vec<Finding> {
         // The lead makes a bare value recognisable, as `password` does for the value of a member with that name.
         let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
         let offset = led.len() - text.len();
-        let mut found = self.engine.find(&led);
+        let model = model.map(|m| m.iter().map(|f| Finding { start: f.start + offset, end: f.end + offset, ..*f }));
+        let mut found = self.engine.find_with_model(&led, model.map(Iterator::collect));
         if offset > 0 {
             found.retain_mut(|f| {
                 // A finding may extend over the lead; only its part in the text counts.
@@ -235,20 +242,28 @@ impl Redactor {
             heard.push(text.to_owned());
             return Ok(Vec::new());
         }
-        let found = self.find_with_lead(lead, text, &session.context);
+        let model = session.model.findings_in(text);
+        let found = self.find_with_lead(lead, text, &session.context, model.as_deref());
         // After the scan: its findings may be incomplete, and must not be used.
         if stop_flag::is_stop_requested() {
             return Err(RedactError::Stopped);
         }
-        let found = self.add_external_findings(found, text, session);
+        let more = session.opinion.findings_in(text).iter().chain(beside_names(model.as_deref()));
+        let found = self.add_findings(found, more, text, &session.context);
         found.iter().map(|f| self.replacement(f, text, session)).collect()
     }
 
-    /// Adds the external findings that the policy enables.
-    fn add_external_findings(&self, found: Arc<[Finding]>, text: &str, session: &RedactionSession) -> Arc<[Finding]> {
-        let wanted =
-            |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, &session.context);
-        let more: Vec<Finding> = session.opinion.findings_in(text).iter().filter(wanted).copied().collect();
+    /// Adds the findings of external detectors and of a model that the policy enables. A model's names are in `found`
+    /// already, as far as the weights say so.
+    fn add_findings<'f>(
+        &self,
+        found: Arc<[Finding]>,
+        more: impl Iterator<Item = &'f Finding>,
+        text: &str,
+        context: &str,
+    ) -> Arc<[Finding]> {
+        let wanted = |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, context);
+        let more: Vec<Finding> = more.filter(wanted).copied().collect();
         if more.is_empty() {
             return found;
         }
@@ -500,6 +515,19 @@ fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
 const MIN_NUMBER_DIGITS: usize = 7;
 /// Maximum length in bytes of a name that is used as a lead; a longer one is no label but data.
 const MAX_LEAD_BYTES: usize = 64;
+
+/// What a model found besides names, which are weighed with the features of the built-in detectors.
+fn beside_names(model: Option<&[Finding]>) -> impl Iterator<Item = &Finding> {
+    model.unwrap_or_default().iter().filter(|f| !is_weighed(f.kind))
+}
+
+/// A model's findings as a part of a cache key. Without a model it is empty.
+fn model_key(findings: &[Finding]) -> Vec<u8> {
+    let part = |f: &Finding| {
+        [&(f.start as u64).to_le_bytes()[..], &(f.end as u64).to_le_bytes(), &[f.kind as u8, f.confidence]].concat()
+    };
+    [1].into_iter().chain(findings.iter().flat_map(part)).collect()
+}
 
 /// Whether a member name is a program identifier (lower case and underscores), which is not scanned.
 fn is_plain_name(raw: &[u8]) -> bool {

@@ -16,10 +16,10 @@ fn texts() -> Vec<(LabelledText, f64)> {
 #[test]
 fn from_nothing_the_fit_learns_the_sentences_and_repeats_itself() {
     let nothing = NameWeights::zero();
-    let fitted = fit::fit(&nothing, &texts(), 0.1);
+    let fitted = fit::fit(&nothing, &texts(), 0.1, "");
     let (before, after) = (agreement(&nothing, &texts()), agreement(&fitted, &texts()));
     assert!(before < 0.5 && after > 0.9, "{before} -> {after}");
-    assert_eq!(fit::fit(&nothing, &texts(), 0.1), fitted);
+    assert_eq!(fit::fit(&nothing, &texts(), 0.1, ""), fitted);
     assert_eq!(NameWeights::parse(&fitted.to_toml()).as_ref(), Ok(&fitted));
 }
 
@@ -33,7 +33,7 @@ fn the_committed_weights_agree_with_the_sentences_and_are_as_the_tool_writes_the
 #[test]
 fn a_fit_that_trusts_the_weights_leaves_them() {
     let committed = NameWeights::committed();
-    assert_eq!(fit::fit(committed, &texts(), 1e9), *committed);
+    assert_eq!(fit::fit(committed, &texts(), 1e9, ""), *committed);
 }
 
 #[test]
@@ -45,6 +45,7 @@ fn a_label_in_a_line_that_cannot_be_read_is_named() {
 #[test]
 fn candidates_are_where_the_words_are() {
     let text = "We met Jenny Gibson in Reykjavik.";
-    let found: Vec<&str> = candidates(text, NameWeights::committed()).iter().map(|c| &text[c.start..c.end]).collect();
+    let found: Vec<&str> =
+        candidates(text, NameWeights::committed(), None).iter().map(|c| &text[c.start..c.end]).collect();
     assert_eq!(found, ["Jenny Gibson", "Reykjavik"]);
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use interflow_llm::LlmCall;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
-    AddressRule, ExternalDetectors, FindingCache, MAIN_POLICY, MediaRule, OutboundMode, Policy, RedactConfig,
-    RedactMode, RedactRoute, Redactor, UnknownRule,
+    AddressRule, EntityModel, ExternalDetectors, FindingCache, MAIN_POLICY, MediaRule, OutboundMode, Policy,
+    RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
 };
 use interflow_types::{ByteStr, EntryKind, Flow, HttpClient, PlanScope, RequestHead};
 
@@ -43,6 +43,8 @@ pub struct RedactSettings {
     media: [MediaRule; 3],
     /// External detectors.
     pub(super) backends: Option<Arc<ExternalDetectors>>,
+    /// The model of `redact.model`.
+    pub(super) model: Option<Arc<EntityModel>>,
     pub(super) max_body: usize,
     pub(super) conversations: usize,
 }
@@ -64,11 +66,13 @@ pub(crate) struct EffectivePolicy {
 pub(super) type PolicyDraft<'a> = (&'a Path, &'a str);
 
 impl RedactSettings {
+    /// `earlier` are the active settings: a model that did not change is taken over, since loading one takes seconds.
     pub(super) fn new(
         config: &RedactConfig,
         base: &Path,
         memo: &Arc<FindingCache>,
         egress: &Arc<dyn HttpClient>,
+        earlier: Option<&Self>,
         draft: Option<PolicyDraft<'_>>,
     ) -> Result<Self, String> {
         // Several routes may name one file: it is read and compiled once.
@@ -107,10 +111,17 @@ impl RedactSettings {
                 Some(Arc::new(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?))
             }
         };
+        let same = |s: &&Self| s.config.model == config.model && s.folder == base;
+        let model = match (&config.model, earlier.filter(same)) {
+            (None, _) => None,
+            (Some(_), Some(earlier)) => earlier.model.clone(),
+            (Some(model), None) => Some(Arc::new(EntityModel::load(model, base).map_err(|e| e.to_string())?)),
+        };
         Ok(Self {
             config: config.clone(),
             folder: base.to_owned(),
             backends,
+            model,
             gateway: config.gateway,
             intercepted: config.proxied,
             base: EffectivePolicy {
@@ -131,6 +142,11 @@ impl RedactSettings {
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             conversations: config.conversations,
         })
+    }
+
+    /// Whether detectors besides the built-in ones are configured, so that texts must be collected for them.
+    pub(super) const fn has_more_detectors(&self) -> bool {
+        self.backends.is_some() || self.model.is_some()
     }
 
     pub(super) fn policy_of(&self, route: &RouteView) -> &Policy {

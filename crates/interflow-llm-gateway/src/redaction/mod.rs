@@ -5,6 +5,7 @@
 //! restores originals in responses for the client alone: the recorder never sees them.
 
 mod background_scan;
+mod detector_findings;
 mod effective_policy;
 pub(crate) mod event_rewriter;
 mod one_text;
@@ -127,7 +128,7 @@ impl RedactionService {
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
         let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
-        let settings = RedactSettings::new(config, base, &memo, &egress, None)?;
+        let settings = RedactSettings::new(config, base, &memo, &egress, None, None)?;
         let service = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
@@ -145,7 +146,7 @@ impl RedactionService {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn compile(&self, config: &RedactConfig, base: &Path) -> Result<RedactSettings, String> {
-        RedactSettings::new(config, base, &self.memo, &self.egress, None)
+        RedactSettings::new(config, base, &self.memo, &self.egress, Some(&*self.settings()), None)
     }
 
     /// Activates settings. Flows in progress keep theirs.

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
 use interflow_redact::{
-    ExternalDetectors, ExternalFindings, RedactMode, RedactionSession, Redactor, Replacement, StopFlag,
+    EntityModel, ExternalDetectors, RedactMode, RedactionSession, Redactor, Replacement, StopFlag,
 };
 use interflow_types::{Direction, EntryKind, Flow, StatusCode};
 
 use super::RedactionService;
-use super::request_body::backend_failed;
+use super::detector_findings::DetectorFindings;
 use crate::limits::KeyContext;
 use crate::llm_telemetry::RedactionFindings;
 
@@ -32,6 +32,8 @@ pub struct ValuePolicy {
     pub mode: RedactMode,
     pub redactor: Arc<Redactor>,
     pub detectors: Option<Arc<ExternalDetectors>>,
+    /// The model of `redact.model`.
+    pub model: Option<Arc<EntityModel>>,
     /// Whether originals are restored in responses.
     pub restore: bool,
     pub context: String,
@@ -59,6 +61,7 @@ impl RedactionService {
             mode: settings.mode(EntryKind::Gateway),
             redactor,
             detectors: settings.backends.clone(),
+            model: settings.model.clone(),
             restore: settings.config.restore,
             context: settings.config.context.clone(),
             max_size: settings.max_body,
@@ -94,11 +97,8 @@ impl RedactionService {
             return Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", "unknown_policy", message));
         };
         let begun = Instant::now();
-        let opinion = match &settings.backends {
-            Some(backends) => backends.find_all(&[&text]).await.map_err(|e| backend_failed(&e))?,
-            None => ExternalFindings::default(),
-        };
-        let mut session = RedactionSession::one_way().in_context(context.to_owned()).with_external_findings(opinion);
+        let mut session = RedactionSession::one_way().in_context(context.to_owned());
+        DetectorFindings::collect(&settings, &[&text]).await?.apply_to(&mut session);
         let redactor = Arc::clone(redactor);
         let work = move || {
             let done = redactor.redact_text(&text, &mut session);

@@ -116,8 +116,9 @@ impl RedactionService {
         Policy::check(text).map_err(PolicyUpdateError::Bad)?;
         let now = self.settings();
         // Compiled before the file is written: a file on disk always loads at the next start.
-        let fresh = RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some((file, text)))
-            .map_err(PolicyUpdateError::Section)?;
+        let fresh =
+            RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some(&*now), Some((file, text)))
+                .map_err(PolicyUpdateError::Section)?;
         write_atomic(file, text.as_bytes(), FileAccess::Keep).map_err(PolicyUpdateError::Io)?;
         self.activate(fresh);
         Ok(())

@@ -12,8 +12,8 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    ExternalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
-    Replacement, StopFlag, UnknownRule, VaultKey, may_hold_json,
+    JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession, Replacement, StopFlag,
+    UnknownRule, VaultKey, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::llm_telemetry::RedactionFindings;
 
 use super::background_scan::BackgroundScan;
+use super::detector_findings::DetectorFindings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
 use super::{RedactionService, RedactionState, SharedSession, scan_capacity};
@@ -66,13 +67,6 @@ pub(crate) fn undecodable(e: std::io::Error) -> LlmRefusal {
 
 fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
-}
-
-/// An external detector failed, and redaction is configured to fail closed. The client is not told which one.
-pub(super) fn backend_failed(e: &RedactError) -> LlmRefusal {
-    tracing::error!("{e}");
-    let message = "an external detector is unavailable; the request was not sent";
-    refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
 }
 
 /// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
@@ -199,7 +193,7 @@ fn scan(
     let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
     let read = ParsedRequestBody::read(&settings, headers, raw, plain)?;
     let session = one_way_session(&choice);
-    RedactionJob { settings, choice, session, read, opinion: ExternalFindings::default() }.run()
+    RedactionJob { settings, choice, session, read, findings: DetectorFindings::default() }.run()
 }
 
 fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
@@ -228,7 +222,7 @@ async fn run_job(
     Ok((outcome, session))
 }
 
-/// Calls external detectors on a parsed body, and redacts it. Detectors get all texts together.
+/// Calls the detectors that are configured on a parsed body, and redacts it. Detectors get all texts together.
 async fn replace_request(
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
@@ -242,10 +236,10 @@ async fn replace_request(
         choice: Arc::clone(choice),
         session: Arc::clone(session),
         read,
-        opinion: ExternalFindings::default(),
+        findings: DetectorFindings::default(),
     };
-    if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
-        job.opinion = backends.find_all(&job.texts()).await.map_err(|e| backend_failed(&e))?;
+    if strict && settings.has_more_detectors() {
+        job.findings = DetectorFindings::collect(settings, &job.texts()).await?;
     }
     run_off_worker(size, move || job.run()).await
 }
@@ -486,14 +480,14 @@ struct RedactionJob {
     choice: Arc<EffectivePolicy>,
     session: SharedSession,
     read: ParsedRequestBody,
-    opinion: ExternalFindings,
+    findings: DetectorFindings,
 }
 
 impl RedactionJob {
     fn run(&self) -> Result<RedactionOutcome, LlmRefusal> {
-        // Other requests of the conversation may wait for the session: external findings are for this one only.
+        // Other requests of the conversation may wait for the session: findings of other detectors are for this one only.
         let mut session = self.session.lock();
-        session.set_external_findings(self.opinion.clone());
+        self.findings.apply_to(&mut session);
         self.redact_texts(&mut session)
     }
 

@@ -59,6 +59,7 @@ impl Gate {
                     mode: RedactMode::Redact,
                     redactor: Arc::new(Redactor::default()),
                     detectors: None,
+                    model: None,
                     restore: true,
                     context: String::new(),
                     max_size: 10_000,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use interflow_redact::name_training::{FEATURES, MODELS, NameScores, NameWeights, TrainingCandidate, candidates};
+use interflow_redact::name_training::{
+    FEATURES, MODELS, NameScores, NameWeights, TrainingCandidate, candidates, feature_name,
+};
+use interflow_redact::{Finding, Kind};
 use serde::Deserialize;
 
 /// A labelled text, in presidio-research's format.
@@ -11,6 +14,9 @@ pub struct LabelledText {
     pub full_text: String,
     #[serde(default)]
     pub spans: Vec<Label>,
+    /// What a model found in it, if there is one; `accuracy --model` adds it.
+    #[serde(default)]
+    pub model: Option<Vec<Label>>,
 }
 
 /// Offsets are in code points.
@@ -59,8 +65,8 @@ pub fn read_texts(json: &str) -> Result<Vec<LabelledText>, String> {
 }
 
 /// Fits the weights to the texts, each with the number of times that it counts. `strength`: how many examples outweigh
-/// a weight of `prior`.
-pub fn fit(prior: &NameWeights, texts: &[(LabelledText, f64)], strength: f64) -> NameWeights {
+/// a weight of `prior`. `only`: the names of the models or features that move begin with it.
+pub fn fit(prior: &NameWeights, texts: &[(LabelledText, f64)], strength: f64, only: &str) -> NameWeights {
     let mut weights = prior.clone();
     // Which features are looked for depends on the weights.
     for _ in 0..ROUNDS {
@@ -68,7 +74,7 @@ pub fn fit(prior: &NameWeights, texts: &[(LabelledText, f64)], strength: f64) ->
         let mut model = Model::from(&weights);
         let anchor = Model::from(prior);
         for _ in 0..SWEEPS {
-            model.sweep(&anchor, &examples, strength);
+            model.sweep(&anchor, &examples, strength, only);
         }
         weights = model.rounded();
     }
@@ -98,13 +104,24 @@ fn examples(weights: &NameWeights, texts: &[(LabelledText, f64)]) -> Examples {
     let mut examples = Examples::new();
     for (text, times) in texts {
         let bytes: Vec<usize> = text.full_text.char_indices().map(|(b, _)| b).chain([text.full_text.len()]).collect();
-        for candidate in candidates(&text.full_text, weights) {
+        let model = text.model.as_ref().map(|spans| findings(spans, &bytes));
+        for candidate in candidates(&text.full_text, weights, model.as_deref()) {
             if let Some(target) = target_of(&candidate, text, &bytes) {
                 *examples.entry((candidate.model, candidate.features, target)).or_default() += times;
             }
         }
     }
     examples
+}
+
+/// What a model found, in bytes.
+fn findings(spans: &[Label], bytes: &[usize]) -> Vec<Finding> {
+    let finding = |l: &Label| {
+        let (start, end) = (*bytes.get(l.start_position)?, *bytes.get(l.end_position)?);
+        let kind = Kind::from_name(&l.entity_type)?;
+        Some(Finding { start, end, kind, confidence: l.confidence.unwrap_or(100), rule: 0, evidence: None })
+    };
+    spans.iter().filter_map(finding).collect()
 }
 
 /// The target by the label that covers most of the candidate; `None` where the label says nothing of names.
@@ -157,14 +174,18 @@ impl Model {
     }
 
     /// One Newton step for each weight in turn.
-    fn sweep(&mut self, anchor: &Self, examples: &Examples, strength: f64) {
+    fn sweep(&mut self, anchor: &Self, examples: &Examples, strength: f64, only: &str) {
         let mut scores: Vec<[f64; KINDS]> = examples.keys().map(|(m, f, _)| self.scores(*m, f)).collect();
         let mut having: Vec<Vec<usize>> = vec![Vec::new(); self.0.len()];
         for (n, (model, features, _)) in examples.keys().enumerate() {
             features.iter().for_each(|f| having[model * FEATURES + f].push(n));
         }
         let all: Vec<(Target, f64)> = examples.iter().map(|((_, _, target), count)| (*target, *count)).collect();
-        for (at, having) in having.iter().enumerate().filter(|(_, h)| !h.is_empty()) {
+        let moves = |at: usize| {
+            let (model, feature) = feature_name(at / FEATURES, at % FEATURES);
+            model.starts_with(only) || feature.starts_with(only)
+        };
+        for (at, having) in having.iter().enumerate().filter(|(at, h)| !h.is_empty() && moves(*at)) {
             for kind in 0..KINDS {
                 let pull = |(slope, curve), n: &usize| {
                     let (s, c) = all[*n].0.slope(&scores[*n], kind);

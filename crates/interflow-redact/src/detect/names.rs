@@ -7,6 +7,7 @@ mod eponyms;
 mod features;
 mod lexicon_strength;
 mod lower_case;
+mod model_votes;
 mod nationality;
 mod organisations;
 mod person_cues;
@@ -20,6 +21,7 @@ use self::context_cues::is_in_code;
 pub(super) use self::context_cues::{ORG_LABELS, PLACE_LABELS};
 pub(crate) use self::features::Feature;
 use self::lower_case::lowercase_name;
+pub(crate) use self::model_votes::{ModelVotes, is_weighed};
 use self::organisations::company_form;
 use self::runs::capitalized_run;
 pub(crate) use self::weights::NameModel;
@@ -92,6 +94,7 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
         };
         i = next.max(i + 1);
     }
+    model_votes::add_model_features(scan, &mut found);
     document::add_document_features(scan, &mut found);
     found
 }

@@ -35,6 +35,7 @@ impl McpComponent {
                 Ok(ValuePolicy {
                     mode: policy.mode,
                     redactor: policy.redactor,
+                    model: policy.model,
                     detectors: policy.detectors,
                     restore: policy.restore,
                     context: policy.context,

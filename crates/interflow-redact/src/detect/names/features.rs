@@ -241,6 +241,19 @@ features! {
     /// In lower case: a country after `in`.
     LowerRegion = "lower_region",
 
+    // What a model says of it (`[redact.model]`); a candidate of a text that no model saw has none of these.
+    /// A person, at 90 % or more; below, without `sure`.
+    ModelPersonSure = "model_person_sure",
+    ModelPerson = "model_person",
+    ModelPlaceSure = "model_place_sure",
+    ModelPlace = "model_place",
+    ModelOrganizationSure = "model_organization_sure",
+    ModelOrganization = "model_organization",
+    /// No name.
+    ModelNothing = "model_nothing",
+    /// A name to the model alone, in lower case.
+    ModelLowerCase = "model_lower_case",
+
     // What the rest of the text adds.
     /// Part of a name, or of a mailbox, elsewhere in the text.
     RepeatedName = "repeated_name",

@@ -26,16 +26,19 @@ pub(crate) enum NameModel {
     Phrase,
     /// Candidates that are recognised by their form: companies, institutions, known phrases.
     Form,
+    /// Words that only a model takes for a name.
+    ModelOnly,
 }
 
 impl NameModel {
-    pub(crate) const ALL: [Self; 3] = [Self::Word, Self::Phrase, Self::Form];
+    pub(crate) const ALL: [Self; 4] = [Self::Word, Self::Phrase, Self::Form, Self::ModelOnly];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Word => "word",
             Self::Phrase => "phrase",
             Self::Form => "form",
+            Self::ModelOnly => "model_only",
         }
     }
 }
@@ -114,7 +117,9 @@ impl NameWeights {
         let mut weights = Self::zero();
         for (model, features) in file {
             let known = NameModel::ALL.into_iter().find(|m| m.name() == model);
-            let at = known.ok_or_else(|| format!("[{model}] is no model: use [word], [phrase] and [form]"))? as usize;
+            let at = known
+                .ok_or_else(|| format!("[{model}] is no model: use [word], [phrase], [form] and [model_only]"))?
+                as usize;
             for (name, scores) in features {
                 let known = Feature::ALL.iter().find(|f| f.name() == name);
                 let feature = known.ok_or_else(|| format!("{name} in [{model}] is no feature of names"))?;
