@@ -188,7 +188,7 @@ fn measure_case(session: &mut Session<'_>, testbed: &Testbed, case: &Case, strea
 /// Fills caches, and sees that guardrails are there.
 fn prepare(session: &Session<'_>, case: &Case, arm: &Arm, spec: &Spec) -> Result<()> {
     let mut row = Row::default();
-    one_run(session.testbed, arm, session.origin, &Spec { seconds: 0.5, ..spec.clone() }, &mut row);
+    one_run(session.testbed, arm, session.origin, &Spec { seconds: 2.0, ..spec.clone() }, &mut row);
     if let Some(failure) = row.failure {
         return Err(failure.into());
     }
