@@ -37,7 +37,7 @@ enum Proof {
     Redacted,
     /// A request with a forbidden word is refused.
     Guarded,
-    /// The provider is hardly asked.
+    /// The provider is hardly asked: in 1 % of the requests, or a few times by caches that are not filled yet.
     Cached,
 }
 
@@ -218,7 +218,8 @@ fn disproof(testbed: &Testbed, case: &Case, before: &serde_json::Value, row: &Ro
         Proof::Cached => {
             let asked = after["requests"].as_u64().unwrap_or(0) - before["requests"].as_u64().unwrap_or(0);
             let answered: u64 = row.saturated.last().iter().chain(&row.runs.last()).map(|r| r.outcome.answered).sum();
-            (asked * 100 > answered).then(|| format!("{asked} of {answered} requests reached the provider"))
+            // Each worker of a gateway has its own cache, and a connection may be the first of its worker.
+            (asked > (2 * USERS as u64).max(answered / 100)).then(|| format!("{asked} of {answered} requests reached the provider"))
         }
     })
 }
