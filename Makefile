@@ -38,7 +38,7 @@ run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passe
 	@scripts/setup build
 	@scripts/ui build
 	@$(PREPARE)
-	@scripts/say "building Interflow: some 450 crates, with TLS, SQLite and Lua in C; about 7 minutes on 2 cores the first time, seconds later"
+	@scripts/say "building Interflow: some 450 crates, with TLS, SQLite and Lua in C; about 10 minutes on 2 cores the first time, seconds later"
 	@$(CARGO_ENV) $(CARGO) build --locked --release -p interflow $(FEATURE_FLAGS)
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
 	@exec $(INTERFLOW) run $(ARGS)

@@ -39,14 +39,32 @@ impl InstanceInfo {
     /// The process belongs to another user, or the system has no signals.
     pub fn terminate(&self) -> Result<(), String> {
         #[cfg(unix)]
-        {
-            let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-            let pid = pid.ok_or_else(|| format!("{} is not a process ID", self.pid))?;
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                .map_err(|e| format!("process {} cannot be stopped: {e}", self.pid))
-        }
+        return self.signal(rustix::process::Signal::TERM);
         #[cfg(not(unix))]
         Err(format!("this system has no signals: end process {} with Ctrl-C or with its service manager", self.pid))
+    }
+
+    /// Asks the process to restart with the installed binary and the same listening sockets (SIGUSR2).
+    ///
+    /// # Errors
+    /// The process belongs to another user, or the system has no signals.
+    pub fn restart(&self) -> Result<(), String> {
+        #[cfg(unix)]
+        return self.signal(rustix::process::Signal::USR2);
+        #[cfg(not(unix))]
+        Err(format!("this system cannot pass sockets on: stop process {} and start Interflow again", self.pid))
+    }
+
+    /// Whether its process exists.
+    pub fn is_alive(&self) -> bool {
+        is_process_alive(self.pid)
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) -> Result<(), String> {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or_else(|| format!("{} is not a process ID", self.pid))?;
+        rustix::process::kill_process(pid, signal).map_err(|e| format!("process {} cannot be signalled: {e}", self.pid))
     }
 }
 
@@ -180,6 +198,11 @@ impl DataDir {
     /// Whether this instance has not ended: its process exists, and it has not removed its file.
     pub fn has_not_ended(&self, instance: &InstanceInfo) -> bool {
         is_process_alive(instance.pid) && self.announced_instance().is_some_and(|i| i.pid == instance.pid)
+    }
+
+    /// When `instance.json` was written; `None` if there is none.
+    pub fn instance_file_time(&self) -> Option<std::time::SystemTime> {
+        fs::metadata(self.instance_file()).and_then(|m| m.modified()).ok()
     }
 
     fn announced_instance(&self) -> Option<InstanceInfo> {

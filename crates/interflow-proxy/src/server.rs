@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use interflow_limits::{ConnectionLimiter, ConnectionLimits};
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::egress::EgressShared;
-use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind_for_workers};
+use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, ListenSockets};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Error, ErrorKind, FlowId, GatewayMount, Host, Recorder, Request, Response, Result, Stage};
 use parking_lot::Mutex;
@@ -36,6 +36,8 @@ pub struct ServerDeps {
     /// The client for Interflow's own requests, which stages and mounts may hold; it works once the server has
     /// started.
     pub local: LocalClient,
+    /// Where the listeners' sockets come from.
+    pub sockets: Arc<ListenSockets>,
 }
 
 /// A running proxy server.
@@ -76,7 +78,7 @@ impl ProxyServer {
             n => n,
         };
         // Bound first, because the compiled configuration needs the actual ports to detect loops.
-        let (addresses, listeners) = bind_all(&config, count)?;
+        let (addresses, listeners) = bind_all(&config, count, &parts.sockets)?;
         let pseudonym = ViaPseudonym::random();
         let settings = Arc::new(compile_config(&config, &parts, &addresses, &pseudonym)?);
         // Before the first connection, so that no request pays for reading the platform's trust roots.
@@ -290,7 +292,11 @@ type BoundListeners = Vec<(ListenerRole, SocketAddr)>;
 type WorkerListeners = Vec<(ListenerRole, std::net::TcpListener)>;
 
 /// One listener per address and worker. The first worker's bind resolves port 0.
-fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListeners, Vec<WorkerListeners>), Error> {
+fn bind_all(
+    config: &ProxyServerConfig,
+    workers: usize,
+    sockets: &ListenSockets,
+) -> Result<(BoundListeners, Vec<WorkerListeners>), Error> {
     let mut addresses = Vec::new();
     let mut all: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
     let of = |role: ListenerRole, list: &[SocketAddr]| list.iter().map(|a| (role, *a)).collect::<Vec<_>>();
@@ -302,11 +308,11 @@ fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListener
     ];
     for (role, addr) in wanted.concat() {
         let options = ListenOptions { transparent: role == ListenerRole::Transparent, ..ListenOptions::new(addr) };
-        let bound = bind_for_workers(&options, workers)?;
+        let bound = sockets.bind_for_workers(role.as_str(), &options, workers)?;
         let addr =
             bound[0].local_addr().map_err(|e| Error::new(ErrorKind::Internal, "no local address").with_source(e))?;
-        for (listeners, listener) in all.iter_mut().zip(bound) {
-            listeners.push((role, listener));
+        for (i, listener) in bound.into_iter().enumerate() {
+            all[i % workers].push((role, listener));
         }
         addresses.push((role, addr));
     }

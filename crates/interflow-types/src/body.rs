@@ -43,7 +43,8 @@ pub trait BodyStream: Send {
     /// The next frame; `None` at the end. Must not be called again after `None` or an error.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>>;
 
-    /// The number of data bytes still to come, if known exactly (from `Content-Length`).
+    /// The number of data bytes still to come, if known exactly: from `Content-Length`, or because the end was received.
+    /// After 0, a reader need not poll again.
     fn remaining(&self) -> Option<u64> {
         None
     }
@@ -184,7 +185,8 @@ impl Body {
         Ok((whole, trailers))
     }
 
-    /// Wraps the body so that `see` is called with every frame, and once with the end (`None`) or the error.
+    /// Wraps the body so that `see` is called with every data frame, and once with the end (`None`) or the error. Trailers
+    /// are reported if the end was not known before them.
     #[must_use]
     pub fn inspect(self, see: impl FnMut(Option<Result<&BodyFrame, &Error>>) + Send + 'static) -> Self {
         Self::stream(InspectBody { body: self, see, over: false })
@@ -257,6 +259,11 @@ impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for Inspect
             // The end or the error is reported once, even if the reader polls again.
             self.over = !matches!(frame, Some(Ok(_)));
             (self.see)(frame.as_ref().map(Result::as_ref));
+            // A reader that knows that nothing follows does not poll again.
+            if !self.over && self.body.remaining() == Some(0) {
+                self.over = true;
+                (self.see)(None);
+            }
         }
         polled
     }
@@ -374,5 +381,32 @@ mod tests {
         });
         now(body.collect(10)).unwrap();
         assert_eq!(*seen.lock().unwrap(), [2, 1, 0]);
+    }
+
+    /// One frame, and the knowledge that it is the last.
+    struct LastPiece(Option<&'static str>);
+
+    impl BodyStream for LastPiece {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+            Poll::Ready(self.0.take().map(|text| Ok(BodyFrame::Data(Bytes::from_static(text.as_bytes())))))
+        }
+
+        fn remaining(&self) -> Option<u64> {
+            Some(self.0.map_or(0, |text| text.len() as u64))
+        }
+    }
+
+    #[test]
+    fn inspect_reports_a_known_end_to_readers_that_do_not_poll_again() {
+        let ends = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = ends.clone();
+        let mut body = Body::stream(LastPiece(Some("ab"))).inspect(move |frame| {
+            count.fetch_add(usize::from(frame.is_none()), std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut poll = || body.poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(poll(), Poll::Ready(Some(Ok(BodyFrame::Data(_))))));
+        assert_eq!(ends.load(std::sync::atomic::Ordering::Relaxed), 1);
+        assert!(matches!(poll(), Poll::Ready(None)));
+        assert_eq!(ends.load(std::sync::atomic::Ordering::Relaxed), 1, "reported once");
     }
 }

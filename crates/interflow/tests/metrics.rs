@@ -130,6 +130,8 @@ fn configuration_keys(text: &str) -> impl Iterator<Item = &str> {
     words
         .map(|word| word.trim_end_matches('.'))
         .filter(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_lowercase()))
+        // Templates of Prometheus, and pages of the documentation.
+        .filter(|word| !word.starts_with("labels.") && !word.ends_with(".md"))
 }
 
 /// The names of our metrics in an expression.

@@ -89,6 +89,7 @@ impl Instance {
             stages: vec![Arc::new(ApprovalsStage::new(Arc::clone(&approvals)))],
             mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
+            sockets: Default::default(),
             local: Default::default(),
         };
         let engine = ProxyServer::start(config, parts).unwrap();

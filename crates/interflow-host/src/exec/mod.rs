@@ -60,7 +60,7 @@ impl Drop for ExecCredential {
     }
 }
 
-/// Runs the command behind this proxy and returns its exit code.
+/// Runs the command behind this proxy, with more variables in its environment, and returns its exit code.
 ///
 /// # Errors
 /// The trust files cannot be written, or the command cannot be started.
@@ -70,6 +70,7 @@ pub async fn run_command(
     home: &DataDir,
     proxy: SocketAddr,
     login: Option<&ProxyLogin>,
+    variables: &[(String, String)],
 ) -> Result<u8, CliError> {
     let trust = TrustFiles::write(home)?;
     let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
@@ -81,6 +82,7 @@ pub async fn run_command(
     for EnvSetting { name, value } in settings(way, &trust, no_proxy, &|name| std::env::var(name).ok()) {
         command.env(name, value);
     }
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
     wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
 }

@@ -63,7 +63,7 @@ pub fn bind_for_workers(options: &ListenOptions, workers: usize) -> Result<Vec<S
         .map_err(|e| bind_error(options.addr, e))
 }
 
-fn bind_error(addr: SocketAddr, e: io::Error) -> Error {
+pub(super) fn bind_error(addr: SocketAddr, e: io::Error) -> Error {
     let message = match e.kind() {
         io::ErrorKind::AddrInUse => {
             format!("{addr} is in use: stop the program that listens there, or choose another port")

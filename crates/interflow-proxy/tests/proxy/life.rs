@@ -228,6 +228,7 @@ async fn port_in_use_is_reported_with_its_address() {
         mounts: Vec::new(),
         own: Vec::new(),
         local: Default::default(),
+        sockets: Default::default(),
     };
     let mut config = config();
     config.proxy.listen = vec![addr];

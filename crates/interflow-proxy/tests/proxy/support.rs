@@ -241,6 +241,7 @@ impl Proxy {
             mounts,
             own: Vec::new(),
             local,
+            sockets: Default::default(),
         };
         let engine = ProxyServer::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
         Self { engine, memory, home }

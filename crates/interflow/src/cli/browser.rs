@@ -45,6 +45,7 @@ pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(
         quiet: args.quiet,
         user: &browser.name,
         needs_login: true,
+        secrets: &[],
     };
     session.run(loaded, home, async |proxy| {
         let login = proxy.login.ok_or_else(|| "the proxy issued no credentials".to_owned())?;

@@ -1,4 +1,4 @@
-//! `interflow reload`, `stop` and `token`: control of the running instance.
+//! `interflow reload`, `restart`, `stop` and `token`: control of the running instance.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -40,6 +40,46 @@ pub fn reload(args: &ReloadArgs, home: &DataDir) -> Result<(), CliError> {
 }
 
 #[derive(Debug, Args)]
+pub struct RestartArgs {
+    /// Give up after this time. Open connections may finish within `proxy.drain_timeout`.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    timeout: HumanDuration,
+}
+
+/// Restarts the running instance and waits until it serves again.
+pub fn restart(args: &RestartArgs, home: &DataDir) -> Result<(), CliError> {
+    let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
+    // Written anew by the successor, which has the same process ID.
+    let before = home.instance_file_time();
+    instance.restart()?;
+    let deadline = Instant::now() + args.timeout.0;
+    let pid = instance.pid;
+    loop {
+        let now = home.instance_file_time();
+        if now.is_some() && now != before && home.running_instance().is_some_and(|i| i.pid == pid) {
+            break;
+        }
+        if !instance.is_alive() {
+            return Err(CliError::Failed(format!("process {pid} has ended; its log says why")));
+        }
+        if Instant::now() >= deadline {
+            return Err(CliError::Failed(format!(
+                "process {pid} has not restarted after {}: connections drain for proxy.drain_timeout; if the installed \
+                 binary does not accept the configuration, the log says so",
+                args.timeout
+            )));
+        }
+        std::thread::sleep(STOP_POLL);
+    }
+    print(&format!("restarted (process {pid})\n"));
+    Ok(())
+}
+
+fn not_running(home: &DataDir) -> CliError {
+    CliError::NotRunning(format!("no instance is running with the data directory {}", home.path().display()))
+}
+
+#[derive(Debug, Args)]
 pub struct StopArgs {
     /// Give up after this time. Open connections may finish within `proxy.drain_timeout`.
     #[arg(long, value_name = "TIME", default_value = "60s")]
@@ -48,10 +88,7 @@ pub struct StopArgs {
 
 /// Stops the running instance and waits for its end.
 pub fn stop(args: &StopArgs, home: &DataDir) -> Result<(), CliError> {
-    let Some(instance) = home.running_instance() else {
-        let shown = home.path().display();
-        return Err(CliError::NotRunning(format!("no instance is running with the data directory {shown}")));
-    };
+    let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     instance.terminate()?;
     let deadline = Instant::now() + args.timeout.0;
     while home.has_not_ended(&instance) {

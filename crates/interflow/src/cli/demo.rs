@@ -143,7 +143,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     tokio::select! {
         () = traffic => {}
         () = client::reserve_stock(world) => {}
-        () = running.run_until_shutdown(crate::instance::run::ShutdownSignal::listen()) => {}
+        _ = running.run_until_shutdown(crate::instance::run::ShutdownSignal::listen()) => {}
     }
     Ok(())
 }

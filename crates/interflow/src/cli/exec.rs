@@ -5,7 +5,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::exec::run_command;
 
 use super::exec_choice::{self, PromptChoice};
-use super::proxy_session::{ProxySession, RedactionCause, instance_redacts};
+use super::proxy_session::{ProxySession, RedactionCause, SecretVariable, instance_redacts};
 use crate::CliError;
 use crate::instance::config::LoadedConfig;
 
@@ -34,6 +34,10 @@ pub struct ExecArgs {
     /// User name of the command's flows if an instance is running; rules by user apply to it.
     #[arg(long, value_name = "NAME", default_value = "exec")]
     pub user: String,
+    /// Set an environment variable of the command to the placeholder of a stored secret (repeatable); a label alone is the
+    /// variable's name too. The proxy replaces the placeholder in requests to the secret's hosts.
+    #[arg(long = "secret", value_name = "VARIABLE=LABEL")]
+    pub secrets: Vec<SecretVariable>,
     /// Command and arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -48,9 +52,10 @@ pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), 
         quiet: args.quiet,
         user: &args.user,
         needs_login: false,
+        secrets: &args.secrets,
     };
     session.run(loaded, home, async |proxy| {
-        run_command(&args.command, &args.no_proxy, home, proxy.address, proxy.login).await
+        run_command(&args.command, &args.no_proxy, home, proxy.address, proxy.login, &proxy.variables).await
     })
 }
 

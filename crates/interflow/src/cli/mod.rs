@@ -84,6 +84,8 @@ pub enum CliCommand {
     Top(top::TopArgs),
     /// Reload the configuration of the running instance.
     Reload(control::ReloadArgs),
+    /// Restart the running instance with the installed binary: new connections wait meanwhile, none is refused.
+    Restart(control::RestartArgs),
     /// Stop the running instance and wait for its end.
     Stop(control::StopArgs),
     /// Open the web UI of the running instance in the browser and log in.
@@ -107,7 +109,7 @@ pub enum CliCommand {
     Secrets(secrets::SecretsCommand),
     /// List active agent sessions.
     Sessions(secrets::SessionsArgs),
-    /// Work with rule files: check, list, explain, test, schema.
+    /// Work with rules: check, list, explain, test, schema; those that agents propose.
     #[command(subcommand)]
     Rules(rules::RuleFilesCommand),
     /// Manage virtual keys for the gateway: add, list, rotate, disable, enable, revoke.
@@ -180,6 +182,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Status(args) => status::run(&args, &home()?),
         CliCommand::Top(args) => top::run(&args, &home()?),
         CliCommand::Reload(args) => control::reload(&args, &home()?),
+        CliCommand::Restart(args) => control::restart(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
         CliCommand::Token => control::token(&home()?),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::str::FromStr;
 
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
@@ -12,6 +13,7 @@ use interflow_types::Timestamp;
 use serde_json::Value;
 
 use super::exec_choice::CHOICE_FILE;
+use super::output::members;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
@@ -31,6 +33,8 @@ pub struct ProxySession<'a> {
     /// The program cannot run without credentials. Otherwise a private instance issues none: all its flows are the
     /// program's.
     pub needs_login: bool,
+    /// Stored secrets whose placeholders the program gets.
+    pub secrets: &'a [SecretVariable],
 }
 
 /// What demands that all prompts of a program are redacted.
@@ -46,6 +50,8 @@ pub enum RedactionCause {
 pub struct ProxyAccess<'a> {
     pub address: SocketAddr,
     pub login: Option<&'a ProxyLogin>,
+    /// Environment variables with the placeholders of the secrets.
+    pub variables: Vec<(String, String)>,
 }
 
 impl ProxySession<'_> {
@@ -101,8 +107,11 @@ impl ProxySession<'_> {
         let login = self
             .needs_login
             .then(|| ProxyLogin { user: self.user.to_owned(), password: running.engine.issue_credential(self.user) });
+        let stored = running.components.approvals.approvals.secrets();
+        let stored: Vec<_> = stored.iter().map(|s| (s.label.as_str(), s.placeholder.as_str())).collect();
+        let variables = secret_variables(self.secrets, &stored)?;
         let began = Timestamp::now();
-        let code = program(ProxyAccess { address: proxy, login: login.as_ref() }).await?;
+        let code = program(ProxyAccess { address: proxy, login: login.as_ref(), variables }).await?;
         running.engine.stop().await;
         let mut flows = 0;
         if let Some(store) = &running.store {
@@ -127,6 +136,7 @@ impl ProxySession<'_> {
         if let Some(cause) = self.redact {
             require_redaction(home, instance, cause)?;
         }
+        let variables = self.placeholders(home, instance)?;
         let began = Timestamp::now();
         let credential = match ExecCredential::issue(home, self.user) {
             Ok(Some(credential)) => Some(credential),
@@ -146,7 +156,7 @@ impl ProxySession<'_> {
         let proxy: SocketAddr =
             *instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
         let login = credential.as_ref().map(ExecCredential::login);
-        let code = program(ProxyAccess { address: proxy, login }).await?;
+        let code = program(ProxyAccess { address: proxy, login, variables }).await?;
         drop(credential);
         // Waits until the other process has written the last flows.
         if let Ok(store) = open_for_reading(config, home) {
@@ -155,11 +165,59 @@ impl ProxySession<'_> {
         Ok(code)
     }
 
+    /// The variables of the secrets that the running instance stores.
+    fn placeholders(&self, home: &DataDir, instance: &InstanceInfo) -> Result<Vec<(String, String)>, CliError> {
+        if self.secrets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
+            format!("--secret: the running instance (process {}) has no admin port to ask: add --private", instance.pid)
+        })?;
+        let answer = api.get("/secrets")?;
+        let stored: Vec<_> = members(&answer, "secrets")
+            .map(|s| (s["label"].as_str().unwrap_or_default(), s["placeholder"].as_str().unwrap_or_default()))
+            .collect();
+        secret_variables(self.secrets, &stored)
+    }
+
     fn summarise(&self, store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
         if !self.quiet {
             print_summary(store, began, aside);
         }
     }
+}
+
+/// A stored secret whose placeholder becomes an environment variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretVariable {
+    variable: String,
+    label: String,
+}
+
+impl FromStr for SecretVariable {
+    type Err = String;
+
+    /// `VARIABLE=LABEL`, or a label that is a variable's name too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (variable, label) = text.split_once('=').unwrap_or((text, text));
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if variable.is_empty() || !variable.chars().all(word) || variable.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(format!("{variable:?} is not the name of an environment variable; write VARIABLE={label}"));
+        }
+        Ok(Self { variable: variable.to_owned(), label: label.to_owned() })
+    }
+}
+
+/// The variables of secrets, which are stored as labels with placeholders.
+fn secret_variables(wanted: &[SecretVariable], stored: &[(&str, &str)]) -> Result<Vec<(String, String)>, CliError> {
+    let variable = |w: &SecretVariable| match stored.iter().find(|(label, _)| *label == w.label) {
+        Some((_, placeholder)) => Ok((w.variable.clone(), (*placeholder).to_owned())),
+        None => Err(CliError::Usage(format!(
+            "--secret: no secret has the label {:?}; `interflow secrets list` shows them, `interflow secrets add` stores one",
+            w.label
+        ))),
+    };
+    wanted.iter().map(variable).collect()
 }
 
 /// Redacts all proxied requests. Exceptions keep their policies, but none may exclude requests.
@@ -231,6 +289,23 @@ mod tests {
         assert_eq!(config.proxied, RedactMode::Redact);
         let modes: Vec<_> = config.route.iter().map(|r| r.mode).collect();
         assert_eq!(modes, [Some(RedactMode::Redact), Some(RedactMode::Redact), None]);
+    }
+
+    #[test]
+    fn secrets_become_variables() {
+        let stored = [("github", "INTERFLOW_1"), ("TOKEN", "INTERFLOW_2")];
+        let variables = |words: &[&str]| {
+            let wanted: Vec<SecretVariable> = words.iter().map(|w| w.parse().unwrap()).collect();
+            secret_variables(&wanted, &stored)
+        };
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let both = variables(&["GH_TOKEN=github", "TOKEN"]).unwrap();
+        assert_eq!(both, [pair("GH_TOKEN", "INTERFLOW_1"), pair("TOKEN", "INTERFLOW_2")]);
+        let missing = variables(&["GITLAB"]).unwrap_err().to_string();
+        assert!(missing.contains("\"GITLAB\"") && missing.contains("interflow secrets add"), "{missing}");
+        for bad in ["my-key", "=github", "1A=github", ""] {
+            assert!(bad.parse::<SecretVariable>().is_err(), "{bad}");
+        }
     }
 
     #[test]

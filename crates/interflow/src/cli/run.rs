@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use interflow_host::data_dir::DataDir;
 use interflow_host::system_proxy;
+use interflow_net::ingress::ListenSockets;
 use interflow_proxy::config::InterceptMode;
 
 use crate::CliError;
@@ -14,6 +15,8 @@ use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::log;
 use crate::instance::reload::{ConfigReloader, prepare};
+#[cfg(unix)]
+use crate::instance::restart::Successor;
 use crate::instance::run::{RunningInstance, ShutdownSignal, StoreUse, start_with_store};
 use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
 
@@ -112,15 +115,24 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    runtime.block_on(async move {
+    #[cfg(unix)]
+    let successor = Successor::new(&file, &home).map(Arc::new);
+    #[cfg(unix)]
+    let sockets = Arc::new(ListenSockets::from_environment().map_err(|e| e.to_string())?);
+    #[cfg(not(unix))]
+    let sockets = Arc::new(ListenSockets::default());
+    let kept = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
-        let running = start_with_store(&config, &home, args.store_use()).await?;
+        let running = start_with_store(&config, &home, args.store_use(), sockets).await?;
         // It watches the files from here on: whoever changes one after the instance is announced finds it applied.
         let flags = RunFlags::from_args(args);
         let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
         let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
+        #[cfg(unix)]
+        let stop = successor.as_ref().map_or_else(ShutdownSignal::listen, ShutdownSignal::with_restart);
+        #[cfg(not(unix))]
         let stop = ShutdownSignal::listen();
         let _instance_file = running.write_instance_file();
         let _mdns = running.register_mdns(&config)?;
@@ -137,9 +149,17 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
         tokio::spawn(release_startup_memory());
-        running.run_until_shutdown(stop).await;
-        Ok(())
-    })
+        Ok::<_, CliError>(running.run_until_shutdown(stop).await)
+    })?;
+    #[cfg(unix)]
+    if let (Some(kept), Some(successor)) = (kept, successor) {
+        // Its threads end with the process.
+        runtime.shutdown_background();
+        return Err(successor.replace_process(kept));
+    }
+    #[cfg(not(unix))]
+    drop(kept);
+    Ok(())
 }
 
 /// `options`: keys that the command line determines, with its options.

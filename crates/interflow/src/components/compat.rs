@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use interflow_admin::AdminServer;
+use interflow_net::ingress::{ListenOptions, ListenSockets};
 
 use crate::instance::config::InterflowConfig;
 
@@ -28,15 +29,16 @@ impl CompatApis {
     ///
     /// # Errors
     /// The address is taken.
-    pub async fn bind(config: &InterflowConfig) -> Result<Self, String> {
+    pub fn bind(config: &InterflowConfig, sockets: &ListenSockets) -> Result<Self, String> {
         // Greyproxy's API needs the state of the admin server.
         if !config.compat.greyproxy || config.admin.listen.is_none() {
             return Ok(Self::default());
         }
         let addr = config.compat.greyproxy_api;
-        let listener = tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+        let listener = sockets.bind("greyproxy", &ListenOptions::new(addr)).map_err(|e| {
             format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
         })?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(of_greyproxy)?;
         let address = Some(listener.local_addr().map_err(of_greyproxy)?);
         Ok(Self { address, listener: Some(listener), server: None })
     }
@@ -81,7 +83,7 @@ fn of_greyproxy(e: std::io::Error) -> String {
 #[cfg(not(feature = "compat"))]
 #[expect(clippy::unused_async, clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
 impl CompatApis {
-    pub async fn bind(_: &InterflowConfig) -> Result<Self, String> {
+    pub fn bind(_: &InterflowConfig, _: &ListenSockets) -> Result<Self, String> {
         Ok(Self::default())
     }
 

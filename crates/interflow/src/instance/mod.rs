@@ -9,5 +9,7 @@ pub mod log;
 pub mod machine_setup;
 pub mod reload;
 pub mod renamed;
+#[cfg(unix)]
+pub mod restart;
 pub mod run;
 pub mod settings;

@@ -14,6 +14,7 @@ use interflow_host::pluralize::pluralize;
 use interflow_host::{data_dir, system_proxy};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
+use interflow_net::ingress::{ListenOptions, ListenSocket, ListenSockets};
 use interflow_proxy::{ProxyServer, ServerDeps, dns};
 use interflow_store::{FlowStore, SqliteStore};
 use interflow_types::Recorder;
@@ -22,6 +23,8 @@ use crate::CliError;
 use crate::components::{CompatApis, ComponentSet};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::reload::{ReloadStatus, ReloadedParts};
+#[cfg(unix)]
+use crate::instance::restart::Successor;
 use crate::instance::{diagnosis, exposure, machine_setup};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
@@ -40,12 +43,13 @@ pub struct RunningInstance {
     pub token: String,
     pub components: Arc<ComponentSet>,
     pub reload_status: Arc<ReloadStatus>,
+    sockets: Arc<ListenSockets>,
     home: DataDir,
 }
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
-    start_with_store(config, home, StoreUse::IfEnabled).await
+    start_with_store(config, home, StoreUse::IfEnabled, Arc::default()).await
 }
 
 /// Whether the store is opened although `record.enabled` is false.
@@ -56,11 +60,12 @@ pub enum StoreUse {
     Always,
 }
 
-/// As [`start`].
+/// As [`start`], with sockets that may be inherited.
 pub async fn start_with_store(
     config: &InterflowConfig,
     home: &DataDir,
     store: StoreUse,
+    sockets: Arc<ListenSockets>,
 ) -> Result<RunningInstance, CliError> {
     home.create()?;
     raise_file_limit();
@@ -75,12 +80,12 @@ pub async fn start_with_store(
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = match config.admin.listen {
-        Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+        Some(addr) => Some(bind_admin(&sockets, addr).map_err(|e| {
             format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
         })?),
         None => None,
     };
-    let mut compat = CompatApis::bind(config).await?;
+    let mut compat = CompatApis::bind(config, &sockets)?;
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
     let components = ComponentSet::new(config, home, store.as_ref())?;
     let parts = ServerDeps {
@@ -90,8 +95,12 @@ pub async fn start_with_store(
         mounts: components.mounts.clone(),
         own,
         local: components.local.clone(),
+        sockets: Arc::clone(&sockets),
     };
     let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    for addr in sockets.close_unused() {
+        tracing::warn!("the inherited socket {addr} is closed: no listener of the configuration has this address");
+    }
     // The components use the proxy for their own requests.
     components.attach(&engine);
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
@@ -153,8 +162,14 @@ pub async fn start_with_store(
         token,
         components: Arc::new(components),
         reload_status,
+        sockets,
         home: home.clone(),
     })
+}
+
+fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
+    let listener = sockets.bind("admin", &ListenOptions::new(addr)).map_err(std::io::Error::other)?;
+    tokio::net::TcpListener::from_std(listener)
 }
 
 fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
@@ -319,8 +334,9 @@ impl RunningInstance {
         }
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops immediately.
-    pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) {
+    /// Serves until SIGTERM or SIGINT, or SIGUSR2 if the signals include it, then drains. A second signal stops
+    /// immediately. Returns the sockets for a successor if there is to be one.
+    pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) -> Option<Vec<ListenSocket>> {
         // The admin server runs while connections drain, so that its pages show the progress.
         let (end, ended) = tokio::sync::watch::channel(false);
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
@@ -335,20 +351,30 @@ impl RunningInstance {
                 }
             });
         }
-        let asked = stop.recv().await;
+        let asked = stop.recv_accepted().await;
+        let successor = asked == StopSignal::Restart;
+        if !successor {
+            self.sockets.close_kept();
+        }
         tokio::select! {
             () = self.finish(asked) => {}
             _ = stop.recv() => tracing::warn!("stopped immediately"),
         }
         let _ = end.send(true);
+        let sockets = Arc::clone(&self.sockets);
         self.close();
+        successor.then(|| sockets.kept())
     }
 
     async fn finish(&self, asked: StopSignal) {
         let config = self.engine.config().proxy;
-        tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
-        // From here on `/readyz` fails, and load balancers stop sending.
-        self.engine.begin_shutdown();
+        if asked == StopSignal::Restart {
+            tracing::info!("restarting: connections may finish for {}; new ones wait", config.drain_timeout);
+        } else {
+            tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
+            // From here on `/readyz` fails, and load balancers stop sending.
+            self.engine.begin_shutdown();
+        }
         // Only for service managers; a person at the terminal does not want to wait.
         if asked == StopSignal::Terminate {
             tokio::time::sleep(config.drain_delay.0).await;
@@ -400,12 +426,17 @@ pub enum StopSignal {
     Interrupt,
     /// SIGTERM, which service managers send.
     Terminate,
+    /// SIGUSR2: the installed binary takes over the listening sockets.
+    Restart,
 }
 
 /// Receives SIGTERM and SIGINT from its creation on.
 pub struct ShutdownSignal {
     #[cfg(unix)]
     signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+    /// SIGUSR2, and who takes over.
+    #[cfg(unix)]
+    restart: Option<(tokio::signal::unix::Signal, Arc<Successor>)>,
 }
 
 impl ShutdownSignal {
@@ -416,6 +447,32 @@ impl ShutdownSignal {
                 use tokio::signal::unix::{SignalKind, signal};
                 signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok())
             },
+            #[cfg(unix)]
+            restart: None,
+        }
+    }
+
+    /// As [`Self::listen`], and SIGUSR2 restarts.
+    #[cfg(unix)]
+    pub fn with_restart(successor: &Arc<Successor>) -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        let restart = signal(SignalKind::user_defined2()).ok().map(|signal| (signal, Arc::clone(successor)));
+        Self { restart, ..Self::listen() }
+    }
+
+    /// Waits for the next signal that is obeyed: a restart is not if the successor could not start.
+    pub async fn recv_accepted(&mut self) -> StopSignal {
+        loop {
+            let asked = self.recv().await;
+            #[cfg(unix)]
+            if asked == StopSignal::Restart
+                && let Some((_, successor)) = &self.restart
+                && let Err(e) = successor.check().await
+            {
+                tracing::error!("no restart: the installed binary does not accept the configuration: {e}");
+                continue;
+            }
+            return asked;
         }
     }
 
@@ -424,9 +481,16 @@ impl ShutdownSignal {
         #[cfg(unix)]
         match &mut self.signals {
             Some((term, int)) => {
+                let restart = async {
+                    match &mut self.restart {
+                        Some((signal, _)) => drop(signal.recv().await),
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     _ = term.recv() => StopSignal::Terminate,
                     _ = int.recv() => StopSignal::Interrupt,
+                    () = restart => StopSignal::Restart,
                 }
             }
             None => std::future::pending().await,

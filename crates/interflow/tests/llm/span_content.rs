@@ -119,7 +119,7 @@ async fn webhooks_get_signed_events_and_are_asked_again_after_a_failure() {
         "[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-real\"\n[[telemetry.webhook]]\nurl = \"{}\"\nsecret = \"a shared secret\"\n\
          events = [\"request\"]\ninterval = \"200ms\"\n",
         home.provider.url(""),
-        receiver.url("hook"),
+        receiver.url("/hook"),
     ));
     let fields = format!("Authorization: Bearer {key}\r\n");
     let body = CHAT.replace("hello", &format!("write to {SECRET}"));

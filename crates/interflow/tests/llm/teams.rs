@@ -84,7 +84,8 @@ async fn a_teams_budget_is_shared_by_its_keys_and_survives_a_restart() {
     let metrics = running.admin("GET", "/metrics", "").await.text();
     let name = "interflow_budget_used_ratio{level=\"team\",name=\"search\",counter=\"money_per_month\"} ";
     let ratio: f64 = metrics.lines().find_map(|l| l.strip_prefix(name)).expect("the ratio").parse().unwrap();
-    assert!((0.5..=1.0).contains(&ratio), "{ratio}");
+    // What the last request cost is known when it has ended: the budget may be exceeded by one request.
+    assert!((0.5..=1.0 + 1.0 / sent as f64).contains(&ratio), "{ratio} after {sent} requests");
     let team = running.admin("GET", "/api/v1/teams", "").await.json()["teams"][0].clone();
     assert_eq!((&team["id"], &team["keys"], &team["state"]), (&"search".into(), &2.into(), &"active".into()));
     let change = running.admin("PATCH", "/api/v1/teams/search", r#"{"limits":{"money_per_month":50}}"#).await;
