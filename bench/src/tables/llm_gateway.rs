@@ -219,7 +219,8 @@ fn disproof(testbed: &Testbed, case: &Case, before: &serde_json::Value, row: &Ro
             let asked = after["requests"].as_u64().unwrap_or(0) - before["requests"].as_u64().unwrap_or(0);
             let answered: u64 = row.saturated.last().iter().chain(&row.runs.last()).map(|r| r.outcome.answered).sum();
             // Each worker of a gateway has its own cache, and a connection may be the first of its worker.
-            (asked > (2 * USERS as u64).max(answered / 100)).then(|| format!("{asked} of {answered} requests reached the provider"))
+            (asked > (2 * USERS as u64).max(answered / 100))
+                .then(|| format!("{asked} of {answered} requests reached the provider"))
         }
     })
 }

@@ -154,7 +154,9 @@ impl Values {
                 }
                 texts.iter().map(|text| text.len() + size_of::<ByteArray>()).sum()
             }
-            (Self::Integers(..) | Self::Booleans(..) | Self::List(..), _) => unreachable!("a column's values are of its kind"),
+            (Self::Integers(..) | Self::Booleans(..) | Self::List(..), _) => {
+                unreachable!("a column's values are of its kind")
+            }
         }
     }
 
