@@ -107,6 +107,9 @@ struct RunArgs {
     /// Bind the proxies to the last core, generator and origins to the others.
     #[arg(long)]
     pin: bool,
+    /// What a reader must know of the circumstances; the report shows it with the table.
+    #[arg(long)]
+    note: Option<String>,
     #[command(flatten)]
     places: Places,
 }

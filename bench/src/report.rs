@@ -98,6 +98,9 @@ fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
         "\n## `{}`: {}\n\n{}; {pinned}; commit {}, {};{runs} `{}`.\n\n",
         table.name, table.title, table.machine, table.commit, table.began, table.command
     );
+    if let Some(note) = &table.note {
+        let _ = write!(out, "{note}\n\n");
+    }
     for (arm, version) in &table.versions {
         let _ = writeln!(out, "- {arm}: {version}");
     }

@@ -80,7 +80,8 @@ const CASES: [Case; 7] = [
 const STREAM_CASES: [Case; 2] = [
     Case {
         name: "1000 streams",
-        arms: &["gateway", "gateway+redact", "gateway+guardrails", "litellm"],
+        // Redaction and guardrails hold text back and join events, so that their ages could not be told.
+        arms: PLAIN,
         client: Api::Chat,
         upstream: "slow-chat",
         proof: Proof::Nothing,

@@ -41,6 +41,8 @@ pub struct Effort {
     pub minutes: f64,
     /// Flows after which memory is looked at.
     pub flows: u64,
+    /// Circumstances that a reader must know.
+    pub note: Option<String>,
 }
 
 impl Effort {
@@ -55,6 +57,7 @@ impl Effort {
             pin: args.pin,
             minutes: args.minutes.unwrap_or(if args.full { 30.0 } else { 1.0 }),
             flows: args.flows.unwrap_or(if args.full { 1_000_000 } else { 50_000 }),
+            note: args.note.clone(),
         }
     }
 
@@ -117,6 +120,9 @@ pub struct Table {
     pub repeats: usize,
     /// Whether proxies had a core of their own.
     pub pinned: bool,
+    /// Circumstances that a reader must know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Version of each arm.
     pub versions: BTreeMap<String, String>,
     /// Its cases.
@@ -139,6 +145,7 @@ impl Table {
             }
         }
         self.versions.extend(other.versions);
+        self.note = other.note.or(self.note.take());
     }
 }
 
@@ -296,6 +303,7 @@ impl<'a> Session<'a> {
             seconds: effort.seconds,
             repeats: effort.repeats,
             pinned: effort.pin,
+            note: effort.note.clone(),
             versions,
             cases: Vec::new(),
             recorded: None,
@@ -429,6 +437,7 @@ mod tests {
             pin: false,
             minutes: 1.0,
             flows: 1,
+            note: None,
         };
         for (full, case, wanted) in [
             (false, None, false),
