@@ -72,10 +72,11 @@ async fn whole_responses_of_a_provider_with_http2_are_repeated_too() {
     let home = Home::new().await;
     let (provider, received) = llm::provider(Origin::https());
     let provider = provider.start().await;
-    std::fs::write(home.dir.path().join("provider.pem"), provider.ca().pem()).unwrap();
+    let ca = home.dir.path().join("provider.pem");
+    std::fs::write(&ca, provider.ca().pem()).unwrap();
     let url = provider.url("");
     let running = home.start(&format!(
-        "[upstream]\nextra_ca = [\"provider.pem\"]\n[llm.provider.openai]\nurl = \"{url}\"\napi_key = \"sk-real\"\n\
+        "[upstream]\nextra_ca = [{ca:?}]\n[llm.provider.openai]\nurl = \"{url}\"\napi_key = \"sk-real\"\n\
          [llm.cache]\nstore = \"memory\"\n"
     ));
     let first = running.post(PATH, "", CHAT).await;
