@@ -68,11 +68,11 @@ fmt: ## Format all code
 
 .PHONY: docs
 docs: ## Generate what is made from the code: the pages of docs/reference, docs/reference/openapi.json, the UI's types of the API
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-archive -p interflow-admin --test reference > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_ > /dev/null
-	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page > /dev/null
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference) || { echo "$$said"; exit 1; }
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-archive -p interflow-admin --test reference) || { echo "$$said"; exit 1; }
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page) || { echo "$$said"; exit 1; }
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_) || { echo "$$said"; exit 1; }
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page) || { echo "$$said"; exit 1; }
 	@$(MAKE) --no-print-directory ui/node_modules/.package-lock.json && cd ui && npm run --silent api
 	@scripts/say "the reference pages in docs/reference, docs/reference/openapi.json and ui/src/lib/api.gen.ts are written"
 

@@ -55,3 +55,10 @@ media-soak:
 bench-guardrails:
 	@cargo build --locked --release -q -p interflow-llm-gateway --example guardrail_accuracy
 	@target/release/examples/guardrail_accuracy $(or $(FILES),bench/guardrails/dev.jsonl bench/guardrails/test.jsonl --json bench/results/guardrails.json)
+
+.PHONY: bench-semantic-cache
+# The semantic cache on labelled pairs of texts, with the embeddings of a server with OpenAI's API:
+# EMBEDDINGS=http://127.0.0.1:8080/v1/embeddings MODEL=name.
+bench-semantic-cache:
+	@cargo build --locked --release -q -p interflow-llm-gateway --example semantic_cache_accuracy
+	@target/release/examples/semantic_cache_accuracy $(EMBEDDINGS) $(MODEL) bench/semantic/dev.jsonl bench/semantic/test.jsonl --json bench/results/semantic-cache.json

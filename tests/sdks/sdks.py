@@ -96,7 +96,7 @@ def translated_openai(openai):
     """OpenAI's SDK with upstreams of other formats."""
     messages = [{"role": "user", "content": SAID}]
     tools = [{"type": "function", "function": {"name": "weather", "parameters": TOOL}}]
-    for upstream in ["claude", "gem", "converse", "command", "llama"]:
+    for upstream in ["claude", "gem", "converse", "command", "llama", "vclaude"]:
         client = openai.OpenAI(base_url=at(f"/{upstream}/v1"), api_key="k", max_retries=0)
         answer = client.chat.completions.create(model="m", messages=messages, tools=tools)
         same(answer.choices[0].message.content, f"{upstream}, chat")
@@ -122,7 +122,7 @@ def translated_anthropic(anthropic):
     """Anthropic's SDK with upstreams of other formats."""
     ask = {"model": "m", "max_tokens": 4000, "messages": [{"role": "user", "content": SAID}]}
     tools = [{"name": "weather", "input_schema": TOOL}]
-    for upstream in ["gpt", "reasoner", "gem", "converse", "command", "llama"]:
+    for upstream in ["gpt", "reasoner", "gem", "converse", "command", "llama", "vclaude"]:
         client = anthropic.Anthropic(base_url=at(f"/{upstream}"), api_key="k", max_retries=0)
         text = lambda message: "".join(b.text for b in message.content if b.type == "text")
         answer = client.messages.create(**ask, tools=tools)
@@ -136,6 +136,7 @@ def translated_anthropic(anthropic):
             final = stream.get_final_message()
         same(text(final), f"{upstream}, stream")
         assert final.content[-1].input == {"city": "Paris", "days": 3} and final.usage.output_tokens > 0
+        assert client.messages.count_tokens(model="m", messages=turns, tools=tools).input_tokens > 0, upstream
 
 
 def use_gemini():

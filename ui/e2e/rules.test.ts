@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { World } from './world';
 
 let world: World;
@@ -52,6 +52,11 @@ async function ask(path: string, init: { method?: string; headers?: Record<strin
   const answer = await world.fetch(path, init);
   return { status: answer.status, test: String(answer.headers['x-test'] ?? ''), body: answer.body.toString() };
 }
+
+// The card of the flow before disappears with the next update of the page.
+beforeEach(async () => {
+  if (page.url().endsWith('/rules')) await expect.poll(() => card().count(), { timeout: 8000 }).toBe(0);
+});
 
 describe('a request held by a rule', () => {
   it('continues unchanged', async () => {

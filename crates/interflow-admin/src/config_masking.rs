@@ -30,6 +30,11 @@ fn mask_keys(config: &mut Value) {
     if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
         headers.values_mut().for_each(mask_secret);
     }
+    // So are MCP servers, and programs by variables.
+    if let Some(Value::Object(servers)) = config.pointer_mut("/mcp/server") {
+        let values = servers.values_mut().filter_map(Value::as_object_mut).flat_map(|server| server.iter_mut());
+        values.filter(|(name, _)| matches!(name.as_str(), "headers" | "env")).for_each(|(_, value)| mask_all(value));
+    }
     // The URLs of chat programs' webhooks are secrets.
     if let Some(webhooks) = config.pointer_mut("/quota/alerts/webhooks") {
         mask_all(webhooks);
@@ -130,9 +135,12 @@ mod tests {
             "audit": {"key": "abc"},
             "quota": {"alerts": {"webhooks": ["https://hooks.test/T0/b", "file:/hook"]}},
             "telemetry": {"endpoint": "http://a", "headers": {"x-team": "hc-1", "authorization": "env:AUTH"}},
+            "mcp": {"server": {"x": {"url": "http://a", "headers": {"x-team": "hc-1"}, "env": {"PIN": "17", "A": "env:A"}}}},
             "proxy": {"tls": {"key": "/etc/key.pem"}}
         });
         mask_keys(&mut config);
+        let server = json!({"url": "http://a", "headers": {"x-team": "***"}, "env": {"PIN": "***", "A": "env:A"}});
+        assert_eq!(config["mcp"]["server"]["x"], server);
         assert_eq!(config["telemetry"]["headers"], json!({"x-team": "***", "authorization": "env:AUTH"}));
         assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
         assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));

@@ -128,8 +128,8 @@ pub struct RuleConfig {
     /// Only requests on these routes (names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
-    /// Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints, whose
-    /// requests are counted only by rules that name it.
+    /// Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints,
+    /// and `mcp` the MCP gateway; their requests are counted only by rules that name them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
     /// Only requests for these models (names, with `*`); empty: all.

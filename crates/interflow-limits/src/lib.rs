@@ -30,12 +30,12 @@ pub use counter_store::{
     CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
     SharedStoreStatus,
 };
-pub use keys::any_matches;
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
     NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash,
     hash_key, parse_timestamp, revoke_key,
 };
+pub use keys::{KeyContext, KeyedEndpoint, any_matches};
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use redis_client::{RedisClient, RedisServer};

@@ -80,16 +80,23 @@ impl ProviderDetector {
 
 impl ProviderDetector {
     /// Finds the configured route of a request whose model is known, so that the stages that follow judge the request
-    /// for all its deployments. Only requests that the gateway itself sends have a choice.
+    /// for all its deployments, and for the provider that embeds texts of it. Only requests that the gateway itself sends
+    /// have a choice.
     fn find_route(&self, flow: &mut Flow) {
         let local = flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local);
         let Some(call) = flow.extension::<LlmCall>().filter(|c| local && c.route.is_none()) else { return };
         let table = self.gateway.table();
         let model = call.model.as_deref().filter(|_| call.operation.has_model() && call.upstream.is_some());
-        let Some(route) = model.and_then(|model| table.route_of_model(model)) else { return };
+        let route = model.and_then(|model| table.route_of_model(model));
+        let embedder = call.upstream.as_ref().and_then(|u| self.gateway.cache().embedding_provider(u, call.operation));
         let call = flow.extension_mut::<LlmCall>();
-        call.others = route.upstreams().into_iter().filter(|name| Some(name) != call.upstream.as_ref()).collect();
-        call.route = Some(route.name.as_str().into());
+        if let Some(route) = route {
+            call.others = route.upstreams().into_iter().filter(|name| Some(name) != call.upstream.as_ref()).collect();
+            call.route = Some(route.name.as_str().into());
+        }
+        // The semantic cache sends it a text of the request.
+        let embedder = embedder.filter(|name| Some(name) != call.upstream.as_ref() && !call.others.contains(name));
+        call.others.extend(embedder);
     }
 
     /// A call to an endpoint whose API format the operator configured. Methods without a body are no calls.

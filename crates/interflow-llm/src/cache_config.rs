@@ -49,6 +49,33 @@ pub struct ResponseCacheConfig {
     pub prefix: String,
     /// Timeout of one Redis command, connecting included; a request then goes to the provider.
     pub timeout: HumanDuration,
+    /// Answers requests that mean the same, too, not only equal ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub semantic: Option<SemanticCacheConfig>,
+}
+
+/// The semantic cache: a request is answered with the response to an earlier one if the user's last text means the same,
+/// by the similarity of embeddings, and everything else is equal. It can give a wrong answer; see the guide for how
+/// often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SemanticCacheConfig {
+    /// The provider that embeds texts (a name of `llm.provider`), with OpenAI's `/v1/embeddings` and credentials of the
+    /// gateway. It gets the redacted text of each request that is compared.
+    pub provider: String,
+    /// The embedding model.
+    pub model: String,
+    /// Cosine similarity from which two texts mean the same, from 0.5 to 1. It depends on the model: measure it.
+    pub threshold: f64,
+    /// Whether texts that differ in numbers, negations, identifiers, names or opposites (enable, disable) are never the
+    /// same, however similar.
+    pub guard: bool,
+    /// The longest text that is compared; embedding models read the beginning of longer ones only.
+    pub max_text: ByteSize,
+    /// The most texts that are remembered, in the memory of this process; the oldest are dropped first.
+    pub max_entries: usize,
+    /// Time limit of one embedding; a request then counts as a miss.
+    pub timeout: HumanDuration,
 }
 
 /// Where responses are kept.
@@ -97,6 +124,21 @@ impl Default for ResponseCacheConfig {
             redis_key: None,
             prefix: "interflow:cache:".into(),
             timeout: HumanDuration::from_millis(100),
+            semantic: None,
+        }
+    }
+}
+
+impl Default for SemanticCacheConfig {
+    fn default() -> Self {
+        Self {
+            provider: "openai".into(),
+            model: "text-embedding-3-small".into(),
+            threshold: 0.95,
+            guard: true,
+            max_text: ByteSize(1 << 10),
+            max_entries: 2_000,
+            timeout: HumanDuration::from_millis(1_000),
         }
     }
 }

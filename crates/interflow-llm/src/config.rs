@@ -33,6 +33,9 @@ pub struct LlmConfig {
     pub route: BTreeMap<String, LlmRouteConfig>,
     /// Checks of the texts of requests and responses, by a name of the operator's choice.
     pub guardrail: BTreeMap<String, GuardrailConfig>,
+    /// Responses of OpenAI's Responses API whose deployment is remembered, so that a request that continues one
+    /// (`previous_response_id`) is sent there. The oldest are forgotten first; 0 remembers none.
+    pub response_pins: usize,
     /// The response cache.
     pub cache: ResponseCacheConfig,
 }
@@ -90,6 +93,14 @@ pub struct LlmUpstreamConfig {
     pub attempts: u32,
     /// Time limit of all attempts together until a response begins.
     pub budget: HumanDuration,
+    /// Time limit of one attempt at this provider until its response begins; then the next attempt is made. Unset: only
+    /// `budget`. Applies where requests may be repeated: with `attempts` or `fallback`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<HumanDuration>,
+    /// Time limit of one attempt at a stream until its first token. Unset: `attempt_timeout`, which ends with the
+    /// response's head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_timeout: Option<HumanDuration>,
     /// Response statuses that are retried.
     pub retry_on: Vec<u16>,
     /// Consecutive failures that open the circuit breaker; 0 disables it.
@@ -157,6 +168,7 @@ impl Default for LlmConfig {
             provider: BTreeMap::new(),
             route: BTreeMap::new(),
             guardrail: BTreeMap::new(),
+            response_pins: 10_000,
             cache: ResponseCacheConfig::default(),
         }
     }
@@ -174,6 +186,8 @@ impl Default for LlmUpstreamConfig {
             fallback: Vec::new(),
             attempts: 1,
             budget: HumanDuration(Duration::from_secs(60)),
+            attempt_timeout: None,
+            first_token_timeout: None,
             retry_on: vec![429, 500, 502, 503, 504, 529],
             breaker_failures: 0,
             breaker_pause: HumanDuration(Duration::from_secs(30)),

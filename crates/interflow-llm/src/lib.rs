@@ -19,7 +19,7 @@ pub mod spans;
 pub mod translate;
 pub mod usage;
 
-pub use cache_config::{CacheScope, CacheStoreKind, ResponseCacheConfig};
+pub use cache_config::{CacheScope, CacheStoreKind, ResponseCacheConfig, SemanticCacheConfig};
 pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
 pub use error_body::LlmRefusal;
 pub use guardrail_config::{

@@ -27,6 +27,13 @@ pub struct LlmRouteConfig {
     pub retry_on: Vec<u16>,
     /// Time limit of all attempts together until a response begins.
     pub timeout: HumanDuration,
+    /// Time limit of one attempt until its response begins; then the next deployment is tried. Unset: only `timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<HumanDuration>,
+    /// Time limit of one attempt at a stream until its first token. Unset: `attempt_timeout`, which ends with the
+    /// response's head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_timeout: Option<HumanDuration>,
     /// Consecutive failures after which a deployment is left alone; 0: never.
     pub cooldown_failures: u32,
     /// How long it is left alone; then one request probes it.
@@ -60,6 +67,12 @@ pub struct DeploymentConfig {
     /// Deployments with a higher number are used only while all with a lower one are unhealthy.
     #[serde(default)]
     pub priority: u32,
+    /// In place of the route's `attempt_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<HumanDuration>,
+    /// In place of the route's `first_token_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_timeout: Option<HumanDuration>,
 }
 
 const fn one() -> u32 {
@@ -144,6 +157,8 @@ impl Default for LlmRouteConfig {
             retry_budget: 0.2,
             retry_on: vec![408, 429, 500, 502, 503, 504, 529],
             timeout: HumanDuration(Duration::from_secs(60)),
+            attempt_timeout: None,
+            first_token_timeout: None,
             cooldown_failures: 3,
             cooldown: HumanDuration(Duration::from_secs(30)),
             max_retry_after: HumanDuration(Duration::from_secs(60)),

@@ -1,6 +1,7 @@
 //! The client through which feature crates send requests of their own.
 
 use std::pin::Pin;
+use std::time::Instant;
 
 use crate::{ByteStr, Request, Response, Result};
 
@@ -42,5 +43,15 @@ pub trait HttpClient: Send + Sync {
     fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
         let _ = tags;
         self.send(request)
+    }
+
+    /// As [`send_tagged`](Self::send_tagged), but the response has to begin before `until`; else the flow is recorded
+    /// as timed out. A client that cannot do so does not limit: the caller bounds its wait in any case.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`ErrorKind::UpstreamTimeout`](crate::ErrorKind::UpstreamTimeout).
+    fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
+        let _ = until;
+        self.send_tagged(request, tags)
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 /// Crates for one format or feature, without network I/O.
 const LIBRARIES: [&str; 5] = ["rules", "limits", "llm", "redact", "store"];
 /// Crates that join features to the proxy core through the traits of `types`.
-const FEATURES: [&str; 4] = ["llm-gateway", "approvals", "conversations", "media"];
+const FEATURES: [&str; 5] = ["llm-gateway", "mcp-gateway", "approvals", "conversations", "media"];
 
 /// What each crate may depend on. A new crate must be added here and in ARCHITECTURE.md first.
 fn allowed(name: &str) -> Option<BTreeSet<&'static str>> {

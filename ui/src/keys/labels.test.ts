@@ -8,6 +8,7 @@ const counter = (more: Partial<Counter>): Counter => ({ rule: 'key', who: 'a1', 
 it('limits have the names of the field', () => {
   expect(counterLabel('money_per_day')).toBe('Budget per day (USD)');
   expect(allowed(key({ models: ['gpt-5*'], limits: { requests: '60/m', money_per_day: 5 } }))).toBe('gpt-5*, 60/m requests, $5 per day');
+  expect(allowed(key({ mcp: ['github/get_*'] }))).toBe('MCP github/get_*');
   expect(allowed(key({}))).toBe('everything');
 });
 

@@ -31,7 +31,7 @@ export function limitWords(names: string[], quota: Quota | null | undefined): st
 
 /** What a key may do, in words. */
 export function allowed(key: Key): string {
-  return limitWords([...(key.models ?? []), ...(key.providers ?? []), ...(key.paths ?? [])], key.limits);
+  return limitWords([...(key.models ?? []), ...(key.providers ?? []), ...(key.paths ?? []), ...(key.mcp ?? []).map((tool) => `MCP ${tool}`)], key.limits);
 }
 
 /** The budgets of a key: its own, and those that rules count by key. */

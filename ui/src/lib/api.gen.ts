@@ -810,6 +810,8 @@ export interface components {
             latency_ms: number | null;
             requests: number;
             errors: number;
+            /** @description Those of the errors that were time limits. */
+            timeouts: number;
             /** @description How often it was left alone after failures, or because it asked for that. */
             cooldowns: number;
         };
@@ -1380,6 +1382,11 @@ export interface components {
              */
             models?: string[] | null;
             /**
+             * @description MCP servers and tools that its keys may use, as `SERVER` or `SERVER/TOOL`; an empty list allows all.
+             * @default null
+             */
+            mcp?: string[] | null;
+            /**
              * @description Its own tags, in place of those it has.
              * @default null
              */
@@ -1406,6 +1413,8 @@ export interface components {
             disabled: boolean;
             /** @description Model names that its keys may use, with `*`; empty: all. */
             models?: string[];
+            /** @description MCP servers and tools that its keys may use, as in a key's scope; empty: all. */
+            mcp?: string[];
             /** @description Its own tags, and those of its organisation. */
             tags?: {
                 [key: string]: string;
@@ -1703,6 +1712,11 @@ export interface components {
              * @default []
              */
             paths?: string[];
+            /**
+             * @description MCP servers and tools that it may be used with, as `SERVER` or `SERVER/TOOL`; empty for all.
+             * @default []
+             */
+            mcp?: string[];
             /** @default {} */
             limits?: components["schemas"]["QuotaInput"];
             /**
@@ -2185,8 +2199,8 @@ export interface components {
             /** @description Only requests on these routes (names, with `*`); empty: all. */
             routes?: string[];
             /**
-             * @description Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints, whose
-             *     requests are counted only by rules that name it.
+             * @description Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints,
+             *     and `mcp` the MCP gateway; their requests are counted only by rules that name them.
              */
             providers?: string[];
             /** @description Only requests for these models (names, with `*`); empty: all. */
@@ -3258,6 +3272,8 @@ export interface components {
             models?: string[];
             /** @description Paths; `*` matches any run of characters. */
             paths?: string[];
+            /** @description MCP servers and their tools: `SERVER` or `SERVER/TOOL`; `*` matches any run of characters. */
+            mcp?: string[];
             /** @description The redaction policy of its requests, by its name in `redact.policies`. */
             policy?: string;
             /** @description Limits of this key, in addition to the configured rules and to those of its team and organisation. */

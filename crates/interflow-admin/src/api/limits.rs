@@ -35,6 +35,8 @@ pub(crate) struct NewKeyInput {
     models: Vec<String>,
     /// Paths that it may be used with; empty for all.
     paths: Vec<String>,
+    /// MCP servers and tools that it may be used with, as `SERVER` or `SERVER/TOOL`; empty for all.
+    mcp: Vec<String>,
     limits: Quota,
     /// The id of its team.
     team: Option<String>,
@@ -161,7 +163,7 @@ pub(crate) async fn make_key(
         owner: wanted.owner,
         note: wanted.note,
         expires,
-        scope: KeyScope { providers: wanted.providers, models: wanted.models, paths: wanted.paths },
+        scope: KeyScope { providers: wanted.providers, models: wanted.models, paths: wanted.paths, mcp: wanted.mcp },
         policy: None,
         limits: wanted.limits,
         team: wanted.team,

@@ -44,6 +44,8 @@ pub(crate) struct KeyGroupInput {
     disabled: Option<bool>,
     /// Model names that its keys may use, with `*`; an empty list allows all.
     models: Option<Vec<String>>,
+    /// MCP servers and tools that its keys may use, as `SERVER` or `SERVER/TOOL`; an empty list allows all.
+    mcp: Option<Vec<String>>,
     /// Its own tags, in place of those it has.
     tags: Option<TagSet>,
     /// Its limits, in place of those it has.
@@ -66,6 +68,7 @@ impl KeyGroupInput {
             expires,
             disabled: self.disabled,
             models: self.models,
+            mcp: self.mcp,
             tags: self.tags,
             limits: self.limits,
         })

@@ -94,6 +94,17 @@ metric_table! { pub TABLE:
         "Commands to the cache's Redis server that failed; such a request goes to its provider.";
     LLM_CACHE_ENTRIES = gauge "interflow_llm_cache_entries" [] "Responses in memory.";
     LLM_CACHE_BYTES = gauge "interflow_llm_cache_bytes" [] "Their size.";
+    LLM_CACHE_SEMANTIC_HITS = counter "interflow_llm_cache_semantic_hits_total" ["similarity"]
+        "Those of the hits that were found by meaning (`llm.cache.semantic`), by the lower bound of the similarity.";
+    LLM_CACHE_SEMANTIC_MISSES = counter "interflow_llm_cache_semantic_misses_total" []
+        "Requests that were compared by meaning, and for which nothing was found.";
+    LLM_CACHE_SEMANTIC_GUARDED = counter "interflow_llm_cache_semantic_guarded_total" []
+        "Those of the misses for which the lexical guard held back a similar request.";
+    LLM_CACHE_SEMANTIC_INELIGIBLE = counter "interflow_llm_cache_semantic_ineligible_total" []
+        "Requests without an equal one that are not compared by meaning: with images, tool results or redacted texts, or too long.";
+    LLM_CACHE_SEMANTIC_ERRORS = counter "interflow_llm_cache_semantic_errors_total" []
+        "Requests to the embedding provider that failed.";
+    LLM_CACHE_SEMANTIC_ENTRIES = gauge "interflow_llm_cache_semantic_entries" [] "Texts in memory that requests are compared with.";
     LLM_CACHE_SAVED_TOKENS = counter "interflow_llm_cache_saved_tokens_total" ["provider", "model"]
         "Tokens of responses from the cache, which no provider counted again.";
     LLM_CACHE_SAVED_COST = counter "interflow_llm_cache_saved_cost_usd_total" ["provider", "model"]
@@ -108,6 +119,8 @@ metric_table! { pub TABLE:
         "Requests sent to a deployment of a route, retries and hedges included. The route of a provider with fallbacks is `provider/NAME`; the role is `deployment`, `experiment` or `shadow`.";
     LLM_DEPLOYMENT_ERRORS = counter "interflow_llm_deployment_errors_total" ["route", "deployment", "role"]
         "Those of them that failed.";
+    LLM_DEPLOYMENT_TIMEOUTS = counter "interflow_llm_deployment_timeouts_total" ["route", "deployment", "role"]
+        "Those of the failures that were time limits: `attempt_timeout`, `first_token_timeout`, or that of all attempts.";
     LLM_DEPLOYMENT_COOLDOWNS = counter "interflow_llm_deployment_cooldowns_total" ["route", "deployment", "role"]
         "How often the deployment was left alone for a while.";
     LLM_DEPLOYMENT_IN_FLIGHT = gauge "interflow_llm_deployment_requests_in_flight" ["route", "deployment", "role"]
@@ -125,6 +138,12 @@ metric_table! { pub TABLE:
         "Those in which it found something, by what was done first: `flagged`, `masked`, `allowed` or `denied` by a person, `blocked`.";
     GUARDRAIL_ERRORS = counter "interflow_guardrail_errors_total" ["guardrail"]
         "Checks that failed: a service that did not answer in time, or not as expected.";
+}
+
+"MCP gateway" {
+    MCP_CALLS = counter "interflow_mcp_calls_total" ["server", "result"]
+        "Calls of tools, prompts and resources of MCP servers, by result: `ok`, `error`, or `refused` by a person.";
+    MCP_SESSIONS = gauge "interflow_mcp_sessions" [] "Sessions of clients of the MCP gateway.";
 }
 
 "Redaction" {

@@ -60,6 +60,9 @@ pub struct KeyGroup {
     /// Model names that its keys may use, with `*`; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// MCP servers and tools that its keys may use, as in a key's scope; empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<String>,
     /// Its own tags, and those of its organisation.
     #[serde(skip_serializing_if = "TagSet::is_empty")]
     pub tags: TagSet,

@@ -26,6 +26,8 @@ pub(super) struct GroupEntry {
     #[serde(default)]
     models: Vec<String>,
     #[serde(default)]
+    mcp: Vec<String>,
+    #[serde(default)]
     tags: TagSet,
     limits: Option<Quota>,
 }
@@ -40,6 +42,7 @@ pub struct GroupChange {
     pub expires: Option<Option<Timestamp>>,
     pub disabled: Option<bool>,
     pub models: Option<Vec<String>>,
+    pub mcp: Option<Vec<String>>,
     pub tags: Option<TagSet>,
     /// All limits together; those that are unset are removed.
     pub limits: Option<Quota>,
@@ -90,6 +93,7 @@ fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Re
         expires: parse_time("expires", e.expires.as_deref())?,
         disabled: e.disabled,
         models: e.models,
+        mcp: e.mcp,
         tags: parent.as_ref().map_or_else(|| e.tags.clone(), |parent| merged(&parent.tags, &e.tags)),
         limits: e.limits,
         parent,
@@ -143,10 +147,12 @@ fn apply(table: &mut Table, change: GroupChange) {
     if let Some(disabled) = change.disabled {
         set_disabled(table, disabled);
     }
-    match change.models {
-        Some(models) if models.is_empty() => drop(table.remove("models")),
-        Some(models) => table["models"] = value(models.into_iter().collect::<Array>()),
-        None => {}
+    for (name, list) in [("models", change.models), ("mcp", change.mcp)] {
+        match list {
+            Some(list) if list.is_empty() => drop(table.remove(name)),
+            Some(list) => table[name] = value(list.into_iter().collect::<Array>()),
+            None => {}
+        }
     }
     if let Some(tags) = change.tags {
         set_tags(table, tags);

@@ -65,6 +65,8 @@ struct KeyFileEntry {
     models: Vec<String>,
     #[serde(default)]
     paths: Vec<String>,
+    #[serde(default)]
+    mcp: Vec<String>,
     policy: Option<String>,
     limits: Option<Quota>,
     team: Option<String>,
@@ -188,7 +190,7 @@ fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, Str
         expires: parse_time("expires", e.expires.as_deref())?,
         revoked: parse_time("revoked", e.revoked.as_deref())?,
         disabled: e.disabled,
-        scope: KeyScope { providers: e.providers, models: e.models, paths: e.paths },
+        scope: KeyScope { providers: e.providers, models: e.models, paths: e.paths, mcp: e.mcp },
         policy: e.policy.map(Into::into),
         limits: e.limits,
         tags: team.as_ref().map_or_else(|| e.tags.clone(), |team| merged(&team.tags, &e.tags)),
@@ -241,7 +243,8 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
     if let Some(end) = new.expires {
         t["expires"] = value(to_the_second(end));
     }
-    for (name, list) in [("providers", new.scope.providers), ("models", new.scope.models), ("paths", new.scope.paths)] {
+    let KeyScope { providers, models, paths, mcp } = new.scope;
+    for (name, list) in [("providers", providers), ("models", models), ("paths", paths), ("mcp", mcp)] {
         if !list.is_empty() {
             t[name] = value(list.into_iter().collect::<toml_edit::Array>());
         }

@@ -1,6 +1,7 @@
 //! Virtual keys: what clients present to the gateway in place of a provider's key. Stored as hashes, with an owner, a
 //! scope and an expiry.
 
+mod context;
 mod group;
 mod group_file;
 mod key_file;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use context::{KeyContext, KeyedEndpoint};
 pub use scope::any_matches;
 
 pub use group::{GroupLevel, KeyGroup};
@@ -155,6 +157,12 @@ impl VirtualKey {
 
     pub fn allows_model(&self, model: &str) -> bool {
         self.scope.allows_model(model) && self.groups().all(|group| group.allows_model(model))
+    }
+
+    /// Whether it and every level above it allow a tool of an MCP server; without a tool, all that the server offers.
+    pub fn allows_mcp(&self, server: &str, tool: Option<&str>) -> bool {
+        let allows = |patterns: &[String]| scope::allows_mcp(patterns, server, tool);
+        allows(&self.scope.mcp) && self.groups().all(|group| allows(&group.mcp))
     }
 
     /// Checks a request against the scope of the key and the models of every level above it.

@@ -17,6 +17,9 @@ pub struct KeyScope {
     /// Paths; `*` matches any run of characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
+    /// MCP servers and their tools: `SERVER` or `SERVER/TOOL`; `*` matches any run of characters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +86,17 @@ impl KeyScope {
     }
 }
 
+/// Whether a list of `SERVER` and `SERVER/TOOL` allows a tool of an MCP server; without a tool, all that the server
+/// offers. An empty list allows everything.
+pub(super) fn allows_mcp(patterns: &[String], server: &str, tool: Option<&str>) -> bool {
+    let allows = |pattern: &String| match (pattern.split_once('/'), tool) {
+        (None, _) => matches(pattern, server),
+        (Some((name, tools)), Some(tool)) => matches(name, server) && matches(tools, tool),
+        (Some((name, tools)), None) => matches(name, server) && tools == "*",
+    };
+    patterns.is_empty() || patterns.iter().any(allows)
+}
+
 /// Whether one of the patterns, in which `*` stands for any characters, matches the whole text.
 pub fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
@@ -127,11 +141,31 @@ mod tests {
     }
 
     #[test]
+    fn mcp_patterns_name_a_server_or_tools_of_it() {
+        for (pattern, server, tool, holds) in [
+            ("github", "github", Some("get_issue"), true),
+            ("github", "github", None, true),
+            ("github", "gitlab", Some("get_issue"), false),
+            ("git*", "gitlab", None, true),
+            ("github/get_*", "github", Some("get_issue"), true),
+            ("github/get_*", "github", Some("delete_repo"), false),
+            ("github/get_*", "github", None, false),
+            ("github/*", "github", None, true),
+            ("*", "any", Some("tool"), true),
+            ("*/get_*", "any", Some("get_x"), true),
+        ] {
+            assert_eq!(allows_mcp(&[pattern.into()], server, tool), holds, "{pattern} on {server}/{tool:?}");
+        }
+        assert!(allows_mcp(&[], "any", None));
+    }
+
+    #[test]
     fn each_scope_axis_is_checked_and_missing_models_are_refused() {
         let scope = KeyScope {
             providers: vec!["openai".into()],
             models: vec!["gpt-5*".into()],
             paths: vec!["/v1/chat/*".into()],
+            mcp: Vec::new(),
         };
         let ask = |provider, model, path| scope.allows(&ScopeRequest { provider, model, path });
         assert_eq!(ask("openai", Some("gpt-5-mini"), "/v1/chat/completions"), Ok(()));

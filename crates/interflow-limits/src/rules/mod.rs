@@ -185,8 +185,9 @@ impl QuotaRules {
 /// The rule name of a key's own limits.
 pub(crate) const KEY_RULE_NAME: &str = "key";
 
-/// The provider name of requests to the media endpoints.
-const MEDIA_PROVIDER: &str = "media";
+/// The provider names of requests to the media endpoints and to the MCP gateway. Segments and messages arrive by the
+/// hundred: only rules that name them count them.
+const NAMED_PROVIDERS: [&str; 2] = ["media", "mcp"];
 
 fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
     let one = |patterns: &[String], value: Option<&str>| {
@@ -200,8 +201,7 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
         && one(&rule.users, subject.user())
         && one(&rule.routes, subject.route.as_deref())
         && match &*subject.provider {
-            // Media segments arrive by the hundred: only rules that name `media` count them.
-            MEDIA_PROVIDER => rule.providers.iter().any(|p| p == MEDIA_PROVIDER),
+            provider if NAMED_PROVIDERS.contains(&provider) => rule.providers.iter().any(|p| p == provider),
             provider => one(&rule.providers, Some(provider)),
         }
         && one(&rule.models, subject.model.as_deref())

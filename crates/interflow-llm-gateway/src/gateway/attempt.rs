@@ -1,5 +1,6 @@
 //! One attempt at a deployment: the client's request as this upstream takes it, and what became of it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,14 @@ use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHea
 
 use super::access_token::AccessToken;
 use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
-use super::routing::{ActiveRequest, Deployment, Route, retry_after};
+use super::routing::{ActiveRequest, AttemptLimits, Deployment, Pin, Route, await_first_token, retry_after};
 use super::served::served_model;
 use super::translation::Translation;
-use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, upstream};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, token_count, upstream};
+use interflow_codec::content_coding as coding;
 use interflow_limits::ServedModel;
-use interflow_llm::translate::{Losses, WireFormat};
-use interflow_llm::{LlmCall, LlmRefusal};
+use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
+use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
 /// The result of the attempts so far: what the client gets if no attempt succeeds.
 pub(super) enum LastFailure {
@@ -63,6 +65,12 @@ pub(super) struct OriginalRequest<'a> {
     pub foreign: bool,
 }
 
+#[derive(serde::Deserialize)]
+struct Continuation {
+    #[serde(default)]
+    previous_response_id: Option<String>,
+}
+
 /// A client's request with all that its attempts need.
 pub(super) struct RoutedRequest {
     pub gateway: Arc<LlmGateway>,
@@ -81,6 +89,22 @@ pub(super) struct Attempt {
     request: Request,
     format: Option<WireFormat>,
     losses: Losses,
+    stream: StreamKind,
+}
+
+/// Whether a stream was asked for, and whether it has the form of a growing JSON array.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StreamKind {
+    is_stream: bool,
+    grows: bool,
+}
+
+/// When an attempt has to have succeeded.
+pub(super) struct SendLimits {
+    pub attempt: AttemptLimits,
+    pub stream: StreamKind,
+    /// Of all attempts together.
+    pub deadline: Instant,
 }
 
 /// What became of an attempt. While it is kept, the request counts as in progress.
@@ -142,7 +166,8 @@ impl RoutedRequest {
         let foreign = !upstream.is_same_host(&self.upstream);
         let (head, raw) = (&self.head, &self.raw);
         let asked = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
-        let format = match self.translation.needed_for(upstream) {
+        let model = upstream_model(&self.table, upstream, &exchange).or(exchange.model.as_deref());
+        let format = match self.translation.needed_for(upstream, model) {
             Ok(format) => format,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -151,12 +176,45 @@ impl RoutedRequest {
             None => untranslated(&self.table, upstream, &asked).await?,
         };
         let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
-        Ok(request.map(|request| Attempt { request, format, losses }))
+        let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
+        Ok(request.map(|request| Attempt { request, format, losses, stream }))
+    }
+
+    /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
+    pub fn estimate(&self, deployment: &Deployment) -> Option<Response> {
+        let upstream = &deployment.upstream;
+        let format = self.translation.needed_for(upstream, self.call.model.as_deref()).ok().flatten()?;
+        let estimates = self.translation.has_to_estimate(upstream, format);
+        estimates.then(|| token_count::response(self.call.estimated_input.max(1), "estimate"))
     }
 
     /// The model that a deployment serves the request with.
     pub fn served_model(&self, deployment: &Deployment) -> Option<ServedModel> {
         served_model(&self.table, &self.upstream, deployment, self.call.model.as_deref())
+    }
+
+    /// What to remember of a response: where only one of several deployments can continue it.
+    fn pin(&self, deployment: &Deployment) -> Option<Pin> {
+        let has_choice = self.route.deployments.len() > 1 && self.call.operation == Operation::Responses;
+        let upstream = deployment.upstream.name.as_str().into();
+        has_choice.then(|| Pin { deployment: deployment.name.clone(), upstream })
+    }
+
+    /// The deployment of the response that this request continues, and its id.
+    pub async fn pinned(&self) -> Option<(String, Pin)> {
+        if self.call.operation != Operation::Responses {
+            return None;
+        }
+        let body = self.plain_body().await;
+        let id = serde_json::from_slice::<Continuation>(&body).ok()?.previous_response_id?;
+        let pin = self.gateway.pins.get(&id)?;
+        Some((id, pin))
+    }
+
+    /// The body without its content coding.
+    pub async fn plain_body(&self) -> Bytes {
+        let plain = coding::decode_off_thread(&self.head.headers, &self.raw, self.table.max_body as u64).await;
+        plain.ok().flatten().unwrap_or_else(|| self.raw.clone())
     }
 
     /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream
@@ -190,18 +248,31 @@ impl RoutedRequest {
 
     /// The response for the client.
     pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome) -> Result<Response> {
-        let AttemptOutcome { result, format, losses, active, .. } = outcome;
+        let AttemptOutcome { index, result, format, losses, active } = outcome;
+        let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
         if response.head.status.is_success() {
             response.body = active.follow(response.body);
+            if let Some(pin) = pin.filter(|_| format.is_none()) {
+                let max = self.table.response_pins;
+                response.body = self.gateway.pins.follow(&response.head.headers, response.body, pin, max);
+            }
         }
         match format {
             Some(format) => {
-                flow.tag(format!("translated:{}", format.as_str()));
+                if !self.translation.is_own(format) {
+                    flow.tag(format!("translated:{}", format.as_str()));
+                }
                 self.translation.response(format, response, losses).await
             }
             None => Ok(response),
         }
+    }
+}
+
+impl AttemptOutcome {
+    pub fn is_timeout(&self) -> bool {
+        self.result.as_ref().is_err_and(|e| e.kind() == ErrorKind::UpstreamTimeout)
     }
 }
 
@@ -218,8 +289,9 @@ impl Attempt {
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
         tags.push(format!("deployment:{}", deployment.name));
-        let Self { request, format, losses } = self;
-        let (active, result) = send(gateway, route, deployment, request, tags, deadline).await;
+        let Self { request, format, losses, stream } = self;
+        let limits = SendLimits { attempt: deployment.limits, stream, deadline };
+        let (active, result) = send(gateway, route, deployment, request, tags, limits).await;
         AttemptOutcome { index, result, format, losses, active }
     }
 
@@ -235,16 +307,32 @@ pub(super) async fn send(
     deployment: &Deployment,
     request: Request,
     tags: Vec<String>,
-    deadline: Instant,
+    limits: SendLimits,
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
     let pending = PendingResult { deployment, is_known: false };
-    let left = deadline.saturating_duration_since(Instant::now());
+    let (now, SendLimits { attempt, stream, deadline }) = (Instant::now(), limits);
     let name = &deployment.upstream.name;
-    let late = || Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not answer in time"));
+    let late =
+        |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
     let tags = tags.into_iter().map(ByteStr::from).collect();
-    let sent = tokio::time::timeout(left, gateway.egress().send_tagged(request, tags)).await;
-    let result = sent.unwrap_or_else(|_| Err(late()));
+    let until = attempt.response_until(now, stream.is_stream, deadline);
+    // The client records the limit; it need not know of one.
+    let sent = tokio::time::timeout_at(until.into(), gateway.egress().send_until(request, tags, until)).await;
+    let mut result = sent.unwrap_or_else(|_| Err(late("answer")));
+    if let (Ok(response), Some(until)) = (&result, attempt.first_token_until(now, stream.is_stream, deadline))
+        && response.head.status.is_success()
+    {
+        result = match result {
+            Ok(response) => {
+                await_first_token(response, stream.grows, until).await.map_err(|()| late("begin its reply"))
+            }
+            failed => failed,
+        };
+    }
+    if result.as_ref().is_err_and(|e| e.kind() == ErrorKind::UpstreamTimeout) {
+        deployment.stats.count_timeout();
+    }
     if let Err(e) = &result {
         tracing::info!("the upstream {name} failed: {e}");
     }
@@ -318,7 +406,12 @@ async fn untranslated(
         upstream::remove_credentials(&mut head);
     }
     upstream.authorize(&mut head, token);
-    let raw = raw.clone();
+    // Ids of calls that a deployment of Gemini made are too long for other APIs.
+    let is_plain = !head.headers.contains("content-encoding");
+    let raw = match without_call_signatures(raw) {
+        Cow::Owned(plain) if is_plain => plain.into(),
+        _ => raw.clone(),
+    };
     let body = match model_in_body(table, upstream, exchange, &head) {
         Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
         None => Body::from(raw),

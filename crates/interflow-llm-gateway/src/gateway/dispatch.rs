@@ -312,7 +312,7 @@ pub(super) async fn rewrite_model(
 }
 
 /// Models of Vertex AI have an `@` before their version, which the API expects literally.
-const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
+pub(super) const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
 
 /// The path with the mapped model name, if the path contains the model.
 pub(super) fn rename_model_in_path(

@@ -12,9 +12,11 @@ mod routes;
 mod routing;
 mod served;
 mod shadow;
+mod token_count;
 mod translated_stream;
 mod translation;
 mod upstream;
+mod wire_format;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -29,7 +31,7 @@ use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
-pub use response_cache::{CacheStats, PreparedCache, ResponseCache};
+pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
@@ -48,6 +50,7 @@ pub struct LlmGateway {
     prices: OnceLock<PriceFn>,
     operator_spend: OnceLock<served::OperatorSpend>,
     cache: ResponseCache,
+    pins: Arc<routing::ResponsePins>,
 }
 
 /// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
@@ -78,6 +81,7 @@ impl LlmGateway {
             prices: OnceLock::new(),
             operator_spend: OnceLock::new(),
             cache: ResponseCache::default(),
+            pins: Arc::default(),
         })
     }
 
@@ -198,6 +202,21 @@ impl LlmGateway {
         Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
     }
 
+    /// The upstream that keeps the response which a path names (`/v1/responses/ID`), if it is another than that of the
+    /// endpoint, and the path there. It needs a key of its own: the client's is for the endpoint's.
+    fn keeper_of_response(
+        &self,
+        table: &UpstreamTable,
+        route: &routes::ResolvedRoute<'_>,
+    ) -> Option<(Arc<LlmUpstream>, String)> {
+        let path = route.rest.split('?').next()?;
+        let id = path.strip_prefix("/v1/responses/")?.split('/').next()?;
+        let pin = self.pins.get(id)?;
+        let keeper = table.get(&pin.upstream).filter(|u| u.name != route.upstream.name && u.has_key())?;
+        let path = keeper.path_from(&route.upstream, route.rest, None).into_owned();
+        Some((Arc::clone(keeper), path))
+    }
+
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
     pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let table = self.table();
@@ -236,6 +255,12 @@ impl GatewayMount for LlmGatewayMount {
                 route.upstream.provider,
                 LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
+        }
+        if let Some((keeper, path)) = self.0.keeper_of_response(&table, &route)
+            && let Some(url) = keeper.url(&path, request.headers)
+        {
+            let name = ByteStr::from(keeper.name.as_str());
+            return Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) });
         }
         // A protocol upgrade is tried only once.
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;

@@ -11,9 +11,8 @@ use interflow_types::{
 use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
 use super::dispatch::circuit_open;
 use super::response_cache::CacheLookup;
-use super::routing::{Affinity, Backoff, Next, Route, Selection, retry_after};
+use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
 use super::{LlmGateway, LlmUpstream, ServedBy, shadow};
-use interflow_codec::content_coding as coding;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
 /// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
@@ -32,12 +31,15 @@ impl LocalHandler for RouteHandler {
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         Box::pin(async move {
             let cache = self.gateway.cache();
-            let looked_up = cache.look_up(&self.gateway.table(), &self.upstream, flow, request).await?;
+            let looked_up = cache.look_up(&self.gateway, &self.upstream, flow, request).await?;
             let (request, outcome) = match looked_up {
                 CacheLookup::Hit(response) => return Ok(response),
                 CacheLookup::Forward(request, outcome) => (request, outcome),
             };
-            let delivery = self.start(flow, request).await?;
+            let delivery = match self.start(flow, request).await? {
+                Ok(delivery) => delivery,
+                Err(refusal) => return Ok(refused(flow, &self.upstream, &refusal)),
+            };
             let response = delivery.run(flow).await?;
             Ok(outcome.follow(flow, response))
         })
@@ -45,7 +47,8 @@ impl LocalHandler for RouteHandler {
 }
 
 impl RouteHandler {
-    async fn start(&self, flow: &mut Flow, request: Request) -> Result<Delivery> {
+    /// The inner error is for the client: the request cannot be sent anywhere.
+    async fn start(&self, flow: &mut Flow, request: Request) -> Result<std::result::Result<Delivery, LlmRefusal>> {
         let table = self.gateway.table();
         let Request { head, body } = request;
         let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
@@ -73,7 +76,13 @@ impl RouteHandler {
             Stickiness::User => Some(Affinity::of_user(flow, &request.head.headers)),
             Stickiness::Session => Some(session(&request, flow).await),
         };
-        if let (Some(experiment), Some(variant)) = (&route.experiment, route.variant()) {
+        let pinned = request.pinned().await;
+        if let Some((id, pin)) = &pinned {
+            tags.push("pinned".to_owned());
+            if !selection.pin(&route, pin, |d| request.suits(d)) {
+                return Ok(Err(deployment_gone(&route, id, pin)));
+            }
+        } else if let (Some(experiment), Some(variant)) = (&route.experiment, route.variant()) {
             let unit = match experiment.by {
                 ExperimentUnit::User => Affinity::of_user(flow, &request.head.headers),
                 ExperimentUnit::Session => session(&request, flow).await,
@@ -85,17 +94,33 @@ impl RouteHandler {
             tags.push(format!("experiment:{}", if is_b { 'B' } else { 'A' }));
         }
         tags.iter().for_each(|tag| flow.tag(tag.clone()));
-        shadow::start(&request, flow, &tags);
+        // The shadow does not have what the request continues.
+        if pinned.is_none() {
+            shadow::start(&request, flow, &tags);
+        }
         let deadline = Instant::now() + route.timeout;
-        Ok(Delivery { request, route, selection, tags, deadline, sent: 0, retries: 0, is_granted: false })
+        Ok(Ok(Delivery { request, route, selection, tags, deadline, sent: 0, retries: 0, is_granted: false }))
     }
 }
 
 async fn session(request: &RoutedRequest, flow: &Flow) -> Affinity {
-    let headers = &request.head.headers;
-    let plain = coding::decode_off_thread(headers, &request.raw, request.table.max_body as u64).await;
-    let body = plain.ok().flatten().unwrap_or_else(|| request.raw.clone());
-    Affinity::of_session(flow, headers, &body)
+    Affinity::of_session(flow, &request.head.headers, &request.plain_body().await)
+}
+
+fn refused(flow: &mut Flow, upstream: &LlmUpstream, refusal: &LlmRefusal) -> Response {
+    flow.tag(format!("refused:{}", refusal.code));
+    let provider = flow.extension::<LlmCall>().map_or(upstream.provider, |call| call.provider);
+    refusal.to_response(provider, flow)
+}
+
+/// Why a response cannot be continued: the configuration changed since it was made.
+fn deployment_gone(route: &Route, id: &str, pin: &Pin) -> LlmRefusal {
+    let message = format!(
+        "the response {id} was made by {}, which {} does not lead to: send the whole conversation in `input`, without `previous_response_id`",
+        pin.deployment,
+        if route.is_configured { format!("llm.route.{}", route.name) } else { format!("llm.provider.{}", route.name) },
+    );
+    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "previous_response_not_found", message)
 }
 
 /// One request on its way.
@@ -133,6 +158,11 @@ impl Delivery {
                 self.selection.exclude(index);
                 continue;
             }
+            if let Some(response) = self.request.estimate(deployment) {
+                deployment.health.abandon_request();
+                last.discard();
+                return Ok(response);
+            }
             if self.sent > 0 && !self.is_granted && !self.grant_retry(flow) {
                 deployment.health.abandon_request();
                 break;
@@ -157,6 +187,9 @@ impl Delivery {
                     return self.finish(flow, outcome).await;
                 }
                 self.respect_wait(&outcome);
+                if outcome.is_timeout() {
+                    flow.tag(format!("attempt-timeout:{}", route.deployments[outcome.index].name));
+                }
                 // What the client gets if no other deployment answers.
                 last = prefer_failure(last, self.request.failure(outcome).await?);
             }
@@ -292,9 +325,7 @@ impl Delivery {
             ),
             LastFailure::None => self.nothing_sent(),
         };
-        flow.tag(format!("refused:{}", refusal.code));
-        let provider = flow.extension::<LlmCall>().map_or(self.request.upstream.provider, |call| call.provider);
-        Ok(refusal.to_response(provider, flow))
+        Ok(refused(flow, &self.request.upstream, &refusal))
     }
 
     /// Why no deployment was sent the request.

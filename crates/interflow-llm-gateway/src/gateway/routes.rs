@@ -53,6 +53,7 @@ pub struct UpstreamTable {
     native: bool,
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) max_body: usize,
+    pub(super) response_pins: usize,
     pub(super) telemetry: TelemetryRule,
     pub(super) routes: RouteTable,
     /// Of the configuration, as far as it decides which upstream and model a request gets.
@@ -104,11 +105,18 @@ impl UpstreamTable {
             native: config.native_paths,
             aliases: config.aliases.clone(),
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+            response_pins: config.response_pins,
             telemetry: config.telemetry,
             routes: RouteTable::default(),
             digest: digest(config),
         };
         table.check_fallbacks()?;
+        if let Some(semantic) = &config.cache.semantic
+            && !table.upstreams.contains_key(&semantic.provider)
+        {
+            let name = &semantic.provider;
+            return Err(format!("llm.cache.semantic.provider: there is no provider `{name}` in llm.provider"));
+        }
         table.check_names()?;
         table.routes = RouteTable::new(config, &table)?;
         Ok(table)

@@ -9,7 +9,7 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::usage::UsageScanner;
 use interflow_types::{BodyFrame, Flow};
 
-use super::attempt::{RoutedRequest, send};
+use super::attempt::{RoutedRequest, SendLimits, StreamKind, send};
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
@@ -48,7 +48,8 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
         }
     };
     let deadline = Instant::now() + route.timeout;
-    let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, deadline).await;
+    let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline };
+    let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, limits).await;
     let Ok(response) = result else { return };
     let is_success = response.head.status.is_success();
     let mut body = if is_success { active.follow(response.body) } else { response.body };

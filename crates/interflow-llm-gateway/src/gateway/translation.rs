@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::percent::{COMPONENT, encoded_as};
 use interflow_types::{
     Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
     StatusCode,
@@ -13,7 +12,8 @@ use super::attempt::OriginalRequest;
 use super::dispatch::{sign, upstream_model};
 use super::translated_stream::TranslatedStream;
 use super::upstream::client_key;
-use super::{LlmUpstream, UpstreamTable};
+use super::wire_format::ClientRequest;
+use super::{LlmUpstream, UpstreamTable, token_count};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -31,88 +31,15 @@ const MAX_ERROR_BYTES: usize = 1 << 20;
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-
-/// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
-///
-/// # Errors
-/// The format is unknown, or not one of the API's.
-pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
-    let spoken: &[WireFormat] = match provider {
-        Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
-        Provider::Mistral => &[WireFormat::OpenAiChat],
-        Provider::Anthropic => &[WireFormat::Anthropic],
-        Provider::Gemini | Provider::Vertex => &[WireFormat::Gemini],
-        Provider::Bedrock => &[WireFormat::Bedrock],
-        Provider::Cohere => &[WireFormat::Cohere],
-        Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
-        Provider::Unknown => &[],
-    };
-    let Some(name) = configured else { return Ok(spoken.to_vec()) };
-    let format = WireFormat::from_name(name).ok_or_else(|| {
-        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
-    })?;
-    if !spoken.contains(&format) {
-        let known: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
-        let (kind, known) = (provider.as_str(), known.join(" or "));
-        return Err(format!("format: an upstream of the kind {kind} speaks {known}, not {name}; set kind as well"));
-    }
-    Ok(vec![format])
-}
-
-impl LlmUpstream {
-    /// The client's format, if a request has to be translated from it; `path` is the one at the upstream.
-    pub(crate) fn translates(&self, method: &Method, path: &str) -> Option<WireFormat> {
-        let client = WireFormat::of_client(path).filter(|_| *method == Method::POST)?;
-        (!self.formats.contains(&client)).then_some(client)
-    }
-
-    /// What the configuration lacks for translated requests.
-    pub(super) fn missing_for_translation(&self) -> Option<String> {
-        let name = &self.name;
-        (self.provider == Provider::Vertex && self.project.is_none())
-            .then(|| format!("set llm.provider.{name}.project, which paths of Vertex AI name"))
-    }
-
-    /// The path of a chat request for a model.
-    fn chat_path(&self, format: WireFormat, model: &str, stream: bool) -> String {
-        let encoded = encoded_as(model, COMPONENT);
-        match format {
-            WireFormat::Anthropic => "/v1/messages".to_owned(),
-            WireFormat::OpenAiChat if self.provider == Provider::Azure => match &self.api_version {
-                Some(_) => format!("/openai/deployments/{encoded}/chat/completions"),
-                None => "/openai/v1/chat/completions".to_owned(),
-            },
-            WireFormat::OpenAiResponses if self.provider == Provider::Azure => match &self.api_version {
-                Some(_) => "/openai/responses".to_owned(),
-                None => "/openai/v1/responses".to_owned(),
-            },
-            WireFormat::OpenAiChat => "/v1/chat/completions".to_owned(),
-            WireFormat::OpenAiResponses => "/v1/responses".to_owned(),
-            WireFormat::Gemini => {
-                let model = encoded_as(model.trim_start_matches("models/"), COMPONENT);
-                let verb = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
-                match (self.provider, &self.project) {
-                    (Provider::Vertex, Some(project)) => {
-                        let location = self.region.as_deref().unwrap_or("global");
-                        format!("/v1/projects/{project}/locations/{location}/publishers/google/models/{model}:{verb}")
-                    }
-                    _ => format!("/v1beta/models/{model}:{verb}"),
-                }
-            }
-            WireFormat::Bedrock => {
-                let verb = if stream { "converse-stream" } else { "converse" };
-                format!("/model/{encoded}/{verb}")
-            }
-            WireFormat::Cohere => "/v2/chat".to_owned(),
-            WireFormat::Ollama => "/api/chat".to_owned(),
-        }
-    }
-}
+/// The version of Anthropic's API on Vertex AI.
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
 /// The translation of one client request, for as many upstreams as are tried.
 pub(super) struct Translation {
     /// The client's format; `None` if its requests cannot be translated.
     client: Option<WireFormat>,
+    /// The client only asks for the number of tokens.
+    counts_tokens: bool,
     /// The provider of the upstream that the client addressed, whose requests need no translation.
     exchange: LlmCall,
     request_id: String,
@@ -121,6 +48,8 @@ pub(super) struct Translation {
     max_body: usize,
     /// Parsed for the first upstream that needs it.
     parsed: Option<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>>,
+    /// The body without its content coding, once it was parsed.
+    plain: Option<Bytes>,
     losses: Losses,
     /// The first upstream's provider.
     native: Option<Provider>,
@@ -129,30 +58,47 @@ pub(super) struct Translation {
 impl Translation {
     pub fn new(table: &UpstreamTable, head: &RequestHead, exchange: &LlmCall, flow: &Flow) -> Self {
         let route = table.find_route(&head.url.path, head.headers.contains("anthropic-version"));
-        let client = route.as_ref().and_then(|route| WireFormat::of_client(route.rest));
+        let client = route.as_ref().and_then(|route| ClientRequest::from_path(route.rest));
+        let client = client.filter(|_| head.method == Method::POST);
         Self {
-            client: client.filter(|_| head.method == Method::POST),
+            client: client.map(|client| client.format),
+            counts_tokens: client.is_some_and(|client| client.counts_tokens),
             exchange: exchange.clone(),
             request_id: RequestId::of(flow),
             flow_id: flow.id.to_string(),
             created: jiff::Timestamp::now().as_second(),
             max_body: table.max_body,
             parsed: None,
+            plain: None,
             losses: Losses::default(),
             native: route.map(|route| route.upstream.provider),
         }
     }
 
-    /// The format to translate to; `None` if the upstream takes the request as it is.
+    /// Whether a format is the client's own: the upstream takes its messages, though not its request.
+    pub fn is_own(&self, format: WireFormat) -> bool {
+        self.client == Some(format)
+    }
+
+    /// Whether the client asks for a number of tokens that an upstream of this format cannot tell.
+    pub fn has_to_estimate(&self, upstream: &LlmUpstream, format: WireFormat) -> bool {
+        self.counts_tokens && upstream.count_path(format, "").is_none()
+    }
+
+    /// The format to translate a request for a model to; `None` if the upstream takes the request as it is.
     ///
     /// # Errors
     /// The upstream has another API, and the request cannot be translated.
-    pub fn needed_for(&self, upstream: &LlmUpstream) -> std::result::Result<Option<WireFormat>, LlmRefusal> {
-        match (self.client, upstream.formats.first()) {
-            (Some(client), _) if upstream.formats.contains(&client) => Ok(None),
+    pub fn needed_for(
+        &self,
+        upstream: &LlmUpstream,
+        model: Option<&str>,
+    ) -> std::result::Result<Option<WireFormat>, LlmRefusal> {
+        match (self.client, upstream.format_for(model.unwrap_or_default())) {
+            (Some(client), _) if upstream.takes(client) => Ok(None),
             (Some(_), Some(format)) => match upstream.missing_for_translation() {
                 Some(missing) => Err(untranslatable(format!("requests are not translated for it: {missing}"))),
-                None => Ok(Some(*format)),
+                None => Ok(Some(format)),
             },
             _ if self.native == Some(upstream.provider) => Ok(None),
             _ => Err(untranslatable(format!(
@@ -175,26 +121,40 @@ impl Translation {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let model = upstream_model(table, upstream, asked.exchange).unwrap_or(&chat.request.model).to_owned();
-        let path = upstream.chat_path(format, &model, chat.request.stream);
+        let counts = self.counts_tokens;
+        let path = match counts {
+            true => upstream.count_path(format, &model).unwrap_or_default(),
+            false => upstream.chat_path(format, &model, chat.request.stream),
+        };
         let Some(url) = upstream.url(&path, &asked.head.headers) else { return Ok(Err(upstream.disabled())) };
         let is_openai = upstream.provider == Provider::Azure || upstream.name == "openai";
         let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
+        let own = self.plain.clone().filter(|_| self.is_own(format));
         let written = spans::beside(asked.raw.len(), move || {
             let target = Target { format, provider, model: &model, max_tokens, is_openai };
-            let (body, losses) = chat.write(&target);
+            // A request in its client's own format loses nothing, whatever the model of messages knows.
+            let own = own.and_then(|plain| serde_json::from_slice::<serde_json::Value>(&plain).ok());
+            let (mut body, losses) = own.map_or_else(|| chat.write(&target), |body| (body, Losses::default()));
+            if provider == Provider::Vertex && format == WireFormat::Anthropic {
+                claude_on_vertex(&mut body, counts.then_some(&model));
+            } else if counts {
+                body = token_count::request(&target, body);
+            }
             (body.to_string(), losses)
         });
         let (body, mut losses) = written.await.ok_or_else(|| {
             Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was")
         })?;
-        if asked.head.headers.contains("anthropic-beta") {
-            losses.add("anthropic-beta");
+        let mut headers = headers(asked.head, format, self.exchange.stream);
+        match asked.head.headers.get("anthropic-beta") {
+            Some(betas) if self.is_own(format) => headers.append_unchecked(b"anthropic-beta", betas),
+            Some(_) => losses.add("anthropic-beta"),
+            None => {}
         }
         self.losses = losses;
         let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
         let body = Body::from(held.attach_to(body.into_bytes()));
-        let mut head =
-            RequestHead { url, headers: headers(asked.head, format, self.exchange.stream), ..asked.head.clone() };
+        let mut head = RequestHead { url, headers, ..asked.head.clone() };
         upstream.authorize(&mut head, asked.token);
         // The client's own key, only for the host that it addressed.
         if !asked.foreign
@@ -222,6 +182,7 @@ impl Translation {
         let parsed = match coding::decode_off_thread(&asked.head.headers, asked.raw, self.max_body as u64).await {
             Ok(plain) => {
                 let (body, client) = (plain.unwrap_or_else(|| asked.raw.clone()), self.client);
+                self.plain = Some(body.clone());
                 // The tree takes several times the size of the body.
                 let _held = PROCESS_BUDGET.reserve(body.len() as u64 * 2)?;
                 spans::beside(body.len(), move || parse(client, &body)).await.unwrap_or_else(|| Err(unreadable("")))
@@ -244,8 +205,18 @@ impl Translation {
     /// The upstream's response for the client: a stream is translated as it arrives, anything else as a whole.
     pub async fn response(&self, format: WireFormat, response: Response, losses: Losses) -> Result<Response> {
         let client = self.client.unwrap_or(WireFormat::OpenAiChat);
+        // An error may be the cloud's, in a format of its own.
+        if self.is_own(format) && response.head.status.is_success() {
+            return Ok(response);
+        }
         let Response { head, body } = response;
-        let mut translated = if !head.status.is_success() {
+        let mut translated = if self.counts_tokens && head.status.is_success() {
+            let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
+            match token_count::parse(&raw) {
+                Some(tokens) => token_count::response(tokens, "exact"),
+                None => self.unreadable(client),
+            }
+        } else if !head.status.is_success() {
             self.error(client, &head.headers, head.status, body).await?
         } else if self.exchange.stream {
             self.stream(client, format, &head.headers, body).await?
@@ -267,6 +238,12 @@ impl Translation {
         let raw = read(headers, body, MAX_ERROR_BYTES).await.unwrap_or_default();
         let error = TranslatedError::parse(status.as_u16(), headers.get_str("x-amzn-errortype"), &raw);
         Ok(self.error_response(client, &error))
+    }
+
+    fn unreadable(&self, client: WireFormat) -> Response {
+        let message = "the upstream's response is not one of its API".to_owned();
+        let kind = "response_unreadable".to_owned();
+        self.error_response(client, &TranslatedError { status: 502, kind, message })
     }
 
     fn error_response(&self, client: WireFormat, error: &TranslatedError) -> Response {
@@ -291,9 +268,7 @@ impl Translation {
             return Ok(self.error_response(client, &TranslatedError { status: 502, kind, message }));
         }
         if !reply.complete {
-            let message = "the upstream's response is not one of its API".to_owned();
-            let kind = "response_unreadable".to_owned();
-            return Ok(self.error_response(client, &TranslatedError { status: 502, kind, message }));
+            return Ok(self.unreadable(client));
         }
         let (media_type, body) = if self.exchange.stream {
             let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head()), Vec::new());
@@ -351,6 +326,17 @@ fn unreadable(why: &str) -> LlmRefusal {
 
 fn untranslatable(message: impl Into<String>) -> LlmRefusal {
     LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "untranslatable_request", message)
+}
+
+/// Makes a request of Anthropic's API one of Vertex AI, whose path names the model and whose body the version. Only a
+/// count of tokens names its model in the body.
+fn claude_on_vertex(body: &mut serde_json::Value, model: Option<&String>) {
+    let Some(members) = body.as_object_mut() else { return };
+    match model {
+        Some(model) => drop(members.insert("model".to_owned(), model.as_str().into())),
+        None => drop(members.shift_remove("model")),
+    }
+    members.insert("anthropic_version".to_owned(), VERTEX_VERSION.into());
 }
 
 /// The fields of a translated request. Those of the client's SDK are for its own API.

@@ -12,6 +12,7 @@ use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
+use super::routing::AttemptLimits;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
@@ -42,6 +43,7 @@ pub struct LlmUpstream {
     pub(crate) fallback: Vec<String>,
     pub(super) attempts: u32,
     pub(super) budget: Duration,
+    pub(super) attempt_limits: AttemptLimits,
     pub(super) retry_on: Vec<u16>,
     pub(super) breaker: Arc<CircuitBreaker>,
 }
@@ -67,8 +69,11 @@ impl LlmUpstream {
             (None, None) => profile_credentials(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
-        let formats = super::translation::formats(provider, config.format.as_deref())?;
+        let formats = super::wire_format::formats(provider, config.format.as_deref())?;
         let source = AccessTokenSource::from_config(config, provider, aws.as_ref(), secret)?;
+        let attempt_limits = AttemptLimits::new(config.attempt_timeout, config.first_token_timeout);
+        // The key's place is added to the message by the caller.
+        attempt_limits.check().map_err(|e| e.trim_start_matches('.').to_owned())?;
         Ok(Self {
             name: name.to_owned(),
             provider,
@@ -86,6 +91,7 @@ impl LlmUpstream {
             fallback: config.fallback.clone(),
             attempts: config.attempts.max(1),
             budget: config.budget.0,
+            attempt_limits,
             retry_on: config.retry_on.clone(),
             breaker: Arc::new(CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0)),
         })
@@ -194,8 +200,13 @@ impl LlmUpstream {
         let host = match self.provider {
             Provider::Vertex => {
                 let location = rest.split("/locations/").nth(1)?.split('/').next()?;
-                if location == "global" {
-                    return None;
+                match location {
+                    "global" => return None,
+                    // Groups of regions.
+                    "us" | "eu" => {
+                        return Authority::parse(&format!("aiplatform.{location}.rep.googleapis.com"), Some(443)).ok();
+                    }
+                    _ => {}
                 }
                 format!("{location}-aiplatform.googleapis.com")
             }
@@ -242,7 +253,7 @@ impl LlmUpstream {
         let (scheme, authority, base) = self.target.as_ref()?;
         let dynamic = self.by_default
             && url.authority.host.name().is_some_and(|h| match self.provider {
-                Provider::Vertex => h.ends_with("-aiplatform.googleapis.com"),
+                Provider::Vertex => h.ends_with("-aiplatform.googleapis.com") || h.ends_with(".rep.googleapis.com"),
                 Provider::Bedrock => h.starts_with("bedrock-runtime."),
                 _ => false,
             });

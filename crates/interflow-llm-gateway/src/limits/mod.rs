@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel, TAGS_HEADER,
-    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel,
+    TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
+    parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
@@ -107,15 +109,6 @@ type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + 
 /// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// A flow's key, for later stages and the audit log. Absent if the client used the provider's key.
-#[derive(Clone, Debug, Default)]
-pub struct KeyContext {
-    /// The virtual key that the request carried.
-    pub key: Option<Arc<VirtualKey>>,
-    /// The request's tags, and those of its key.
-    pub tags: Arc<TagSet>,
-}
-
 /// State kept with a flow until it ends. `status` decides whether a response without usage is charged.
 #[derive(Default)]
 struct FlowReservation {
@@ -172,6 +165,9 @@ impl LimitStage {
         if flow.extension::<NotRecorded>().is_some() {
             return self.check_philter_key(ring, flow, head, shown);
         }
+        if let Some(KeyedEndpoint(Some(name))) = flow.extension().copied() {
+            return self.check_endpoint_key(ring, flow, head, shown, name);
+        }
         let Some(called) = called else {
             return match shown {
                 // A virtual key is a secret between the client and this gateway; an unknown provider would learn it.
@@ -216,16 +212,7 @@ impl LimitStage {
         if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
             return Err(rejections::reject_scope(flow, &called, &key, why, None));
         }
-        // On the gateway, another name can only be that of the connection's certificate, which may be a load
-        // balancer's.
-        if flow.user.is_none() || gateway {
-            // Conversations of two keys are never merged, even if they have the same owner.
-            flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
-        }
-        flow.tag(format!("key:{}", key.id));
-        if let Some(team) = &key.team {
-            flow.tag(format!("team:{}", team.id));
-        }
+        identify_user(flow, &key);
         // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
@@ -245,7 +232,9 @@ impl LimitStage {
     /// The request's key, if its hash is slow to verify. Only then does the head phase become asynchronous.
     fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
         if !ring.has_slow_keys()
-            || flow.extension::<NotRecorded>().is_none() && LlmRequest::from_request(flow, head).is_none()
+            || flow.extension::<NotRecorded>().is_none()
+                && flow.extension::<KeyedEndpoint>().is_none()
+                && LlmRequest::from_request(flow, head).is_none()
         {
             return None;
         }
@@ -279,6 +268,38 @@ impl LimitStage {
         let allowed = key.scope.allows_provider_path("filter", head.url.path_only());
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         flow.extension_mut::<KeyContext>().key = Some(key);
+        Ok(())
+    }
+
+    /// Checks the key of a request to an endpoint that this process serves with the operator's credentials, and removes
+    /// it: required as at a provider's endpoint.
+    fn check_endpoint_key(
+        &self,
+        ring: &VirtualKeyRing,
+        flow: &mut Flow,
+        head: &mut RequestHead,
+        shown: Option<PresentedKey>,
+        name: &str,
+    ) -> Result<(), EarlyExit> {
+        let rules = self.rules.load();
+        let required = rules.requires_key(flow, true);
+        let found = match shown {
+            None if required => Err(KeyRejection::Missing),
+            None => return Ok(()),
+            Some(PresentedKey::Own(text)) => ring.find_now(&text),
+            Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
+                // A credential that is not for this gateway; it goes nowhere.
+                Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
+                found => found,
+            },
+        };
+        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+        let allowed = key.scope.allows_provider_path(name, head.url.path_only());
+        allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
+        identify_user(flow, &key);
+        head.headers.remove(&rules.header);
+        credentials::remove_credentials(head);
+        *flow.extension_mut() = KeyContext { tags: Arc::new(key.tags.clone()), key: Some(key) };
         Ok(())
     }
 
@@ -473,6 +494,19 @@ impl Stage for LimitStage {
             (None, Some(status)) if status.is_success() => grant.commit_estimate(served),
             (None, _) => grant.commit(&TokenCounts::default()),
         }
+    }
+}
+
+/// Sets the user of a request by its key.
+fn identify_user(flow: &mut Flow, key: &VirtualKey) {
+    // On the gateway, another name can only be that of the connection's certificate, which may be a load balancer's.
+    if flow.user.is_none() || flow.transport == EntryKind::Gateway {
+        // Conversations of two keys are never merged, even if they have the same owner.
+        flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
+    }
+    flow.tag(format!("key:{}", key.id));
+    if let Some(team) = &key.team {
+        flow.tag(format!("team:{}", team.id));
     }
 }
 

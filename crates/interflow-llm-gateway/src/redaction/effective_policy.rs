@@ -42,7 +42,7 @@ pub struct RedactSettings {
     pub(super) headers: AddressRule,
     media: [MediaRule; 3],
     /// External detectors.
-    pub(super) backends: Option<ExternalDetectors>,
+    pub(super) backends: Option<Arc<ExternalDetectors>>,
     pub(super) max_body: usize,
     pub(super) conversations: usize,
 }
@@ -103,7 +103,9 @@ impl RedactSettings {
         }
         let backends = match config.backend.as_slice() {
             [] => None,
-            services => Some(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?),
+            services => {
+                Some(Arc::new(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?))
+            }
         };
         Ok(Self {
             config: config.clone(),
@@ -167,7 +169,7 @@ impl RedactSettings {
     }
 
     /// The redactor that a virtual key selects; `None` rejects the request.
-    fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
+    pub(super) fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
         if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
     }
 

@@ -37,7 +37,7 @@ use serde::Serialize;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
-pub use one_text::RedactedText;
+pub use one_text::{RedactedText, ValuePolicy};
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 pub(crate) use request_body::{
     SESSION_HEADERS, overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,

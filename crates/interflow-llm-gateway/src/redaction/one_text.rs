@@ -1,11 +1,14 @@
 //! Redaction of one text by a named policy, for APIs that take texts rather than requests to a provider.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
-use interflow_types::{Flow, StatusCode};
+use interflow_redact::{
+    ExternalDetectors, ExternalFindings, RedactMode, RedactionSession, Redactor, Replacement, StopFlag,
+};
+use interflow_types::{Direction, EntryKind, Flow, StatusCode};
 
 use super::RedactionService;
 use super::request_body::backend_failed;
@@ -24,7 +27,48 @@ pub struct RedactedText {
     pub policy_version: String,
 }
 
+/// How values of another API are redacted: for a component that finds the values itself.
+pub struct ValuePolicy {
+    pub mode: RedactMode,
+    pub redactor: Arc<Redactor>,
+    pub detectors: Option<Arc<ExternalDetectors>>,
+    /// Whether originals are restored in responses.
+    pub restore: bool,
+    pub context: String,
+    /// The largest value that is inspected, in bytes (`redact.max_body`).
+    pub max_size: usize,
+}
+
 impl RedactionService {
+    /// The policy for values in requests to the gateway. That of the flow's virtual key wins over `policy`, a name in
+    /// `redact.policies`; without either, it is the active one.
+    ///
+    /// # Errors
+    /// There is no policy of this name.
+    pub fn value_policy(&self, flow: &Flow, policy: Option<&str>) -> Result<ValuePolicy, String> {
+        let settings = self.settings();
+        let of_key = flow.extension::<KeyContext>().and_then(|note| note.key.as_ref()?.policy.clone());
+        let name = of_key.as_deref().or(policy);
+        let redactor = match name {
+            None => settings.redactor(),
+            Some(name) => Arc::clone(
+                settings.of_key(name).ok_or_else(|| format!("there is no policy `{name}` in redact.policies"))?,
+            ),
+        };
+        Ok(ValuePolicy {
+            mode: settings.mode(EntryKind::Gateway),
+            redactor,
+            detectors: settings.backends.clone(),
+            restore: settings.config.restore,
+            context: settings.config.context.clone(),
+            max_size: settings.max_body,
+        })
+    }
+
+    /// Counts findings by type in values that were redacted elsewhere.
+    pub fn count_findings(&self, direction: Direction, found: &BTreeMap<String, u64>) {
+        self.add_counts(direction, found);
+    }
     /// The largest text that is redacted, in bytes (`redact.max_body`).
     pub fn max_text(&self) -> usize {
         self.settings().max_body
@@ -86,7 +130,7 @@ impl RedactionService {
             *findings.request.entry(span.type_name.clone()).or_default() += 1;
         }
         let found = findings.request.clone();
-        self.add_counts(interflow_types::Direction::Request, &found);
+        self.add_counts(Direction::Request, &found);
     }
 }
 

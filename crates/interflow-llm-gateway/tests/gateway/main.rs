@@ -1,6 +1,7 @@
 //! LLM traffic through gateway and proxy, redacted and restored, with a provider that detects leaks.
 
 mod answers;
+mod attempts;
 mod bad_input;
 mod deployments;
 mod leaks;

@@ -5,6 +5,7 @@
 //! [`ChatEvent`]s by an [`EventTranslator`], and written by a [`ReplyWriter`], event by event; a whole reply by
 //! [`whole_reply`]. What a format cannot express is named, not dropped silently: see [`Losses`].
 
+mod call_signature;
 mod error;
 mod events;
 mod reply;
@@ -13,6 +14,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use call_signature::without_call_signatures;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
@@ -216,9 +218,28 @@ pub enum ChatEvent {
 /// Parses a whole reply of an upstream.
 pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     match format.api() {
+        Some(ApiFormat::Gemini) => signed_reply(body),
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
         None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
     }
+}
+
+/// A whole reply of Gemini, with the signatures of its calls in their ids.
+fn signed_reply(body: &[u8]) -> ModelReply {
+    let mut reply = parse::reply_with_data(ApiFormat::Gemini, "application/json", 200, body);
+    let calls = reply.blocks.iter_mut().filter_map(|block| match block {
+        ContentBlock::ToolUse { id, .. } => Some(id),
+        _ => None,
+    });
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    // Without `alt=sse` a stream is one list.
+    let chunks = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    let parts = chunks.iter().filter_map(|chunk| chunk["candidates"][0]["content"]["parts"].as_array()).flatten();
+    let signatures = parts.filter(|part| part.get("functionCall").is_some()).map(|part| &part["thoughtSignature"]);
+    for (id, signature) in calls.zip(signatures) {
+        *id = call_signature::signed_id(std::mem::take(id), signature.as_str());
+    }
+    reply
 }
 
 /// A whole reply of Cohere: Chat's messages without choices around them.

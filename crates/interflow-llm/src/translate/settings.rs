@@ -182,9 +182,6 @@ impl Settings {
                 losses.add(name);
             }
         }
-        if holds_key(body, "cache_control") {
-            losses.add("cache_control");
-        }
         settings
     }
 
@@ -286,16 +283,5 @@ fn strings(value: &Value) -> Vec<String> {
         Value::String(one) => vec![one.clone()],
         Value::Array(many) => many.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
-    }
-}
-
-/// Whether an object anywhere inside has this member. The parser has bounded the depth.
-fn holds_key(value: &Value, key: &str) -> bool {
-    match value {
-        Value::Object(members) => {
-            members.get(key).is_some_and(|v| !v.is_null()) || members.values().any(|v| holds_key(v, key))
-        }
-        Value::Array(list) => list.iter().any(|v| holds_key(v, key)),
-        _ => false,
     }
 }

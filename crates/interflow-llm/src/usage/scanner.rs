@@ -65,6 +65,11 @@ impl UsageScanner {
         self.has_text
     }
 
+    /// Whether the first text may still be noticed.
+    pub const fn examines(&self) -> bool {
+        self.reader.is_some() && self.unexamined > 0
+    }
+
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }

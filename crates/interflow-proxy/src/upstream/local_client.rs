@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use interflow_net::egress::{UpstreamClient, UpstreamReport};
@@ -122,7 +123,7 @@ impl LocalClient {
     /// # Errors
     /// As for a client's request.
     pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        self.send_flow(request, parent, Vec::new(), true).await
+        self.send_flow(request, parent, Vec::new(), true, None).await
     }
 
     async fn send_flow(
@@ -131,6 +132,7 @@ impl LocalClient {
         parent: Option<FlowId>,
         tags: Vec<ByteStr>,
         is_chosen: bool,
+        until: Option<Instant>,
     ) -> (FlowId, Result<Response>) {
         let workers = match self.workers() {
             Ok(workers) => workers,
@@ -152,7 +154,8 @@ impl LocalClient {
         let send = async move {
             let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
             let egress = filtered.as_deref().unwrap_or(&live.egress);
-            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct, is_chosen }, request).await
+            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct, is_chosen, until }, request)
+                .await
         };
         // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
         // Dropping the caller's future does not cancel that task.
@@ -211,7 +214,11 @@ impl HttpClient for LocalClient {
     }
 
     fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_flow(request, None, tags, false).await.1 })
+        Box::pin(async move { self.send_flow(request, None, tags, false, None).await.1 })
+    }
+
+    fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
+        Box::pin(async move { self.send_flow(request, None, tags, false, Some(until)).await.1 })
     }
 }
 

@@ -2,6 +2,7 @@
 //! phase `BeforeSend`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use interflow_net::egress::{UpstreamClient, UpstreamResponse};
 use interflow_net::ingress::InformationalSender;
@@ -25,12 +26,14 @@ pub(crate) struct LocalRequest<'a> {
     pub is_direct: bool,
     /// The operator chose it: a replay, or a composed request.
     pub is_chosen: bool,
+    /// When the response has to have begun.
+    pub until: Option<Instant>,
 }
 
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other, unless
 /// it is marked as not recorded.
 pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
-    let LocalRequest { conn, live, egress, mut flow, is_direct, is_chosen } = local;
+    let LocalRequest { conn, live, egress, mut flow, is_direct, is_chosen, until } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
     // The request did not arrive: it begins complete.
@@ -59,7 +62,12 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
             live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
             let leaving = leaving.as_ref().unwrap_or(&head);
             // Nobody waits for 1xx responses.
-            send(&mut tracker, egress, &route, leaving, body, &InformationalSender::default()).await
+            let informational = InformationalSender::default();
+            let sent = send(&mut tracker, egress, &route, leaving, body, &informational);
+            match until {
+                None => sent.await,
+                Some(until) => tokio::time::timeout_at(until.into(), sent).await.unwrap_or_else(|_| Err(late(&head))),
+            }
         }
         Err(end) => Err(exit_error(end)),
     };
@@ -83,6 +91,11 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     tracker.response(&response);
     let body = tracker.response_body(body, &response);
     Ok(Response { head: response, body })
+}
+
+fn late(head: &RequestHead) -> Error {
+    let message = format!("{} did not begin to respond in the time that this request has", head.url.authority);
+    Error::new(ErrorKind::UpstreamTimeout, message)
 }
 
 fn exit_error(exit: EarlyExit) -> Error {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
-use crate::llm::sse;
+use crate::llm::{CALL_SIGNATURE, sse};
 
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut parts = thoughts(turn);
@@ -28,7 +28,15 @@ fn thoughts(turn: &Turn) -> Vec<Value> {
 
 fn calls(turn: &Turn) -> Vec<Value> {
     let args: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
-    turn.tools.iter().map(|tool| json!({ "functionCall": { "name": tool, "args": args } })).collect()
+    let call = |(i, tool): (usize, &String)| {
+        let mut part = json!({ "functionCall": { "name": tool, "args": args } });
+        // The first of parallel calls has it.
+        if turn.signed && i == 0 {
+            part["thoughtSignature"] = CALL_SIGNATURE.into();
+        }
+        part
+    };
+    turn.tools.iter().enumerate().map(call).collect()
 }
 
 fn chunk(turn: &Turn, parts: Vec<Value>, last: bool) -> Value {

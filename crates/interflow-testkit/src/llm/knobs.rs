@@ -32,6 +32,8 @@ pub struct Knobs {
     pub strict: bool,
     /// `thinking=1`: thinks first (Responses: a reasoning item).
     pub thinking: bool,
+    /// `signed=1`: calls of Gemini's tools have a thought signature, [`CALL_SIGNATURE`](super::CALL_SIGNATURE).
+    pub signed: bool,
     /// `stamp=1`: each fragment of a stream's text begins with its send time, 19 digits of nanoseconds since 1970.
     pub stamp: bool,
 }
@@ -57,6 +59,7 @@ impl Knobs {
             calls: number("calls").unwrap_or(1).clamp(1, 8) as usize,
             strict: number("strict") == Some(1),
             thinking: number("thinking") == Some(1),
+            signed: number("signed") == Some(1),
             stamp: number("stamp") == Some(1),
         }
     }
@@ -75,6 +78,7 @@ pub(super) struct Turn {
     /// The tools that are called, in order.
     pub tools: Vec<String>,
     pub thinking: bool,
+    pub signed: bool,
     pub input_tokens: usize,
     pub output_tokens: usize,
     pub stream_usage: bool,
@@ -103,6 +107,7 @@ impl Turn {
             pieces,
             tools: knobs.tool.iter().flat_map(|tool| std::iter::repeat_n(tool.clone(), knobs.calls)).collect(),
             thinking: knobs.thinking,
+            signed: knobs.signed,
             stream_usage: body["stream_options"]["include_usage"] == true,
         }
     }

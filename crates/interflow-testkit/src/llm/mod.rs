@@ -10,7 +10,9 @@
 //! | `GET /v1/responses`, a WebSocket | OpenAI Responses: `response.create` is answered with events |
 //! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item is returned as the answer |
 //! | `POST /v1beta/models/MODEL:generateContent`, `:streamGenerateContent?alt=sse` | Gemini |
-//! | `POST /model/MODEL/converse`, `/converse-stream` | Bedrock |
+//! | `POST /v1beta/models/MODEL:countTokens` | Gemini token count |
+//! | `POST …/publishers/anthropic/models/MODEL:rawPredict`, `:streamRawPredict` | Claude on Vertex AI; the model `count-tokens` counts |
+//! | `POST /model/MODEL/converse`, `/converse-stream`, `/count-tokens` | Bedrock |
 //! | `POST /v2/chat` | Cohere |
 //! | `POST /api/chat` | Ollama |
 //! | `GET /v1/models` | a list of two models |
@@ -45,6 +47,9 @@ use knobs::Turn;
 use crate::message::Request;
 use crate::origin::{Origin, OriginBuilder};
 use crate::reply::Reply;
+
+/// The thought signature of a call of Gemini's tools.
+pub const CALL_SIGNATURE: &str = "CiQB4/+signature/of+a/call==";
 
 /// Placeholder for a send time: 19 digits of nanoseconds since 1970.
 const STAMP: &[u8] = b"STAMP-STAMP-STAMP-1";
@@ -153,12 +158,16 @@ pub async fn start() -> (Origin, Arc<Received>) {
 enum Api {
     Anthropic,
     CountTokens,
+    VertexClaude,
+    VertexClaudeCount,
     Chat,
     Responses,
     Gemini,
     GeminiStream,
+    GeminiCount,
     Bedrock,
     BedrockStream,
+    BedrockCount,
     Cohere,
     Ollama,
 }
@@ -183,6 +192,12 @@ fn respond(request: &Request, received: &Arc<Received>) -> Reply {
         ("POST", "/v1/responses") => Api::Responses,
         ("POST", "/v2/chat") => Api::Cohere,
         ("POST", "/api/chat") => Api::Ollama,
+        ("POST", path) if path.ends_with("/publishers/anthropic/models/count-tokens:rawPredict") => {
+            Api::VertexClaudeCount
+        }
+        ("POST", path) if path.ends_with(":rawPredict") || path.ends_with(":streamRawPredict") => Api::VertexClaude,
+        ("POST", path) if path.ends_with(":countTokens") => Api::GeminiCount,
+        ("POST", path) if path.starts_with("/model/") && path.ends_with("/count-tokens") => Api::BedrockCount,
         ("POST", path) if path.ends_with(":generateContent") => Api::Gemini,
         ("POST", path) if path.ends_with(":streamGenerateContent") => Api::GeminiStream,
         ("POST", path) if path.starts_with("/model/") && path.ends_with("/converse") => Api::Bedrock,
@@ -210,9 +225,13 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     let needed = match api {
         Api::Responses => "input",
         Api::Gemini | Api::GeminiStream => "contents",
+        Api::GeminiCount if body["contents"].is_array() => "contents",
+        Api::GeminiCount => "generateContentRequest",
+        Api::BedrockCount => "input",
         _ => "messages",
     };
-    let in_path = matches!(api, Api::Gemini | Api::GeminiStream | Api::Bedrock | Api::BedrockStream);
+    let in_path =
+        !matches!(api, Api::Anthropic | Api::CountTokens | Api::Chat | Api::Responses | Api::Cohere | Api::Ollama);
     if !in_path && body["model"].as_str().is_none() || body[needed].is_null() {
         return Err(refuse(400, "invalid_request_error", &format!("model or {needed} is missing")));
     }
@@ -230,8 +249,12 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     }
     let turn = Turn::new(&knobs, request, &body);
     let (whole, events): (Whole, Events) = match api {
-        Api::CountTokens => return Ok(Reply::json(&json!({ "input_tokens": turn.input_tokens }))),
-        Api::Anthropic => (anthropic::whole, anthropic::events),
+        Api::GeminiCount => return Ok(Reply::json(&json!({ "totalTokens": turn.input_tokens }))),
+        Api::BedrockCount => return Ok(Reply::json(&json!({ "inputTokens": turn.input_tokens }))),
+        Api::CountTokens | Api::VertexClaudeCount => {
+            return Ok(Reply::json(&json!({ "input_tokens": turn.input_tokens })));
+        }
+        Api::Anthropic | Api::VertexClaude => (anthropic::whole, anthropic::events),
         Api::Chat => (chat::whole, chat::events),
         Api::Responses => (responses::whole, responses::events),
         Api::Gemini | Api::GeminiStream => (gemini::whole, gemini::events),
@@ -287,13 +310,13 @@ fn stamped(piece: &[u8]) -> Bytes {
 
 fn error(api: Api, status: u16, kind: &str, message: &str) -> Reply {
     let body = match api {
-        Api::Anthropic | Api::CountTokens => {
+        Api::Anthropic | Api::CountTokens | Api::VertexClaude | Api::VertexClaudeCount => {
             json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_fake" })
         }
-        Api::Gemini | Api::GeminiStream => {
+        Api::Gemini | Api::GeminiStream | Api::GeminiCount => {
             json!({ "error": { "code": status, "message": message, "status": kind.to_uppercase() } })
         }
-        Api::Bedrock | Api::BedrockStream | Api::Cohere => json!({ "message": message }),
+        Api::Bedrock | Api::BedrockStream | Api::BedrockCount | Api::Cohere => json!({ "message": message }),
         Api::Ollama => json!({ "error": message }),
         Api::Chat | Api::Responses => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } })

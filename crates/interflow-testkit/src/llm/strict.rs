@@ -13,10 +13,32 @@ type Checked = Result<(), String>;
 /// Checks a request; the error says what is wrong.
 pub(super) fn check(api: Api, request: &Request, body: &Value) -> Checked {
     match api {
-        Api::Anthropic => anthropic(request, body),
+        Api::Anthropic => {
+            demand(request.header("anthropic-version") == Some("2023-06-01"), "anthropic-version: header is required")?;
+            demand(request.header("x-api-key").is_some(), "x-api-key: header is required")?;
+            anthropic(body)
+        }
+        Api::VertexClaude => vertex_claude(request, body),
+        Api::VertexClaudeCount => demand(body["model"].is_string(), "model: field required"),
         Api::Chat => chat(body),
         Api::Responses => responses(body),
         Api::Gemini | Api::GeminiStream => gemini(body),
+        Api::GeminiCount if body["contents"].is_array() => {
+            only(body, &["contents", "systemInstruction", "tools", "generationConfig"], "countTokens")
+        }
+        Api::GeminiCount => {
+            only(body, &["generateContentRequest"], "countTokens")?;
+            let mut inner = body["generateContentRequest"].clone();
+            let model = inner.as_object_mut().and_then(|members| members.remove("model")).unwrap_or_default();
+            demand(model.as_str().is_some_and(|m| m.starts_with("models/")), "generateContentRequest.model")?;
+            gemini(&inner)
+        }
+        Api::BedrockCount => {
+            only(body, &["input"], "count-tokens")?;
+            only(&body["input"], &["converse"], "input")?;
+            demand(body["input"]["converse"].get("inferenceConfig").is_none(), "converse.inferenceConfig")?;
+            bedrock(&body["input"]["converse"])
+        }
         Api::Bedrock | Api::BedrockStream => bedrock(body),
         Api::Cohere => cohere(body),
         Api::Ollama => ollama(body),
@@ -78,9 +100,20 @@ fn function(definition: &Value, known: &[&str], schema: &str) -> Checked {
     demand(definition.pointer(schema).is_some_and(|s| s["type"] == "object"), "tool: no schema of an object")
 }
 
-fn anthropic(request: &Request, body: &Value) -> Checked {
-    demand(request.header("anthropic-version") == Some("2023-06-01"), "anthropic-version: header is required")?;
-    demand(request.header("x-api-key").is_some(), "x-api-key: header is required")?;
+/// Anthropic's API as Vertex AI has it: the path names the model, the body the version.
+fn vertex_claude(request: &Request, body: &Value) -> Checked {
+    let bearer = request.header("authorization").is_some_and(|value| value.starts_with("Bearer "));
+    demand(bearer, "authorization: an access token is required")?;
+    demand(body.get("model").is_none(), "model: extra inputs are not permitted")?;
+    demand(body["anthropic_version"] == "vertex-2023-10-16", "anthropic_version: field required")?;
+    let streams = request.path().ends_with(":streamRawPredict");
+    demand(streams == (body["stream"] == true), "stream and the method of the path disagree")?;
+    let mut rest = body.clone();
+    rest.as_object_mut().map(|members| members.remove("anthropic_version"));
+    anthropic(&rest)
+}
+
+fn anthropic(body: &Value) -> Checked {
     only(
         body,
         &[
@@ -135,7 +168,7 @@ fn anthropic(request: &Request, body: &Value) -> Checked {
 
 fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked {
     match block["type"].as_str() {
-        Some("text") => only(block, &["type", "text"], "text").and(text(&block["text"], "text")),
+        Some("text") => only(block, &["type", "text", "cache_control"], "text").and(text(&block["text"], "text")),
         Some("image") if !assistant => {
             let source = &block["source"];
             match source["type"].as_str() {
@@ -353,7 +386,9 @@ fn bedrock(body: &Value) -> Checked {
         only(&body["inferenceConfig"], &["maxTokens", "temperature", "topP", "stopSequences"], "inferenceConfig")?;
     }
     for tool in body["toolConfig"]["tools"].as_array().into_iter().flatten() {
-        function(&tool["toolSpec"], &["name", "description", "inputSchema"], "/inputSchema/json")?;
+        if tool.get("cachePoint").is_none() {
+            function(&tool["toolSpec"], &["name", "description", "inputSchema"], "/inputSchema/json")?;
+        }
     }
     let (mut calls, mut before) = (Calls::default(), "assistant");
     for message in list(&body["messages"], "messages")? {
@@ -370,6 +405,10 @@ fn bedrock(body: &Value) -> Checked {
                         "toolUse" => calls.call(&inner["toolUseId"], 64, "_-")?,
                         _ => list(&inner["content"], "toolResult").and(calls.answer(&inner["toolUseId"]))?,
                     }
+                }
+                "cachePoint" => {
+                    only(inner, &["type", "ttl"], "cachePoint")?;
+                    demand(inner["type"] == "default", "cachePoint.type")?;
                 }
                 "image" => {
                     let known = ["png", "jpeg", "gif", "webp"];

@@ -140,6 +140,7 @@ pub fn check(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     #[cfg(feature = "media")]
     config.media.check().map_err(|e| mistake(e.to_string()))?;
     log::check(&config.log).map_err(mistake)?;
+    config.mcp.check().map_err(mistake)?;
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| mistake(e.to_string()))?;
     Ok(())

@@ -88,6 +88,9 @@ pub struct KeyAddArgs {
     /// Allow only this path (repeatable).
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<String>,
+    /// Allow only this MCP server, `SERVER`, or tool, `SERVER/TOOL` (repeatable).
+    #[arg(long = "mcp", value_name = "SERVER/TOOL")]
+    pub mcp: Vec<String>,
     /// Redaction policy for its requests: a name in `redact.policies`.
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
@@ -268,7 +271,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
         owner: args.owner,
         note: args.note,
         expires: args.expires.as_deref().map(parse_expiry).transpose().map_err(CliError::Usage)?,
-        scope: KeyScope { providers: args.providers, models: args.models, paths: args.paths },
+        scope: KeyScope { providers: args.providers, models: args.models, paths: args.paths, mcp: args.mcp },
         policy: args.policy,
         limits,
         team: args.team,
@@ -324,6 +327,9 @@ fn table(store: &KeyStore) -> String {
         ]
     }));
     // Columns that most files do not need.
+    if ring.keys().iter().any(|k| !k.scope.mcp.is_empty()) {
+        insert_column(&mut rows, 6, "MCP", ring.keys().iter().map(|k| list(&k.scope.mcp)));
+    }
     if ring.keys().iter().any(|k| k.team.is_some()) {
         let teams = ring.keys().iter().map(|k| k.team.as_ref().map_or("-", |team| &*team.id));
         insert_column(&mut rows, 2, "TEAM", teams.map(str::to_owned));

@@ -96,6 +96,13 @@ pub fn write_cache_metrics(stats: &CacheStats, page: &mut MetricsPage) {
     page.value(&table::LLM_CACHE_ERRORS, stats.errors);
     page.value(&table::LLM_CACHE_ENTRIES, stats.entries);
     page.value(&table::LLM_CACHE_BYTES, stats.bytes);
+    let semantic = &stats.semantic;
+    page.samples(&table::LLM_CACHE_SEMANTIC_HITS, semantic.hits.iter().map(|(bound, n)| ([*bound], n)));
+    page.value(&table::LLM_CACHE_SEMANTIC_MISSES, semantic.misses);
+    page.value(&table::LLM_CACHE_SEMANTIC_GUARDED, semantic.guarded);
+    page.value(&table::LLM_CACHE_SEMANTIC_INELIGIBLE, semantic.ineligible);
+    page.value(&table::LLM_CACHE_SEMANTIC_ERRORS, semantic.errors);
+    page.value(&table::LLM_CACHE_SEMANTIC_ENTRIES, semantic.entries);
 }
 
 /// Writes what is counted of the deployments of each route.
@@ -109,6 +116,7 @@ pub fn write_deployment_metrics(routes: &[LlmRouteView], page: &mut MetricsPage)
     let all: Vec<_> = routes.iter().flat_map(|r| r.deployments.iter().map(move |d| (labelled(r, d), d))).collect();
     page.samples(&table::LLM_DEPLOYMENT_REQUESTS, all.iter().map(|(labels, d)| (labels, d.requests)));
     page.samples(&table::LLM_DEPLOYMENT_ERRORS, all.iter().map(|(labels, d)| (labels, d.errors)));
+    page.samples(&table::LLM_DEPLOYMENT_TIMEOUTS, all.iter().map(|(labels, d)| (labels, d.timeouts)));
     page.samples(&table::LLM_DEPLOYMENT_COOLDOWNS, all.iter().map(|(labels, d)| (labels, d.cooldowns)));
     page.samples(&table::LLM_DEPLOYMENT_IN_FLIGHT, all.iter().map(|(labels, d)| (labels, d.busy)));
     let latencies = all.iter().filter_map(|(labels, d)| Some((labels, d.latency_ms? / 1000.0)));

@@ -7,6 +7,7 @@ pub mod conversations;
 mod guardrails;
 mod limits;
 mod llm;
+mod mcp;
 #[cfg(feature = "media")]
 pub mod media;
 mod recordings;
@@ -26,6 +27,7 @@ use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::RedactionService;
+use interflow_mcp_gateway::{McpMount, McpService};
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
@@ -42,6 +44,7 @@ pub use compat::CompatApis;
 use guardrails::GuardrailComponent;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
+use mcp::McpComponent;
 #[cfg(feature = "media")]
 use media::MediaComponent;
 pub use recordings::RecordingArchives;
@@ -83,6 +86,7 @@ pub struct ComponentSet {
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
     guardrails: Arc<GuardrailService>,
+    pub mcp: Arc<McpService>,
     /// The client for Interflow's own requests; it works once the server has started.
     pub local: LocalClient,
     reloadable: Vec<Arc<dyn Component>>,
@@ -114,6 +118,8 @@ impl ComponentSet {
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
+        let mcp = Arc::new(McpComponent::new(config, &local, &redaction.redaction, &approvals.approvals)?);
+        let [mcp_prepare, mcp_restore] = mcp.service.stages();
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
@@ -137,11 +143,14 @@ impl ComponentSet {
             // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
             // restored, and the recorder never sees the restored text.
             redact,
+            // Arguments of MCP servers' tools, in the same place and for the same reasons.
+            mcp_prepare,
             // Guardrails see redacted texts, since some send them to services; what they block was not restored yet.
             guardrails.guardrails.stage(),
             // Copies for spans: of redacted text here, of the client's own before redaction and after restoring.
             accounts.content_stage(ContentPosition::AfterRedaction),
             restore,
+            mcp_restore,
             accounts.content_stage(ContentPosition::AfterRestoring),
             // On responses, runs after redaction.
             rules.rules().response_stage(),
@@ -154,6 +163,8 @@ impl ComponentSet {
             Arc::new(MediaMount::new(Arc::clone(media.media()))),
             #[cfg(feature = "compat")]
             Arc::new(interflow_compat::philter::PhilterMount(Arc::clone(&redaction.redaction))),
+            // Before the providers, of which one may have the same name.
+            Arc::new(McpMount(Arc::clone(&mcp.service))),
             Arc::clone(&llm.mount),
         ];
         Ok(Self {
@@ -169,6 +180,7 @@ impl ComponentSet {
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
             guardrails: Arc::clone(&guardrails.guardrails),
+            mcp: Arc::clone(&mcp.service),
             local,
             reloadable: vec![
                 limits,
@@ -178,6 +190,7 @@ impl ComponentSet {
                 llm,
                 redaction,
                 guardrails,
+                mcp,
                 rules,
                 approvals,
             ],
@@ -211,7 +224,9 @@ impl ComponentSet {
     pub fn attach_admin(&self, admin: &AdminServer) {
         admin.set_llm(Arc::clone(&self.gateway));
         let (gateway, guardrails) = (Arc::clone(&self.gateway), Arc::clone(&self.guardrails));
+        let mcp = Arc::clone(&self.mcp);
         admin.add_metrics(move |page| {
+            mcp::write_metrics(&mcp.counts(), page);
             guardrails::write_metrics(&guardrails.counts(), page);
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));

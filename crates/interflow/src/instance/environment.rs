@@ -17,6 +17,9 @@ pub const OWN: &[Variable] = &[
 /// Those of the system and of other programs.
 #[cfg_attr(not(test), expect(dead_code, reason = "the reference page lists them"))]
 pub const SYSTEM: &[Variable] = &[
+    ("LISTEN_FDS", "the number of listening sockets that a service manager passes on (`sd_listen_fds(3)`)"),
+    ("LISTEN_PID", "the process that `LISTEN_FDS` is for"),
+    ("LISTEN_FDNAMES", "their names, separated by colons"),
     ("NO_COLOR", "if set, no colours in the output"),
     ("CLICOLOR", "`0`: no colours in the output"),
     ("CLICOLOR_FORCE", "colours even if the output is no terminal"),

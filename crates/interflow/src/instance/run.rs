@@ -413,6 +413,7 @@ impl RunningInstance {
 
     /// Flushes pending records and counters. Blocks on the disk.
     pub fn close(self) {
+        self.components.mcp.close();
         self.components.accounts.accounts.close();
         self.components.limits.close();
         if let Some(store) = self.store {

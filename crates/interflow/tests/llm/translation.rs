@@ -8,12 +8,13 @@ use crate::translated_replies::Client::{self, Anthropic, Chat, Responses};
 
 const CLIENTS: [Client; 3] = [Chat, Responses, Anthropic];
 /// Name, kind and other settings of the upstreams.
-const UPSTREAMS: [(&str, &str, &str); 8] = [
+const UPSTREAMS: [(&str, &str, &str); 9] = [
     ("anthropic", "anthropic", "api_key = \"k\""),
     ("chat", "openai", "api_key = \"k\"\nformat = \"openai_chat\""),
     ("responses", "openai", "api_key = \"k\"\nformat = \"openai_responses\""),
     ("mistral", "mistral", "api_key = \"k\""),
     ("gemini", "gemini", "api_key = \"k\""),
+    ("vertexclaude", "vertex", "api_key = \"k\"\nproject = \"p\"\nformat = \"anthropic\""),
     ("bedrock", "bedrock", "access_key = \"A\"\nsecret_key = \"s\""),
     ("cohere", "cohere", "api_key = \"k\""),
     ("ollama", "ollama", "format = \"ollama\""),
@@ -269,6 +270,7 @@ async fn what_a_format_cannot_carry_is_named() {
         (Chat, "anthropic-text", penalty, Some("frequency_penalty, logprobs, n")),
         (Chat, "cohere-text", json!({ "frequency_penalty": 0.5 }), None),
         (Chat, "ollama-text", json!({ "store": true, "n": 1 }), None),
+        (Anthropic, "bedrock-text", json!({ "top_k": 5 }), Some("top_k")),
         (Responses, "bedrock-text", json!({ "text": { "verbosity": "low" } }), Some("text.verbosity")),
     ] {
         let answer = ask(&running, upstream, client, &body(client, false, more)).await;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::ActiveCache;
 use super::entry::StoredResponse;
 use super::key::CacheKey;
+use super::semantic::IndexedText;
 
 /// Longer responses are examined off the worker thread.
 const MAX_INLINE_BYTES: usize = 64 << 10;
@@ -22,6 +23,8 @@ pub(crate) struct PendingEntry {
     cache: Arc<ActiveCache>,
     key: CacheKey,
     grows: bool,
+    /// How other requests find it that mean the same.
+    meaning: Option<IndexedText>,
     head: Option<ResponseHead>,
     copy: Arc<Mutex<BodyCopy>>,
 }
@@ -45,8 +48,8 @@ enum CopyState {
 }
 
 impl PendingEntry {
-    pub(super) fn new(cache: Arc<ActiveCache>, key: CacheKey, grows: bool) -> Self {
-        Self { cache, key, grows, head: None, copy: Arc::default() }
+    pub(super) fn new(cache: Arc<ActiveCache>, key: CacheKey, grows: bool, meaning: Option<IndexedText>) -> Self {
+        Self { cache, key, grows, meaning, head: None, copy: Arc::default() }
     }
 
     /// The body that copies itself; an error's is left alone.
@@ -85,7 +88,7 @@ impl PendingEntry {
         let copy = std::mem::take(&mut *self.copy.lock());
         let Some(head) = self.head.filter(|_| copy.state == CopyState::Complete) else { return };
         let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
-        let framing = StreamFraming::from_headers(&head.headers, self.grows);
+        let (framing, meaning) = (StreamFraming::from_headers(&head.headers, self.grows), self.meaning);
         let work = move || {
             let max = cache.config.max_body.0;
             let whole = Bytes::from(copy.chunks.concat());
@@ -98,7 +101,8 @@ impl PendingEntry {
             };
             if is_repeatable(framing, &body) {
                 let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
-                cache.put(key, StoredResponse { stored_at, headers, body });
+                Arc::clone(&cache).put(key, StoredResponse { stored_at, headers, body });
+                cache.index(meaning, key);
             }
         };
         if is_small {

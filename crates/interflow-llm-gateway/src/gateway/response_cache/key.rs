@@ -40,6 +40,7 @@ pub(super) struct CacheSecrets {
 }
 
 /// All that the response to a request depends on.
+#[derive(Clone, Copy)]
 pub(super) struct KeyParts<'a> {
     pub table: &'a UpstreamTable,
     pub upstream: &'a LlmUpstream,

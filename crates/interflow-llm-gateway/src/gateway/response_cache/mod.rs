@@ -10,6 +10,7 @@ mod entry;
 mod key;
 mod memory;
 mod redis_store;
+mod semantic;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use interflow_limits::RedisServer;
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
-use interflow_types::{Flow, Headers, Request, Response, Result, Timestamp};
+use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
 
 use crate::limits::KeyContext;
@@ -28,13 +29,17 @@ use entry::StoredResponse;
 use key::{CacheKey, CacheSecrets, RequestFacts};
 use memory::MemoryStore;
 use redis_store::RedisStore;
+use semantic::{IndexedText, Match, SemanticCounters, SemanticIndex};
+pub use semantic::{SemanticStats, TextFeatures};
 
-use super::{LlmUpstream, UpstreamTable};
+use super::{LlmGateway, LlmUpstream};
 use interflow_codec::content_coding as coding;
 use interflow_types::wildcard;
 
 /// Says in every response that the cache could have served whether it did.
 const CACHE_HEADER: &[u8] = b"X-Interflow-Cache";
+/// Of a response to a request that means the same: the similarity of their texts.
+const SIMILARITY_HEADER: &[u8] = b"X-Interflow-Cache-Similarity";
 
 /// The cache of the process; its settings change with the configuration.
 #[derive(Default)]
@@ -50,6 +55,7 @@ struct ActiveCache {
     config: ResponseCacheConfig,
     secrets: CacheSecrets,
     store: CacheStore,
+    semantic: Option<SemanticIndex>,
     counters: Arc<CacheCounters>,
 }
 
@@ -67,6 +73,8 @@ struct CacheCounters {
     evicted: AtomicU64,
     errors: AtomicU64,
     failing: AtomicBool,
+    semantic: SemanticCounters,
+    semantic_failing: AtomicBool,
 }
 
 /// What was counted since the start, and what is in memory now.
@@ -82,6 +90,7 @@ pub struct CacheStats {
     pub errors: u64,
     pub entries: u64,
     pub bytes: u64,
+    pub semantic: SemanticStats,
 }
 
 /// What the cache did with a flow; for the stages that count and charge.
@@ -150,8 +159,10 @@ impl ResponseCache {
                 CacheStore::Redis(Box::new(RedisStore::new(&server, config.prefix.clone())?))
             }
         };
+        let semantic = config.semantic.as_ref().map(SemanticIndex::new).transpose()?;
         let (config, counters) = (config.clone(), Arc::clone(&self.counters));
-        Ok(PreparedCache(Some(Arc::new(ActiveCache { config, secrets: CacheSecrets::new(secret), store, counters }))))
+        let secrets = CacheSecrets::new(secret);
+        Ok(PreparedCache(Some(Arc::new(ActiveCache { config, secrets, store, semantic, counters }))))
     }
 
     pub fn activate(&self, prepared: PreparedCache) {
@@ -160,7 +171,9 @@ impl ResponseCache {
 
     pub fn stats(&self) -> CacheStats {
         let c = &self.counters;
-        let (entries, bytes) = match self.active.load().as_deref() {
+        let active = self.active.load();
+        let texts = active.as_deref().and_then(|active| active.semantic.as_ref()).map_or(0, SemanticIndex::len);
+        let (entries, bytes) = match active.as_deref() {
             Some(ActiveCache { store: CacheStore::Memory(memory), .. }) => memory.size(),
             _ => (0, 0),
         };
@@ -173,6 +186,7 @@ impl ResponseCache {
             errors: c.errors.load(Relaxed),
             entries,
             bytes,
+            semantic: c.semantic.stats(texts),
         }
     }
 
@@ -182,13 +196,21 @@ impl ResponseCache {
         active.as_ref().is_some_and(|active| key::is_cacheable(operation) && covers(&active.config.providers, upstream))
     }
 
+    /// The provider that would embed texts of requests for this operation to an upstream: redaction has to suit it, too.
+    pub(crate) fn embedding_provider(&self, upstream: &str, operation: interflow_llm::Operation) -> Option<ByteStr> {
+        let active = self.active.load();
+        let active = active.as_ref().filter(|_| self.may_serve(upstream, operation))?;
+        let semantic = active.semantic.as_ref().filter(|_| semantic::is_comparable(operation))?;
+        Some(semantic.config.provider.as_str().into())
+    }
+
     /// Looks a request up. It is returned as it was if it has to be sent.
     ///
     /// # Errors
     /// The request's body cannot be read.
     pub(super) async fn look_up(
         &self,
-        table: &UpstreamTable,
+        gateway: &LlmGateway,
         upstream: &LlmUpstream,
         flow: &mut Flow,
         request: Request,
@@ -196,7 +218,7 @@ impl ResponseCache {
         let Some(active) = self.active.load_full() else {
             return Ok(CacheLookup::Forward(request, CacheOutcome::None));
         };
-        active.look_up(table, upstream, flow, request).await
+        active.look_up(gateway, upstream, flow, request).await
     }
 }
 
@@ -219,11 +241,12 @@ impl ActiveCache {
 
     async fn look_up(
         self: Arc<Self>,
-        table: &UpstreamTable,
+        gateway: &LlmGateway,
         upstream: &LlmUpstream,
         flow: &mut Flow,
         request: Request,
     ) -> Result<CacheLookup> {
+        let table = &*gateway.table();
         let call = flow.extension::<LlmCall>().cloned().unwrap_or_default();
         if !self.applies(flow, &call, &upstream.name) {
             return Ok(CacheLookup::Forward(request, CacheOutcome::None));
@@ -260,14 +283,8 @@ impl ActiveCache {
             return Ok(self.bypass(flow, request, reason));
         }
         let scope = key::scope_id(self.config.scope, flow, &request.head);
-        let key = self.secrets.key(&key::KeyParts {
-            table,
-            upstream,
-            call: &call,
-            scope: &scope,
-            head: &request.head,
-            body: &text,
-        });
+        let parts = key::KeyParts { table, upstream, call: &call, scope: &scope, head: &request.head, body: &text };
+        let key = self.secrets.key(&parts);
         if !control.no_cache
             && let Some((entry, age)) =
                 self.get(&key).await.filter(|(_, age)| control.max_age.is_none_or(|max| *age <= max))
@@ -277,10 +294,73 @@ impl ActiveCache {
             flow.extension_mut::<CacheState>().is_hit = true;
             return Ok(CacheLookup::Hit(entry.into_response(age)));
         }
+        let meaning = self.embed(gateway, flow, &parts).await;
+        if let Some(indexed) = meaning.as_ref().filter(|_| !control.no_cache)
+            && let Some((entry, age, similarity)) = self.find_similar(indexed, control.max_age).await
+        {
+            self.counters.hits.fetch_add(1, Relaxed);
+            self.counters.semantic.count_hit(similarity);
+            flow.tag("cache:hit");
+            flow.tag("cache:semantic");
+            flow.extension_mut::<CacheState>().is_hit = true;
+            let mut response = entry.into_response(age);
+            response.head.headers.append_unchecked(SIMILARITY_HEADER, format!("{similarity:.4}").as_bytes());
+            return Ok(CacheLookup::Hit(response));
+        }
         self.counters.misses.fetch_add(1, Relaxed);
         flow.tag("cache:miss");
-        let pending = PendingEntry::new(self, key, call.grows);
+        let pending = PendingEntry::new(self, key, call.grows, meaning);
         Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
+    }
+
+    /// The embedding of the request's last text; `None` if requests are not compared by it, or not this one.
+    async fn embed(&self, gateway: &LlmGateway, flow: &Flow, parts: &key::KeyParts<'_>) -> Option<IndexedText> {
+        let (index, counters) = (self.semantic.as_ref()?, &self.counters);
+        let Some(query) = index.query(flow, parts.call, parts.body) else {
+            counters.semantic.ineligible.fetch_add(1, Relaxed);
+            return None;
+        };
+        // Separated like exact responses, by all but the text.
+        let space = self.secrets.key(&key::KeyParts { body: query.rest.as_bytes(), ..*parts });
+        match index.embed(gateway, &query.text).await {
+            Ok(text) => {
+                if counters.semantic_failing.swap(false, Relaxed) {
+                    tracing::info!("llm.cache.semantic: {} answers again", index.config.provider);
+                }
+                Some(IndexedText { space, text })
+            }
+            Err(e) => {
+                counters.semantic.errors.fetch_add(1, Relaxed);
+                if !counters.semantic_failing.swap(true, Relaxed) {
+                    let name = &index.config.provider;
+                    tracing::warn!("llm.cache.semantic: {name} gives no embeddings: {e}; only equal requests are hits");
+                }
+                None
+            }
+        }
+    }
+
+    /// A stored response to a request that means the same, its age and the similarity.
+    async fn find_similar(&self, indexed: &IndexedText, max_age: Option<u64>) -> Option<(StoredResponse, u64, f32)> {
+        let index = self.semantic.as_ref()?;
+        match index.search(&indexed.space, &indexed.text) {
+            Match::Found(key, similarity) => match self.get(&key).await {
+                Some((entry, age)) if max_age.is_none_or(|max| age <= max) => return Some((entry, age, similarity)),
+                Some(_) => {}
+                None => index.remove(&indexed.space, &key),
+            },
+            Match::Guarded => drop(self.counters.semantic.guarded.fetch_add(1, Relaxed)),
+            Match::None => {}
+        }
+        self.counters.semantic.misses.fetch_add(1, Relaxed);
+        None
+    }
+
+    /// Remembers the text of a response that was stored.
+    fn index(&self, indexed: Option<IndexedText>, key: CacheKey) {
+        if let (Some(index), Some(indexed)) = (&self.semantic, indexed) {
+            index.insert(indexed, key);
+        }
     }
 
     fn bypass(&self, flow: &mut Flow, request: Request, reason: &'static str) -> CacheLookup {

@@ -2,6 +2,8 @@
 //! too: its fallbacks are deployments of descending priority.
 
 mod affinity;
+mod attempt_limits;
+mod pins;
 mod retry;
 mod selection;
 mod stats;
@@ -20,6 +22,8 @@ use super::circuit_breaker::CircuitBreaker;
 use super::{LlmUpstream, UpstreamTable};
 
 pub(super) use affinity::Affinity;
+pub(super) use attempt_limits::{AttemptLimits, await_first_token};
+pub(super) use pins::{Pin, ResponsePins};
 pub(super) use retry::{Backoff, RetryBudget, retry_after};
 pub(super) use selection::{Next, Selection};
 pub(super) use stats::{ActiveRequest, DeploymentStats};
@@ -36,6 +40,7 @@ pub(crate) struct Deployment {
     pub priority: u32,
     /// Variant B of an experiment: used for those requests that are assigned to it.
     pub is_variant: bool,
+    pub limits: AttemptLimits,
     pub health: Arc<CircuitBreaker>,
     pub stats: Arc<DeploymentStats>,
 }
@@ -147,15 +152,22 @@ impl RouteTable {
 
 impl Route {
     fn configured(name: &str, config: &LlmRouteConfig, table: &UpstreamTable) -> Result<Self, String> {
+        let of_route = AttemptLimits::new(config.attempt_timeout, config.first_token_timeout);
+        of_route.check()?;
         let deployment = |key: &str, own: &DeploymentConfig| {
             let health = CircuitBreaker::new(config.cooldown_failures, config.cooldown.0);
-            Deployment::new(own, table, Arc::new(health)).map_err(|e| format!("{key}{e}"))
+            let deployment = Deployment::new(own, table, Arc::new(health)).map_err(|e| format!("{key}{e}"))?;
+            let limits = AttemptLimits::new(own.attempt_timeout, own.first_token_timeout).or(of_route);
+            limits.check().map_err(|e| format!("{key}{e}"))?;
+            Ok::<_, String>(Deployment { limits, ..deployment })
         };
         let plain = |provider: &str, model: &Option<String>| DeploymentConfig {
             provider: provider.to_owned(),
             model: model.clone(),
             weight: 1,
             priority: 0,
+            attempt_timeout: None,
+            first_token_timeout: None,
         };
         let share = |key: &str, share: f64| match (0.0..=1.0).contains(&share) {
             true => Ok(share),
@@ -213,6 +225,7 @@ impl Route {
             weight: 1,
             priority: u32::try_from(i).unwrap_or(u32::MAX),
             is_variant: false,
+            limits: upstream.attempt_limits,
             health: Arc::clone(&upstream.breaker),
             stats: DeploymentStats::new(),
             upstream: Arc::clone(upstream),
@@ -290,6 +303,7 @@ impl Deployment {
             weight: config.weight,
             priority: config.priority,
             is_variant: false,
+            limits: AttemptLimits::default(),
             health,
             stats: DeploymentStats::new(),
         })

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use interflow_llm::RouteStrategy;
 
-use super::{Affinity, Deployment, Route};
+use super::{Affinity, Deployment, Pin, Route};
 
 /// What one request knows of a route: which deployments it may use, and which it has tried.
 pub(crate) struct Selection {
@@ -46,6 +46,22 @@ impl Selection {
         if let Some(candidate) = self.candidates.get_mut(index) {
             candidate.excluded = false;
         }
+    }
+
+    /// The request continues a response that only one upstream keeps; its deployment comes first. Returns whether the
+    /// route has it.
+    pub fn pin(&mut self, route: &Route, pin: &Pin, suits: impl Fn(&Deployment) -> bool) -> bool {
+        let made_it = route.deployments.iter().position(|d| d.name == pin.deployment);
+        for (candidate, deployment) in self.candidates.iter_mut().zip(&route.deployments) {
+            candidate.excluded |= deployment.upstream.name != pin.upstream.as_str();
+        }
+        self.assigned = made_it;
+        // Variant B is a candidate only for those that are assigned to it.
+        let made_by_variant = made_it.filter(|i| route.deployments[*i].is_variant && suits(&route.deployments[*i]));
+        if let Some(candidate) = made_by_variant.and_then(|i| self.candidates.get_mut(i)) {
+            candidate.excluded = false;
+        }
+        route.deployments.iter().any(|d| d.upstream.name == pin.upstream.as_str())
     }
 
     pub fn exclude(&mut self, index: usize) {

@@ -18,6 +18,7 @@ pub(crate) struct DeploymentStats {
     requests: AtomicU64,
     errors: AtomicU64,
     cooldowns: AtomicU64,
+    timeouts: AtomicU64,
     /// The average in milliseconds (`f32`, upper half) and when it was last changed (milliseconds after `epoch`),
     /// together, so that both change at once; 0 before the first measurement.
     latency: AtomicU64,
@@ -32,6 +33,7 @@ impl DeploymentStats {
             requests: zero(),
             errors: zero(),
             cooldowns: zero(),
+            timeouts: zero(),
             latency: zero(),
         })
     }
@@ -51,6 +53,14 @@ impl DeploymentStats {
 
     pub fn cooldowns(&self) -> u64 {
         self.cooldowns.load(Relaxed)
+    }
+
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts.load(Relaxed)
+    }
+
+    pub fn count_timeout(&self) {
+        self.timeouts.fetch_add(1, Relaxed);
     }
 
     pub fn count_error(&self) {

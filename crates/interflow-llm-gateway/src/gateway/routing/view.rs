@@ -42,6 +42,8 @@ pub struct DeploymentView {
     pub latency_ms: Option<f32>,
     pub requests: u64,
     pub errors: u64,
+    /// Those of the errors that were time limits.
+    pub timeouts: u64,
     /// How often it was left alone after failures, or because it asked for that.
     pub cooldowns: u64,
 }
@@ -111,6 +113,7 @@ impl DeploymentView {
             latency_ms: deployment.stats.latency(),
             requests: deployment.stats.requests(),
             errors: deployment.stats.errors(),
+            timeouts: deployment.stats.timeouts(),
             cooldowns: deployment.stats.cooldowns(),
         }
     }

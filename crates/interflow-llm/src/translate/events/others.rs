@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::StreamState;
 use crate::message::{REDACTED, number, take_list, take_string, take_value};
+use crate::translate::call_signature::signed_id;
 use crate::translate::{ChatEvent, StopReason};
 
 impl StreamState {
@@ -68,6 +69,7 @@ impl StreamState {
             if part["functionCall"].is_object() {
                 let mut call = take_value(&mut part, "functionCall");
                 let (id, name) = (take_string(&mut call, "id"), take_string(&mut call, "name"));
+                let id = signed_id(id, part["thoughtSignature"].as_str());
                 self.whole_call(id, name, &call["args"]);
             } else if part["thought"] == true {
                 self.thinking(part["text"].as_str());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, reply_id};
+use super::{ReplyHead, call_id, completed_id, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply, REDACTED};
 use crate::translate::{ChatEvent, StopReason};
@@ -56,7 +56,7 @@ impl AnthropicWriter {
                 self.open = Open::Thinking { signed: true };
             }
             ChatEvent::ToolStart { index, id, name } => {
-                let id = if id.is_empty() { call_id(&self.head.id, self.calls.len()) } else { id };
+                let id = completed_id(id, || call_id(&self.head.id, self.calls.len()));
                 self.open_block(Open::None, json!({ "type": "tool_use", "id": id, "name": name, "input": {} }), out);
                 self.calls.push((index, self.blocks - 1));
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, reply_id};
+use super::{ReplyHead, call_id, completed_id, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, StopReason};
@@ -37,7 +37,7 @@ impl ChatWriter {
             ChatEvent::Thinking(text) => self.chunk(json!({ "reasoning_content": text }), None, out),
             ChatEvent::ToolStart { index, id, name } => {
                 let at = self.calls.len();
-                let id = if id.is_empty() { call_id(&self.head.id, at) } else { id };
+                let id = completed_id(id, || call_id(&self.head.id, at));
                 self.calls.push(index);
                 let function = json!({ "name": name, "arguments": "" });
                 let call = json!({ "index": at, "id": id, "type": "function", "function": function });

@@ -6,6 +6,7 @@ mod responses;
 
 use serde_json::Value;
 
+use super::call_signature::completed_id;
 use super::{ChatEvent, StopReason, TranslatedError, WireFormat};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
@@ -107,9 +108,7 @@ pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> 
     let mut calls = 0;
     for block in &mut reply.blocks {
         if let ContentBlock::ToolUse { id, .. } = block {
-            if id.is_empty() {
-                *id = call_id(&head.id, calls);
-            }
+            *id = completed_id(std::mem::take(id), || call_id(&head.id, calls));
             calls += 1;
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, reply_id};
+use super::{ReplyHead, call_id, completed_id, reply_id};
 use crate::CallUsage;
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::request::ANTHROPIC_MARK;
@@ -57,7 +57,7 @@ impl ResponsesWriter {
             ChatEvent::Signature(signature) => self.sign(signature, out),
             ChatEvent::ToolStart { index, id, name } => {
                 self.close(out);
-                let id = if id.is_empty() { call_id(&self.head.id, self.calls.len()) } else { id };
+                let id = completed_id(id, || call_id(&self.head.id, self.calls.len()));
                 self.calls.push((index, self.reply.blocks.len(), String::new()));
                 self.push(ContentBlock::ToolUse { id, name, input: Value::String(String::new()) }, out);
                 self.open = false;

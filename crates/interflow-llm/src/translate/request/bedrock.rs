@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::anthropic::{MIN_BUDGET, lacks_thinking};
-use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, tool_id};
+use super::cache_marks::CacheMarks;
+use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
 use crate::translate::settings::ToolChoice;
@@ -14,12 +15,13 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let settings = &chat.settings;
     let claude = target.model.contains("anthropic");
     let turns = chat.turns();
-    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, claude, losses)).collect();
+    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
     let mut body = json!({ "messages": messages });
-    let system = chat.system();
-    if !system.is_empty() {
-        body["system"] = json!([{ "text": system }]);
+    let caches = CacheUse::of(target.model);
+    if !chat.cache_marks.is_empty() && !caches.carries(&chat.cache_marks) {
+        losses.add("cache_control");
     }
+    set_list(&mut body, "system", system(chat, caches));
     let (mut extra, mut limit) = (json!({}), chat.request.max_tokens);
     let budget =
         settings.reasoning.as_ref().and_then(|r| r.budget()).filter(|_| claude && !lacks_thinking(chat, &turns));
@@ -60,19 +62,26 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         "additionalModelRequestFields",
         Some(extra).filter(|e| e.as_object().is_some_and(|e| !e.is_empty())),
     );
-    set_tools(&mut body, chat, &turns, thinks, losses);
+    set_tools(&mut body, chat, &turns, thinks, caches, losses);
     body
 }
 
 /// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
-fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], thinks: bool, losses: &mut Losses) {
+fn set_tools(
+    body: &mut Value,
+    chat: &ChatRequest,
+    turns: &[Turn<'_>],
+    thinks: bool,
+    caches: CacheUse,
+    losses: &mut Losses,
+) {
     let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
     let called = turns.iter().any(|turn| turn.blocks.iter().any(&is_call));
     let functions = chat.functions(losses);
     if functions.is_empty() || chat.forbids_tools() && !called {
         return;
     }
-    let tools: Vec<Value> = functions
+    let mut tools: Vec<Value> = functions
         .into_iter()
         .map(|f| {
             let description = Some(f.description).filter(|d| !d.is_empty());
@@ -80,6 +89,9 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], thinks: b
             json!({ "toolSpec": object(spec) })
         })
         .collect();
+    // Tools that the provider would run are left out, so that a mark in the list has no place; one at its end has.
+    let mut marks = (0..chat.request.tools.len()).filter_map(|i| chat.cache_marks.of_tool(i));
+    tools.extend(marks.next_back().filter(|_| caches == CacheUse::All).map(|mark| mark.block()));
     let mut config = json!({ "tools": tools });
     let choice = match &chat.settings.tool_choice {
         Some(ToolChoice::Auto) => Some(json!({ "auto": {} })),
@@ -95,13 +107,60 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], thinks: b
     body["toolConfig"] = config;
 }
 
-fn message(chat: &ChatRequest, turn: &Turn<'_>, claude: bool, losses: &mut Losses) -> Option<Value> {
+/// Which models know cache points.
+#[derive(Clone, Copy, PartialEq)]
+enum CacheUse {
+    None,
+    /// Not behind tools: Amazon's Nova.
+    Prompt,
+    /// Claude.
+    All,
+}
+
+impl CacheUse {
+    fn of(model: &str) -> Self {
+        match model {
+            model if model.contains("anthropic") => Self::All,
+            model if model.contains("amazon.nova") => Self::Prompt,
+            _ => Self::None,
+        }
+    }
+
+    fn carries(self, marks: &CacheMarks) -> bool {
+        let is_known = self == Self::All || self == Self::Prompt && !marks.has_tools();
+        is_known && marks.are_all_placed()
+    }
+}
+
+/// The system prompt: one text, or one up to each cache point.
+fn system(chat: &ChatRequest, caches: CacheUse) -> Vec<Value> {
+    let (mut out, mut text) = (Vec::new(), Vec::new());
+    let flush = |text: &mut Vec<&str>, out: &mut Vec<Value>| {
+        let whole = std::mem::take(text).join("\n\n");
+        out.extend((!whole.is_empty()).then(|| json!({ "text": whole })));
+    };
+    for (i, part) in chat.request.system.iter().enumerate() {
+        text.extend(Some(part.as_str()).filter(|p| !p.is_empty()));
+        if let Some(mark) = chat.cache_marks.of_system(i).filter(|_| caches != CacheUse::None) {
+            flush(&mut text, &mut out);
+            // A cache point has something before it.
+            out.extend((!out.is_empty()).then(|| mark.block()));
+        }
+    }
+    flush(&mut text, &mut out);
+    out
+}
+
+fn message(chat: &ChatRequest, turn: &Turn<'_>, target: &Target<'_>, losses: &mut Losses) -> Option<Value> {
+    let (claude, caches) = (target.model.contains("anthropic"), CacheUse::of(target.model));
     let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
-    let is_result = |b: &&&ContentBlock| matches!(b, ContentBlock::ToolResult { .. });
-    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    let is_result = |(b, _): &(&&ContentBlock, _)| matches!(b, ContentBlock::ToolResult { .. });
+    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().zip(&turn.cached).partition(is_result);
     let mut content = Vec::new();
-    for b in results.into_iter().chain(others) {
+    for (b, mark) in results.into_iter().chain(others) {
         content.extend(block(chat, b, claude, losses));
+        let mark = mark.filter(|_| caches != CacheUse::None && !content.is_empty());
+        content.extend(mark.map(|mark| mark.block()));
     }
     (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
 }

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, tool_names};
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::Losses;
+use crate::translate::call_signature::signature_in;
 use crate::translate::settings::{Reasoning, ToolChoice};
 
-/// What Google documents for calls that another model made, whose thoughts have no signature of Gemini.
+/// What Google documents for calls without a signature, which another model made, or which came from another client.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
@@ -92,12 +93,14 @@ fn content(
     for block in &turn.blocks {
         match block {
             ContentBlock::Text { text } => parts.push(json!({ "text": text })),
-            ContentBlock::ToolUse { name, input, .. } => {
+            ContentBlock::ToolUse { id, name, input } => {
                 let mut part = json!({ "functionCall": { "name": name, "args": input_object(input) } });
                 // The first of parallel calls carries the signature.
                 let first = !parts.iter().any(|p: &Value| p.get("functionCall").is_some());
-                if first && has_levels(target.model) {
-                    part["thoughtSignature"] = NO_SIGNATURE.into();
+                match signature_in(id) {
+                    Some(signature) => part["thoughtSignature"] = signature.into(),
+                    None if first && has_levels(target.model) => part["thoughtSignature"] = NO_SIGNATURE.into(),
+                    None => {}
                 }
                 parts.push(part);
             }

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bedrock;
+mod cache_marks;
 mod chat;
 mod cohere;
 mod gemini;
@@ -12,10 +13,12 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+use super::call_signature::plain_id;
 use super::settings::{Settings, ToolChoice};
 use super::{Losses, WireFormat};
 use crate::Provider;
 use crate::message::{Attachment, ContentBlock, MessageRole, ModelRequest, joined, parse};
+use cache_marks::{CacheMark, CacheMarks};
 
 /// A chat request in the message model, with its settings.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub struct ChatRequest {
     pub settings: Settings,
     /// What the model itself cannot hold.
     losses: Losses,
+    cache_marks: CacheMarks,
 }
 
 /// What a request is written for.
@@ -59,13 +63,17 @@ impl ChatRequest {
         }
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
+        let cache_marks = CacheMarks::read(client, &body);
         let request = parse::request_with_data(api, "", body);
-        Ok(Self { client, request, settings, losses })
+        Ok(Self { client, request, settings, losses, cache_marks })
     }
 
     /// The body for an upstream, and what it lacks.
     pub fn write(&self, target: &Target<'_>) -> (Value, Losses) {
         let mut losses = self.losses.clone();
+        if !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock {
+            losses.add("cache_control");
+        }
         let body = match target.format {
             WireFormat::Anthropic => anthropic::write(self, target, &mut losses),
             WireFormat::OpenAiChat => chat::write(self, target, &mut losses),
@@ -81,11 +89,16 @@ impl ChatRequest {
     /// The messages with consecutive ones of one role joined, since several APIs demand that roles alternate.
     fn turns(&self) -> Vec<Turn<'_>> {
         let mut turns: Vec<Turn<'_>> = Vec::new();
-        for message in &self.request.messages {
-            let blocks = message.blocks.iter().filter(|b| !is_blank(b));
+        for (m, message) in self.request.messages.iter().enumerate() {
+            let blocks = message.blocks.iter().enumerate().filter(|(_, b)| !is_blank(b));
+            let marks: Vec<_> = blocks.clone().map(|(b, _)| self.cache_marks.of_block(m, b)).collect();
+            let blocks = blocks.map(|(_, block)| block);
             match turns.last_mut().filter(|turn| turn.role == message.role) {
-                Some(turn) => turn.blocks.extend(blocks),
-                None => turns.push(Turn { role: message.role, blocks: blocks.collect() }),
+                Some(turn) => {
+                    turn.blocks.extend(blocks);
+                    turn.cached.extend(marks);
+                }
+                None => turns.push(Turn { role: message.role, blocks: blocks.collect(), cached: marks }),
             }
         }
         turns.retain(|turn| !turn.blocks.is_empty());
@@ -152,6 +165,8 @@ pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
 struct Turn<'a> {
     role: MessageRole,
     blocks: Vec<&'a ContentBlock>,
+    /// For each block, the mark of the cached prefix that ends with it.
+    cached: Vec<Option<&'a CacheMark>>,
 }
 
 struct Function<'a> {
@@ -243,6 +258,7 @@ fn input_text(input: &Value) -> String {
 /// The id of a tool call as an API accepts it: letters, digits, `_` and `-`, up to `max`. Others become a hash, the
 /// same for call and result.
 fn tool_id(id: &str, max: usize) -> Cow<'_, str> {
+    let id = plain_id(id);
     let fits = |c: char| c.is_ascii_alphanumeric() || max > MISTRAL_ID && (c == '_' || c == '-');
     let exact = max > MISTRAL_ID || id.len() == max;
     if !id.is_empty() && id.len() <= max && exact && id.chars().all(fits) {

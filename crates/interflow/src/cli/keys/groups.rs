@@ -54,6 +54,9 @@ pub struct GroupSettingsArgs {
     /// Allow its keys only this model; `*` matches any characters (repeatable).
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
+    /// Allow its keys only this MCP server, `SERVER`, or tool, `SERVER/TOOL` (repeatable).
+    #[arg(long = "mcp", value_name = "SERVER/TOOL")]
+    pub mcp: Vec<String>,
     /// Tag for reports of spending, which its keys inherit (repeatable).
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     pub tags: Vec<String>,
@@ -67,6 +70,7 @@ pub struct GroupSettingsArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Clear {
     Models,
+    Mcp,
     Tags,
     Limits,
 }
@@ -135,6 +139,7 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
         note: args.note.clone(),
         expires: args.expires.as_deref().map(parse_new_expiry).transpose()?,
         disabled: None,
+        mcp: (!args.mcp.is_empty() || clears(Clear::Mcp)).then(|| args.mcp.clone()),
         models: (!args.models.is_empty() || clears(Clear::Models)).then(|| args.models.clone()),
         tags: (!tags.is_empty() || clears(Clear::Tags)).then_some(tags),
         limits: (given != Quota::default() || clears(Clear::Limits)).then_some(limits),

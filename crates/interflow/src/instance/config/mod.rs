@@ -17,6 +17,7 @@ use interflow_compat::CompatConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
+use interflow_mcp_gateway::McpConfig;
 #[cfg(feature = "media")]
 use interflow_media::MediaConfig;
 use interflow_proxy::ProxyServerConfig;
@@ -75,6 +76,8 @@ pub struct InterflowConfig {
     pub media: MediaConfig,
     /// LLM providers and their gateway routes.
     pub llm: LlmConfig,
+    /// MCP servers behind one endpoint of the gateway.
+    pub mcp: McpConfig,
     /// Redaction of personal data and secrets in LLM traffic.
     pub redact: RedactConfig,
     /// Rule files.

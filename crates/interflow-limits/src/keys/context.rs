@@ -1,0 +1,20 @@
+//! What the stages of a flow know of its virtual key.
+
+use std::sync::Arc;
+
+use super::VirtualKey;
+use crate::tags::TagSet;
+
+/// A flow's key, for later stages and the audit log. Absent if the client used the provider's key.
+#[derive(Clone, Debug, Default)]
+pub struct KeyContext {
+    /// The virtual key that the request carried.
+    pub key: Option<Arc<VirtualKey>>,
+    /// The request's tags, and those of its key.
+    pub tags: Arc<TagSet>,
+}
+
+/// Marks a flow to an endpoint that this process serves to holders of virtual keys, with the name by which the
+/// providers of a key's scope allow it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyedEndpoint(pub Option<&'static str>);

@@ -1,0 +1,158 @@
+//! Which deployment made a response of OpenAI's Responses API: a request that continues one has to be sent there, since
+//! no other keeps it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use interflow_codec::content_coding::ContentDecoder;
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::usage::UsageScanner;
+use interflow_types::{Body, BodyFrame, ByteStr, Headers};
+use parking_lot::Mutex;
+
+/// Maximum decoded size of a response whose id is read.
+const MAX_DECODED_BYTES: u64 = 1 << 30;
+
+/// The deployments of the latest responses, in this process. They outlive a reload.
+#[derive(Default)]
+pub(crate) struct ResponsePins {
+    /// Ids are kept as keyed hashes: nobody can choose ids that collide.
+    hasher: RandomState,
+    state: Mutex<PinState>,
+}
+
+/// Two generations: when the younger is full, it becomes the older, whose pins are forgotten.
+#[derive(Default)]
+struct PinState {
+    young: HashMap<u64, Pin>,
+    old: HashMap<u64, Pin>,
+}
+
+/// The deployment that made a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pin {
+    pub deployment: ByteStr,
+    /// Responses are kept per account: another model there can continue it, too.
+    pub upstream: ByteStr,
+}
+
+impl ResponsePins {
+    /// Remembers which deployment made a response; of the pins before at least `max / 2` stay, and `max` at most.
+    pub fn insert(&self, id: &str, pin: Pin, max: usize) {
+        if max == 0 {
+            return;
+        }
+        let key = self.hasher.hash_one(id);
+        let mut state = self.state.lock();
+        if state.young.len() >= max.div_ceil(2) {
+            state.old = std::mem::take(&mut state.young);
+        }
+        state.young.insert(key, pin);
+    }
+
+    pub fn get(&self, id: &str) -> Option<Pin> {
+        let key = self.hasher.hash_one(id);
+        let state = self.state.lock();
+        state.young.get(&key).or_else(|| state.old.get(&key)).cloned()
+    }
+
+    /// The body that registers its response before the client can have read it.
+    pub fn follow(self: &Arc<Self>, headers: &Headers, body: Body, pin: Pin, max: usize) -> Body {
+        let decoder = ContentDecoder::new(headers, MAX_DECODED_BYTES);
+        let (Ok(decoder), true) = (decoder, max > 0) else { return body };
+        let scanner = UsageScanner::new(StreamFraming::from_headers(headers, false));
+        let mut tap = IdTap { decoder, scanner: Some(scanner), pins: Arc::clone(self), pin: Some(pin), max };
+        match body {
+            Body::Full(bytes) => {
+                tap.feed(&bytes);
+                tap.finish();
+                Body::Full(bytes)
+            }
+            body => body.inspect(move |frame| match frame {
+                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
+                Some(Ok(BodyFrame::Trailers(_))) => {}
+                None | Some(Err(_)) => tap.finish(),
+            }),
+        }
+    }
+}
+
+/// Reads the id of a response while it is relayed.
+struct IdTap {
+    decoder: Option<ContentDecoder>,
+    /// `None` once the id is known, or cannot be.
+    scanner: Option<UsageScanner>,
+    pins: Arc<ResponsePins>,
+    pin: Option<Pin>,
+    max: usize,
+}
+
+impl IdTap {
+    fn feed(&mut self, data: &[u8]) {
+        let Some(scanner) = &mut self.scanner else { return };
+        match self.decoder.as_mut().map(|decoder| decoder.push(data)) {
+            None => scanner.push(data),
+            Some(Ok(plain)) => scanner.push(&plain),
+            Some(Err(_)) => self.scanner = None,
+        }
+        self.register();
+    }
+
+    fn finish(&mut self) {
+        let rest = self.decoder.as_mut().and_then(|decoder| decoder.finish().ok()).unwrap_or_default();
+        let Some(scanner) = &mut self.scanner else { return };
+        scanner.push(&rest);
+        scanner.finish();
+        self.register();
+        self.scanner = None;
+    }
+
+    fn register(&mut self) {
+        let id = self.scanner.as_ref().and_then(|scanner| scanner.summary().id.clone());
+        if let Some(id) = id {
+            self.scanner = None;
+            if let Some(pin) = self.pin.take() {
+                self.pins.insert(&id, pin, self.max);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(name: &str) -> Pin {
+        Pin { deployment: name.into(), upstream: name.into() }
+    }
+
+    #[test]
+    fn the_latest_are_kept_within_the_bound() {
+        let pins = ResponsePins::default();
+        for n in 0..100 {
+            pins.insert(&format!("resp_{n}"), pin("a"), 10);
+            let state = pins.state.lock();
+            assert!(state.young.len() + state.old.len() <= 10);
+        }
+        let kept: Vec<u32> = (0..100).filter(|n| pins.get(&format!("resp_{n}")).is_some()).collect();
+        assert!(kept.len() >= 5 && *kept.last().unwrap() == 99 && kept[0] >= 90, "{kept:?}");
+        pins.insert("off", pin("a"), 0);
+        assert_eq!(pins.get("off"), None);
+    }
+
+    #[test]
+    fn a_response_is_registered_with_its_first_event_or_its_last_byte() {
+        let pins = Arc::new(ResponsePins::default());
+        let sse: Headers = [("content-type", "text/event-stream")].into_iter().collect();
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let first = "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\"}}\n\n";
+        let frames = [first, "data: {\"type\":\"x\"}\n\n"].map(|text| Ok(BodyFrame::Data(text.into())));
+        let mut body = pins.follow(&sse, Body::replay(frames.into(), Body::Empty), pin("a"), 10);
+        assert!(body.poll_frame(&mut cx).is_ready());
+        assert_eq!(pins.get("resp_1"), Some(pin("a")));
+        let whole = Body::from(bytes::Bytes::from_static(br#"{"id":"resp_2","object":"response","model":"m"}"#));
+        drop(pins.follow(&Headers::new(), whole, pin("b"), 10));
+        assert_eq!(pins.get("resp_2"), Some(pin("b")));
+    }
+}

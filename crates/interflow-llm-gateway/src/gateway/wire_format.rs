@@ -1,0 +1,145 @@
+//! The wire formats of upstreams, and the paths at which they take requests.
+
+use interflow_types::Method;
+use interflow_types::percent::{COMPONENT, encoded_as};
+
+use super::LlmUpstream;
+use super::dispatch::MODEL_IN_PATH;
+use interflow_llm::Provider;
+use interflow_llm::translate::WireFormat;
+
+/// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
+///
+/// # Errors
+/// The format is unknown, or not one of the API's.
+pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
+    let spoken: &[WireFormat] = match provider {
+        Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
+        Provider::Mistral => &[WireFormat::OpenAiChat],
+        Provider::Anthropic => &[WireFormat::Anthropic],
+        Provider::Gemini => &[WireFormat::Gemini],
+        // Claude is there too, by its model's name.
+        Provider::Vertex => &[WireFormat::Gemini, WireFormat::Anthropic],
+        Provider::Bedrock => &[WireFormat::Bedrock],
+        Provider::Cohere => &[WireFormat::Cohere],
+        Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
+        Provider::Unknown => &[],
+    };
+    let Some(name) = configured else { return Ok(spoken.to_vec()) };
+    let format = WireFormat::from_name(name).ok_or_else(|| {
+        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
+    })?;
+    if !spoken.contains(&format) {
+        let known: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
+        let (kind, known) = (provider.as_str(), known.join(" or "));
+        return Err(format!("format: an upstream of the kind {kind} speaks {known}, not {name}; set kind as well"));
+    }
+    Ok(vec![format])
+}
+
+impl LlmUpstream {
+    /// The client's format, if a request has to be translated from it; `path` is the one at the upstream.
+    pub(crate) fn translates(&self, method: &Method, path: &str) -> Option<WireFormat> {
+        let client = ClientRequest::from_path(path).filter(|_| *method == Method::POST)?.format;
+        (!self.takes(client)).then_some(client)
+    }
+
+    /// Whether it takes requests of this format at the client's path. Vertex AI has no path of Anthropic's API.
+    pub(super) fn takes(&self, format: WireFormat) -> bool {
+        self.provider != Provider::Vertex && self.formats.contains(&format)
+    }
+
+    /// The format that requests for a model are translated to.
+    pub(super) fn format_for(&self, model: &str) -> Option<WireFormat> {
+        let has_claude = self.provider == Provider::Vertex && self.formats.contains(&WireFormat::Anthropic);
+        if has_claude && model.starts_with("claude-") {
+            return Some(WireFormat::Anthropic);
+        }
+        self.formats.first().copied()
+    }
+
+    /// What the configuration lacks for translated requests.
+    pub(super) fn missing_for_translation(&self) -> Option<String> {
+        let name = &self.name;
+        (self.provider == Provider::Vertex && self.project.is_none())
+            .then(|| format!("set llm.provider.{name}.project, which paths of Vertex AI name"))
+    }
+
+    /// The path of a chat request for a model.
+    pub(super) fn chat_path(&self, format: WireFormat, model: &str, stream: bool) -> String {
+        let encoded = encoded_as(model, COMPONENT);
+        match format {
+            WireFormat::Anthropic if self.provider == Provider::Vertex => {
+                let verb = if stream { "streamRawPredict" } else { "rawPredict" };
+                self.vertex_path("anthropic", model, verb)
+            }
+            WireFormat::Anthropic => "/v1/messages".to_owned(),
+            WireFormat::OpenAiChat if self.provider == Provider::Azure => match &self.api_version {
+                Some(_) => format!("/openai/deployments/{encoded}/chat/completions"),
+                None => "/openai/v1/chat/completions".to_owned(),
+            },
+            WireFormat::OpenAiResponses if self.provider == Provider::Azure => match &self.api_version {
+                Some(_) => "/openai/responses".to_owned(),
+                None => "/openai/v1/responses".to_owned(),
+            },
+            WireFormat::OpenAiChat => "/v1/chat/completions".to_owned(),
+            WireFormat::OpenAiResponses => "/v1/responses".to_owned(),
+            WireFormat::Gemini => {
+                let verb = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+                self.gemini_path(model, verb)
+            }
+            WireFormat::Bedrock => {
+                let verb = if stream { "converse-stream" } else { "converse" };
+                format!("/model/{encoded}/{verb}")
+            }
+            WireFormat::Cohere => "/v2/chat".to_owned(),
+            WireFormat::Ollama => "/api/chat".to_owned(),
+        }
+    }
+
+    /// The path that counts the tokens of a request for a model; `None` if the API has none.
+    pub(super) fn count_path(&self, format: WireFormat, model: &str) -> Option<String> {
+        match format {
+            WireFormat::Anthropic if self.provider == Provider::Vertex => {
+                Some(self.vertex_path("anthropic", "count-tokens", "rawPredict"))
+            }
+            WireFormat::Anthropic => Some("/v1/messages/count_tokens".to_owned()),
+            WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
+            WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
+            WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Cohere | WireFormat::Ollama => None,
+        }
+    }
+
+    fn gemini_path(&self, model: &str, verb: &str) -> String {
+        let model = model.trim_start_matches("models/");
+        match self.provider {
+            Provider::Vertex => self.vertex_path("google", model, verb),
+            _ => format!("/v1beta/models/{}:{verb}", encoded_as(model, COMPONENT)),
+        }
+    }
+
+    fn vertex_path(&self, publisher: &str, model: &str, verb: &str) -> String {
+        let project = self.project.as_deref().unwrap_or_default();
+        let location = self.region.as_deref().unwrap_or("global");
+        let model = encoded_as(model, MODEL_IN_PATH);
+        format!("/v1/projects/{project}/locations/{location}/publishers/{publisher}/models/{model}:{verb}")
+    }
+}
+
+/// What a client asks for, by its path within an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientRequest {
+    pub format: WireFormat,
+    /// It only asks how many tokens a chat request has.
+    pub counts_tokens: bool,
+}
+
+impl ClientRequest {
+    /// `None` if requests to this path are not translated.
+    pub fn from_path(path: &str) -> Option<Self> {
+        if path.split('?').next() == Some("/v1/messages/count_tokens") {
+            return Some(Self { format: WireFormat::Anthropic, counts_tokens: true });
+        }
+        WireFormat::of_client(path).map(|format| Self { format, counts_tokens: false })
+    }
+}

@@ -1,0 +1,259 @@
+//! Time limits of single attempts, and requests that continue a response.
+
+use std::time::Duration;
+
+use interflow_llm::{LlmConfig, LlmUpstreamConfig};
+use interflow_llm_gateway::gateway::{DeploymentView, LlmGateway};
+use interflow_testkit::{Answer, Ending, Origin, OriginBuilder, Reply};
+use interflow_types::ErrorKind;
+use serde_json::{Value, json};
+
+use super::support::End;
+use super::{Gate, sse};
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn configure(llm: &mut LlmConfig, origins: &[&Origin], route: Value) {
+    for (name, origin) in ["a", "b", "c"].into_iter().zip(origins) {
+        let at = LlmUpstreamConfig { url: Some(origin.url("")), ..LlmUpstreamConfig::default() };
+        llm.provider.insert(name.into(), at);
+    }
+    llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+}
+
+async fn gate(origins: &[&Origin], route: Value) -> Gate {
+    Gate::with(origins[0], |parts| configure(&mut parts.llm, origins, route)).await
+}
+
+async fn post(gate: &Gate, path: &str, body: Value) -> Answer {
+    gate.send("POST", path, "Content-Type: application/json\r\n", body.to_string().as_bytes()).await.unwrap()
+}
+
+async fn chat(gate: &Gate, stream: bool) -> Answer {
+    let body = json!({"model": "smart", "stream": stream, "messages": [{"role": "user", "content": "hi"}]});
+    post(gate, "/v1/chat/completions", body).await
+}
+
+fn chunk(content: &str) -> Value {
+    json!({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": content}}]})
+}
+
+/// Streams this text, after an event that only announces it.
+fn streams(text: &'static str) -> OriginBuilder {
+    let body = sse(&[chunk(""), chunk(text)]);
+    Origin::http().answering(move |_| Reply::ok(body.clone()).header("Content-Type", "text/event-stream"))
+}
+
+/// Announces a stream and then says nothing more.
+fn announces() -> OriginBuilder {
+    let first = format!("data: {}\n\n", chunk(""));
+    Origin::http().answering(move |_| {
+        let reply = Reply::status(200).header("Content-Type", "text/event-stream");
+        reply.pieces(vec![first.clone().into()], Duration::ZERO).ending(Ending::Stall)
+    })
+}
+
+fn view(gate: &Gate, name: &str) -> DeploymentView {
+    let routes = gate.gateway.routes();
+    let mut all = routes.iter().flat_map(|r| &r.deployments);
+    all.find(|d| d.name == name).unwrap_or_else(|| panic!("no deployment {name}")).clone()
+}
+
+#[tokio::test]
+async fn an_attempt_that_does_not_begin_in_time_is_followed_by_another() {
+    let slow = Origin::http().answering(|_| Reply::json(&json!({})).delay(LONG)).start().await;
+    let fast = streams("fast").start().await;
+    let route = json!({
+        "deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}],
+        "attempt_timeout": "50ms", "timeout": "1h", "cooldown_failures": 1,
+    });
+    let gate = gate(&[&slow, &fast], route).await;
+    let answer = chat(&gate, false).await;
+    let shown = ["x-interflow-deployment", "x-interflow-attempts"].map(|n| answer.header(n));
+    assert_eq!((answer.status, shown), (200, [Some("b"), Some("2")]), "{}", answer.text());
+    let slow = view(&gate, "a");
+    assert_eq!((slow.errors, slow.timeouts, slow.cooldowns), (1, 1, 1));
+    assert_eq!((view(&gate, "b").errors, view(&gate, "b").timeouts), (0, 0));
+    // The attempt is recorded as timed out, and the client's request names the deployment.
+    let flows = gate.proxy.flows(3).await;
+    let timed_out = |end: &Option<End>| matches!(end, Some(End::Failed(ErrorKind::UpstreamTimeout, ..)));
+    let late: Vec<_> = flows.iter().filter(|flow| timed_out(&flow.end)).collect();
+    assert!(late.len() == 1 && late[0].tags.iter().any(|t| t == "deployment:a"), "{flows:#?}");
+    assert_eq!(flows.iter().filter(|f| f.tags.iter().any(|t| t == "attempt-timeout:a")).count(), 1, "{flows:#?}");
+}
+
+#[tokio::test]
+async fn a_stream_without_a_token_in_time_is_followed_by_another_deployment() {
+    let (silent, good) = (announces().start().await, streams("here").start().await);
+    let route = json!({
+        "deployments": [{"provider": "a", "first_token_timeout": "50ms"}, {"provider": "b", "priority": 1}],
+        "timeout": "1h",
+    });
+    let gate = gate(&[&silent, &good], route).await;
+    let answer = chat(&gate, true).await;
+    assert_eq!(answer.header("x-interflow-deployment"), Some("b"));
+    // Nothing of the first attempt reached the client, and all of the second.
+    assert_eq!(answer.body, sse(&[chunk(""), chunk("here")]));
+    assert_eq!((view(&gate, "a").timeouts, view(&gate, "a").busy), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_stream_sends_before_its_first_token_is_not_lost() {
+    let good = streams("here").start().await;
+    let route = json!({"deployments": [{"provider": "a"}], "first_token_timeout": "1h", "attempt_timeout": "1h"});
+    let gate = gate(&[&good], route).await;
+    assert_eq!(chat(&gate, true).await.body, sse(&[chunk(""), chunk("here")]));
+    // Not a stream, whatever the limit.
+    assert_eq!(chat(&gate, false).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_provider_with_fallbacks_limits_its_attempts_too() {
+    let slow = Origin::http().answering(|_| Reply::json(&json!({})).delay(LONG)).start().await;
+    let fast = streams("fast").start().await;
+    let (a, b) = (&slow, &fast);
+    let gate = Gate::with(a, |parts| {
+        let own = |origin: &Origin| LlmUpstreamConfig { url: Some(origin.url("")), ..LlmUpstreamConfig::default() };
+        let limit = serde_json::from_value(json!("50ms")).unwrap();
+        let first = LlmUpstreamConfig { fallback: vec!["b".into()], attempt_timeout: Some(limit), ..own(a) };
+        parts.llm.provider.insert("a".into(), first);
+        parts.llm.provider.insert("b".into(), own(b));
+    })
+    .await;
+    let answer = post(&gate, "/a/v1/chat/completions", json!({"model": "m", "messages": []})).await;
+    assert_eq!((answer.status, fast.served()), (200, 1), "{}", answer.text());
+}
+
+#[test]
+fn a_limit_that_no_attempt_can_keep_is_refused() {
+    for (config, key) in [
+        (
+            json!({"route": {"r": {"deployments": [{"provider": "openai"}], "attempt_timeout": "0s"}}}),
+            "llm.route.r.attempt_timeout:",
+        ),
+        (
+            json!({"route": {"r": {"deployments": [{"provider": "openai", "first_token_timeout": "0s"}]}}}),
+            "llm.route.r.deployments[0].first_token_timeout:",
+        ),
+        (json!({"provider": {"openai": {"attempt_timeout": "0s"}}}), "llm.provider.openai.attempt_timeout:"),
+    ] {
+        let config: LlmConfig = serde_json::from_value(config).unwrap();
+        let error = LlmGateway::compile(&config, &|text: &str| Ok(text.to_owned())).err().unwrap();
+        assert!(error.starts_with(key), "{error}");
+    }
+}
+
+/// An origin of the Responses API whose ids begin with its name, and that knows only its own.
+fn responses(name: &'static str) -> OriginBuilder {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    Origin::http().answering(move |request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if let Some(previous) = body["previous_response_id"].as_str().filter(|id| !id.starts_with(name)) {
+            return Reply::json(&json!({"error": {"message": format!("{name} has no {previous}")}}));
+        }
+        let id = format!("{name}_{}", count.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+        let response = json!({"id": id, "object": "response", "model": "m", "status": "completed", "output": []});
+        if body["stream"] == true {
+            let created = json!({"type": "response.created", "response": response});
+            let completed = json!({"type": "response.completed", "response": response});
+            return Reply::ok(sse(&[created, completed])).header("Content-Type", "text/event-stream");
+        }
+        Reply::json(&response)
+    })
+}
+
+async fn respond(gate: &Gate, previous: Option<&str>, stream: bool) -> Answer {
+    let mut body = json!({"model": "smart", "input": "hi", "stream": stream});
+    if let Some(previous) = previous {
+        body["previous_response_id"] = previous.into();
+    }
+    post(gate, "/v1/responses", body).await
+}
+
+/// The response's id, of either form.
+fn id_of(answer: &Answer) -> String {
+    let text = answer.text();
+    let at = text.find("\"id\":\"").unwrap_or_else(|| panic!("{text}"));
+    text[at + 6..].split('"').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_request_that_continues_a_response_goes_to_the_deployment_that_made_it() {
+    let (a, b, c) = (responses("a").start().await, responses("b").start().await, responses("c").start().await);
+    let route = json!({"deployments": [{"provider": "a"}, {"provider": "b"}, {"provider": "c"}]});
+    let gate = gate(&[&a, &b, &c], route).await;
+    let mut made_by = std::collections::BTreeSet::new();
+    for round in 0..16 {
+        let mut answer = respond(&gate, None, round % 2 == 0).await;
+        let deployment = answer.header("x-interflow-deployment").unwrap().to_owned();
+        for turn in 0..3 {
+            answer = respond(&gate, Some(&id_of(&answer)), turn % 2 == 0).await;
+            assert_eq!(answer.header("x-interflow-deployment"), Some(deployment.as_str()), "{}", answer.text());
+        }
+        made_by.insert(deployment);
+    }
+    assert!(made_by.len() > 1, "a route with a choice: {made_by:?}");
+}
+
+#[tokio::test]
+async fn a_response_is_fetched_by_its_id_from_the_provider_that_keeps_it() {
+    let (a, b) = (responses("a").start().await, responses("b").start().await);
+    for (key, served, credentials) in [(Some("own".to_owned()), 1, Some("Bearer own")), (None, 0, None)] {
+        let gate = Gate::with(&a, |parts| {
+            configure(
+                &mut parts.llm,
+                &[&a, &b],
+                json!({"deployments": [{"provider": "b"}, {"provider": "a", "priority": 1}]}),
+            );
+            parts.llm.provider.get_mut("b").unwrap().api_key = key;
+        })
+        .await;
+        let id = id_of(&respond(&gate, None, false).await);
+        let before = b.served();
+        gate.send("GET", &format!("/v1/responses/{id}?include=x"), "", b"").await.unwrap();
+        assert_eq!(
+            b.served() - before,
+            served,
+            "only with a key of the gateway's own: the client's is for another host"
+        );
+        if credentials.is_some() {
+            let got = b.requests().pop().unwrap();
+            assert_eq!(
+                (got.target.clone(), got.header("authorization")),
+                (format!("/v1/responses/{id}?include=x"), credentials)
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_whose_deployment_is_gone_or_down_is_not_continued_elsewhere() {
+    let (a, b) = (responses("a").start().await, responses("b").start().await);
+    let route = |deployments: Value| json!({"deployments": deployments, "cooldown_failures": 1, "retries": 0});
+    let both = json!([{"provider": "a"}, {"provider": "b", "priority": 1}]);
+    let gate = gate(&[&a, &b], route(both)).await;
+    let first = id_of(&respond(&gate, None, false).await);
+    assert!(first.starts_with("a_"));
+    // One that nobody remembers is routed like any other request.
+    assert_eq!(respond(&gate, Some("a_before_the_start"), false).await.header("x-interflow-deployment"), Some("a"));
+
+    let reload = |deployments: Value, a_url: String| {
+        let mut config = LlmConfig::default();
+        configure(&mut config, &[&a, &b, &b], route(deployments));
+        config.provider.get_mut("a").unwrap().url = Some(a_url);
+        gate.gateway.activate(LlmGateway::compile(&config, &|text: &str| Ok(text.to_owned())).unwrap());
+    };
+    // Down: the second deployment would not know the response.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    reload(json!([{"provider": "a"}, {"provider": "b", "priority": 1}]), format!("http://{nobody}"));
+    assert_eq!(respond(&gate, Some(&first), false).await.status, 502);
+    let answer = respond(&gate, Some(&first), false).await;
+    assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true), "{}", answer.text());
+    // Gone from the route.
+    reload(json!([{"provider": "b"}, {"provider": "c"}]), a.url(""));
+    let answer = respond(&gate, Some(&first), false).await;
+    assert_eq!((answer.status, b.served()), (400, 0), "{}", answer.text());
+    let error = answer.json();
+    assert_eq!(error["error"]["code"], "previous_response_not_found");
+    assert!(error["error"]["message"].as_str().unwrap().contains("was made by a,"), "{error}");
+}

@@ -1,0 +1,47 @@
+//! What a client may use: by the configuration of a server, and by the client's virtual key.
+
+use interflow_limits::{VirtualKey, any_matches};
+
+use crate::jsonrpc::RpcError;
+use crate::settings::McpServer;
+
+/// Something that a server offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer<'a> {
+    Tool(&'a str),
+    Resources,
+    Prompts,
+}
+
+/// Checks whether a client may use what a server offers.
+///
+/// # Errors
+/// It may not, and what decides.
+pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'_>) -> Result<(), RpcError> {
+    let (name, config) = (&server.name, &server.config);
+    let (is_offered, what) = match offer {
+        Offer::Tool(tool) => {
+            let listed = config.tools.is_empty() || any_matches(&config.tools, tool);
+            (listed && !any_matches(&config.deny_tools, tool), format!("the tool `{tool}`"))
+        }
+        Offer::Resources => (config.resources, "the resources".to_owned()),
+        Offer::Prompts => (config.prompts, "the prompts".to_owned()),
+    };
+    if !is_offered {
+        let message = format!("{what} of the MCP server {name} may not be used (mcp.server.{name})");
+        return Err(RpcError::not_allowed(message));
+    }
+    let tool = if let Offer::Tool(tool) = offer { Some(tool) } else { None };
+    match key.filter(|key| !key.allows_mcp(name, tool)) {
+        Some(key) => Err(RpcError::not_allowed(format!(
+            "the key {} does not allow {what} of the MCP server {name} (`mcp` of the key, its team or its organisation)",
+            key.id
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Whether calls of a tool wait for a person.
+pub(crate) fn needs_approval(server: &McpServer, tool: &str) -> bool {
+    any_matches(&server.config.approve, tool)
+}

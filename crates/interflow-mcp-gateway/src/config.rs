@@ -1,0 +1,120 @@
+//! The `[mcp]` section of the config: MCP servers that the gateway offers to its clients.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use interflow_redact::{MediaRule, RedactMode};
+use interflow_types::units::{ByteSize, HumanDuration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
+/// them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpConfig {
+    /// Maximum number of sessions of clients; beyond it, the one that was not used for the longest time ends.
+    pub max_sessions: usize,
+    /// A session ends after this time without a request.
+    pub session_timeout: HumanDuration,
+    /// Maximum size of a message of a client or a server.
+    pub max_message: ByteSize,
+    /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
+    pub server: BTreeMap<String, McpServerConfig>,
+}
+
+/// An MCP server: `url` or `command`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpServerConfig {
+    /// The URL of a server with the streamable HTTP transport. Redirects are not followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Header fields of requests to `url`, such as `Authorization`. A value may be a reference: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The program of a server with the stdio transport. It is started with the first request and started again if it
+    /// ends; all clients share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Arguments of `command`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables of `command`, beside `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`, `TERM`, `TMPDIR` and `USER`; it
+    /// gets no others. A value may be a reference: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Working directory of `command`. Defaults to Interflow's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// Tools that clients may use, with `*` for any characters; empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Tools that clients may not use, whatever `tools` says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny_tools: Vec<String>,
+    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approve: Vec<String>,
+    /// Whether clients may read the server's resources.
+    pub resources: bool,
+    /// Whether clients may use the server's prompts.
+    pub prompts: bool,
+    /// What is done with personal data and secrets in arguments: of tools and prompts, and in URIs of resources. If unset,
+    /// as `redact.gateway`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<RedactMode>,
+    /// What is done with personal data and secrets in results. If unset, as `redact.gateway`. What was redacted in the
+    /// arguments of the same session is restored for the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<RedactMode>,
+    /// Whether placeholders for what was redacted in results of the same session, of any server, are replaced by the
+    /// original values in arguments for this server.
+    pub restore_arguments: bool,
+    /// What is done with images, audio and binary resources in results that are redacted: they cannot be inspected.
+    pub media: MediaRule,
+    /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset, `redact.policy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Time limit for a response of the server.
+    pub timeout: HumanDuration,
+    /// Time limit for the start of the server, or for the beginning of a session with it.
+    pub start_timeout: HumanDuration,
+}
+
+impl Default for McpConfig {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1_000,
+            session_timeout: HumanDuration::from_secs(3600),
+            max_message: ByteSize(16 << 20),
+            server: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for McpServerConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            headers: BTreeMap::new(),
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            directory: None,
+            tools: Vec::new(),
+            deny_tools: Vec::new(),
+            approve: Vec::new(),
+            resources: true,
+            prompts: true,
+            arguments: None,
+            results: None,
+            restore_arguments: false,
+            media: MediaRule::Refuse,
+            policy: None,
+            timeout: HumanDuration(Duration::from_secs(120)),
+            start_timeout: HumanDuration(Duration::from_secs(30)),
+        }
+    }
+}

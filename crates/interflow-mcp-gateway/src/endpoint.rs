@@ -1,0 +1,88 @@
+//! The endpoints `/mcp` and `/mcp/NAME` on the gateway listener.
+
+use std::sync::Arc;
+
+use interflow_limits::KeyedEndpoint;
+use interflow_types::{
+    BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response,
+    Result, StatusCode, UsageLabel,
+};
+use serde_json::Value;
+
+use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
+use crate::methods;
+use crate::service::McpService;
+use crate::stages::McpExchange;
+
+const PATH: &str = "/mcp";
+/// The name by which key scopes and quotas know the endpoints, as if of a provider.
+const PROVIDER: &str = "mcp";
+
+/// Claims the endpoints, if there are servers.
+pub struct McpMount(pub Arc<McpService>);
+
+/// An endpoint: of one server, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Endpoint(pub Option<Arc<str>>);
+
+struct EndpointHandler {
+    service: Arc<McpService>,
+    endpoint: Endpoint,
+}
+
+impl GatewayMount for McpMount {
+    fn name(&self) -> &'static str {
+        PROVIDER
+    }
+
+    fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let rest = path.strip_prefix(PATH)?;
+        let server = match rest {
+            "" | "/" => None,
+            _ => Some(Arc::from(rest.strip_prefix('/')?.trim_end_matches('/'))),
+        };
+        self.0.has_servers().then(|| {
+            let (service, endpoint) = (Arc::clone(&self.0), Endpoint(server));
+            MountTarget::Serve(Arc::new(EndpointHandler { service, endpoint }))
+        })
+    }
+}
+
+impl LocalHandler for EndpointHandler {
+    fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
+        flow.tag("mcp");
+        *flow.extension_mut() = KeyedEndpoint(Some(PROVIDER));
+        *flow.extension_mut() = UsageLabel(Some(PROVIDER));
+        flow.extension_mut::<McpExchange>().endpoint = Some(self.endpoint.clone());
+    }
+
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            let Request { head, body } = request;
+            // The stage has read it.
+            drop(body);
+            Ok(match head.method {
+                Method::POST => methods::answer(&self.service, flow, &head).await,
+                Method::DELETE => methods::end_session(&self.service, flow, &head, &self.endpoint).await,
+                _ => {
+                    let message = "this gateway sends no stream of its own: use POST, or DELETE to end a session";
+                    let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);
+                    response.head.headers.append_unchecked(b"Allow", b"POST, DELETE");
+                    response
+                }
+            })
+        })
+    }
+}
+
+/// A response without a request that it could belong to.
+pub(crate) fn refusal(status: StatusCode, message: impl Into<String>) -> Response {
+    json_response(status, response(&Value::Null, &Err(RpcError::new(INVALID_REQUEST, message))))
+}
+
+pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
+    let mut response = Response::full(status, "application/json", body);
+    response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
+    response
+}

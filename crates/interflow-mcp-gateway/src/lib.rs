@@ -1,0 +1,30 @@
+//! The MCP gateway: servers of the Model Context Protocol, over standard streams or HTTP, behind one endpoint of the
+//! gateway listener. Clients show a virtual key, arguments and results are redacted, and a person may have to approve
+//! a call of a tool.
+//!
+//! A request is parsed and redacted by a [stage](McpService::stages) before it is recorded, and answered by the
+//! handler of the [mount](McpMount). What the handler learns of a server is redacted before it is recorded.
+#![forbid(unsafe_code)]
+
+mod access;
+mod client_message;
+mod config;
+mod endpoint;
+mod jsonrpc;
+mod lists;
+mod methods;
+mod redaction;
+mod restore;
+mod service;
+mod sessions;
+mod settings;
+mod stages;
+mod streamed_reply;
+mod tool_call;
+mod upstream;
+
+pub use config::{McpConfig, McpServerConfig};
+pub use endpoint::McpMount;
+pub use redaction::ValuePolicy;
+pub use service::{McpCallCounts, McpDeps, McpService};
+pub use settings::McpSettings;

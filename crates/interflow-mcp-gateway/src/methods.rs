@@ -1,0 +1,200 @@
+//! The methods of the protocol, as this gateway answers them.
+
+use std::sync::Arc;
+
+use interflow_limits::KeyContext;
+use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::access;
+use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::endpoint::{Endpoint, json_response, refusal};
+use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response};
+use crate::lists;
+use crate::service::McpService;
+use crate::sessions::McpSession;
+use crate::settings::ServerTransport;
+use crate::stages::{McpExchange, PreparedRequest, find_session};
+use crate::streamed_reply::StreamedReply;
+use crate::tool_call::ServerCall;
+use crate::upstream::VERSIONS;
+
+/// Bound on progress notifications that wait for a slow client.
+const MAX_PROGRESS: usize = 64;
+/// Bound on the arguments that a person is shown.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+
+/// Answers a message that the stage prepared.
+pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead) -> Response {
+    let exchange = flow.extension_mut::<McpExchange>();
+    let (endpoint, session) = (exchange.endpoint.clone().unwrap_or_default(), exchange.session.clone());
+    let (Some(prepared), Some(session)) = (exchange.prepared.take(), session) else {
+        // Nothing may pass without the stage: it redacts.
+        return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the request was not inspected");
+    };
+    match prepared.message {
+        ClientMessage::Ignored => accepted(),
+        ClientMessage::Cancel(id) => {
+            session.cancel_request(&id);
+            accepted()
+        }
+        ClientMessage::Request(ref request) => {
+            let request = request.clone();
+            answer_request(service, flow, head, &endpoint, &session, prepared, request).await
+        }
+    }
+}
+
+fn accepted() -> Response {
+    Response { head: ResponseHead::new(StatusCode::ACCEPTED), body: Body::Empty }
+}
+
+async fn answer_request(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    endpoint: &Endpoint,
+    session: &Arc<McpSession>,
+    prepared: PreparedRequest,
+    request: ClientRequest,
+) -> Response {
+    let id = request.id.clone();
+    let result = match request.method {
+        ClientMethod::Initialize(version, _) => {
+            let settings = &prepared.settings;
+            service.sessions.insert(Arc::clone(session), settings.max_sessions, settings.session_timeout);
+            let mut response = json_response(StatusCode::OK, response(&id, &Ok(initialize_result(&version))));
+            response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
+            return response;
+        }
+        ClientMethod::Ping => Ok("{}".to_owned()),
+        ClientMethod::List(kind) => {
+            let only = endpoint.0.as_deref();
+            let listed = lists::list(&prepared.settings, session, only, prepared.key.as_deref(), kind).await;
+            listed.map(|list| {
+                list.failed.iter().for_each(|name| flow.tag(format!("mcp-unavailable:{name}")));
+                list.result
+            })
+        }
+        ClientMethod::Unknown(method) => {
+            Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
+        }
+        ClientMethod::CallTool(..) | ClientMethod::GetPrompt(..) | ClientMethod::ReadResource(_) => {
+            return call(service, flow, head, session, prepared, request).await;
+        }
+    };
+    if result.is_err() {
+        flow.tag("mcp-error");
+    }
+    json_response(StatusCode::OK, response(&id, &result))
+}
+
+/// Answers a call of a tool, a prompt or a resource, after a person approved it if that is needed.
+async fn call(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    session: &Arc<McpSession>,
+    prepared: PreparedRequest,
+    request: ClientRequest,
+) -> Response {
+    let ClientRequest { id, method, progress_token } = request;
+    let refused = |flow: &mut Flow, e: RpcError| {
+        flow.tag("mcp-error");
+        json_response(StatusCode::OK, response(&id, &Err(e)))
+    };
+    let (server, name) = match prepared.target {
+        Some(Ok(target)) => target,
+        Some(Err(e)) => return refused(flow, e),
+        None => return refused(flow, RpcError::server("this is no call")),
+    };
+    let in_progress = session.begin_request(&id);
+    if let ClientMethod::CallTool(_, arguments) = &method
+        && access::needs_approval(&server, &name)
+    {
+        flow.tag("held");
+        let review = (service.deps.review)(flow, head, approval_reason(&server.name, &name, arguments));
+        let decided = tokio::select! {
+            decided = review => decided.map_err(|why| {
+                RpcError::not_allowed(format!("the call of {name} of the MCP server {} was not approved: {why}", server.name))
+            }),
+            () = in_progress.cancelled.notified() => Err(cancelled()),
+        };
+        if let Err(e) = decided {
+            service.count_call(&server.name, "refused");
+            return refused(flow, e);
+        }
+    }
+    let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
+    let (service, session) = (Arc::clone(service), Arc::clone(session));
+    let call = ServerCall { service, session, server, name, method, policy: prepared.policy, outcome };
+    let Some(token) = progress_token.filter(|_| accepts_events(head)) else {
+        let result = tokio::select! {
+            result = call.run(None) => result,
+            () = in_progress.cancelled.notified() => Err(cancelled()),
+        };
+        return json_response(StatusCode::OK, response(&id, &result));
+    };
+    let (sink, progress) = mpsc::channel(MAX_PROGRESS);
+    let translate = Box::new(call.progress_translator(token));
+    let running = async move {
+        let result = tokio::select! {
+            result = call.run(Some(sink)) => result,
+            () = in_progress.cancelled.notified() => Err(cancelled()),
+        };
+        response(&id, &result)
+    };
+    StreamedReply { call: Box::pin(running), progress, translate }.into_response()
+}
+
+fn cancelled() -> RpcError {
+    RpcError::new(CANCELLED, "the client cancelled the request")
+}
+
+fn accepts_events(head: &RequestHead) -> bool {
+    head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream"))
+}
+
+/// What a person is shown, with redacted arguments.
+fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
+    let shown: String = arguments.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+    let more = if shown.len() < arguments.len() { "…" } else { "" };
+    format!("call of the tool {tool} of the MCP server {server} with {shown}{more}")
+}
+
+fn initialize_result(version: &str) -> String {
+    let version = VERSIONS.iter().find(|v| **v == version).or(VERSIONS.last()).copied().unwrap_or_default();
+    let result: Value = json!({
+        "protocolVersion": version,
+        "capabilities": { "tools": {}, "resources": {}, "prompts": {} },
+        "serverInfo": { "name": "interflow", "version": env!("CARGO_PKG_VERSION") },
+    });
+    result.to_string()
+}
+
+/// Ends a session, and its sessions with servers.
+pub(crate) async fn end_session(
+    service: &McpService,
+    flow: &Flow,
+    head: &RequestHead,
+    endpoint: &Endpoint,
+) -> Response {
+    let settings = service.settings();
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
+    let session = match find_session(service, &settings, head, key, endpoint) {
+        Ok(session) => session,
+        Err(refused) => return *refused,
+    };
+    service.sessions.remove(&session.id);
+    let ends = session.take_http().into_iter().filter_map(|(name, http)| {
+        let server = Arc::clone(settings.get(&name)?);
+        Some(async move {
+            if let ServerTransport::Http(target) = &server.transport {
+                target.end(&http).await;
+            }
+        })
+    });
+    futures_util::future::join_all(ends).await;
+    Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty }
+}

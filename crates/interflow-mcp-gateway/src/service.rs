@@ -1,0 +1,111 @@
+//! The service: one per process, with the servers of the active configuration and the sessions of clients.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_types::{BoxFuture, Direction, Flow, HttpClient, RequestHead, Stage};
+use parking_lot::Mutex;
+
+use crate::config::McpConfig;
+use crate::redaction::{Findings, ValuePolicy};
+use crate::sessions::SessionTable;
+use crate::settings::McpSettings;
+use crate::stages::{PrepareStage, RestoreStage};
+use crate::upstream::StdioRuntime;
+
+/// Asks a person about a flow, with the reason; `Err` says why it is not allowed.
+pub type Reviewer = Box<dyn Fn(&Flow, &RequestHead, String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+/// The redaction policy of a flow; a server may name one. `Err` says why there is none.
+pub type PolicySource = Box<dyn Fn(&Flow, Option<&str>) -> Result<ValuePolicy, String> + Send + Sync>;
+/// Counts findings by type, in arguments (`Request`) or in results.
+pub type FindingCounter = Box<dyn Fn(Direction, &BTreeMap<String, u64>) + Send + Sync>;
+
+/// What the service needs of other components.
+pub struct McpDeps {
+    /// Sends requests to servers over HTTP. They must not be recorded: the flow of the client is, redacted.
+    pub http: Arc<dyn HttpClient>,
+    pub review: Reviewer,
+    pub policy: PolicySource,
+    pub count: FindingCounter,
+}
+
+/// Counters since the process started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct McpCallCounts {
+    /// Calls of tools, prompts and resources, by server and result: `ok`, `error` or `refused`.
+    pub calls: BTreeMap<(String, &'static str), u64>,
+    /// Sessions of clients at present.
+    pub sessions: usize,
+}
+
+pub struct McpService {
+    pub(crate) deps: McpDeps,
+    settings: ArcSwap<McpSettings>,
+    runtime: Arc<StdioRuntime>,
+    pub(crate) sessions: SessionTable,
+    calls: Mutex<BTreeMap<(String, &'static str), u64>>,
+}
+
+impl McpService {
+    /// # Errors
+    /// The configuration is invalid.
+    pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
+        let service = Self {
+            deps,
+            settings: ArcSwap::default(),
+            runtime: Arc::default(),
+            sessions: SessionTable::default(),
+            calls: Mutex::default(),
+        };
+        let settings = service.compile(config)?;
+        service.activate(settings);
+        Ok(Arc::new(service))
+    }
+
+    /// Compiles another configuration without activating it.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub fn compile(&self, config: &McpConfig) -> Result<McpSettings, String> {
+        McpSettings::new(config, &self.settings.load(), &self.deps.http, &self.runtime)
+    }
+
+    /// Activates settings. Requests in progress keep theirs; processes of servers that are gone end.
+    pub fn activate(&self, settings: McpSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The stages, in order: one that parses and redacts requests before the recorder takes its copy, and one that
+    /// restores originals in responses after it.
+    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
+        [Arc::new(PrepareStage(Arc::clone(self))), Arc::new(RestoreStage)]
+    }
+
+    pub fn counts(&self) -> McpCallCounts {
+        McpCallCounts { calls: self.calls.lock().clone(), sessions: self.sessions.len() }
+    }
+
+    /// Ends the processes of all servers, for good: Interflow is stopping.
+    pub fn close(&self) {
+        self.runtime.close();
+    }
+
+    pub(crate) fn settings(&self) -> Arc<McpSettings> {
+        self.settings.load_full()
+    }
+
+    pub(crate) fn has_servers(&self) -> bool {
+        !self.settings.load().is_empty()
+    }
+
+    pub(crate) fn count_call(&self, server: &str, result: &'static str) {
+        *self.calls.lock().entry((server.to_owned(), result)).or_default() += 1;
+    }
+
+    pub(crate) fn count_findings(&self, direction: Direction, found: &Findings) {
+        if !found.is_empty() {
+            (self.deps.count)(direction, found);
+        }
+    }
+}

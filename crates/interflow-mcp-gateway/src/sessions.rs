@@ -1,0 +1,207 @@
+//! Sessions of clients (MCP 2025-06-18, session management): each has placeholders of its own, and sessions of its own
+//! with servers over HTTP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::upstream::HttpSession;
+
+/// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
+pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
+
+/// Bound on listed resources that a session remembers.
+const MAX_RESOURCES: usize = 10_000;
+
+pub(crate) struct McpSession {
+    pub id: String,
+    /// The virtual key that began it; nobody else may use it.
+    key: Option<Arc<str>>,
+    /// The server of its endpoint; `None` for all of them.
+    endpoint: Option<Arc<str>>,
+    /// Values that the client sent. They may be restored for the client.
+    pub from_client: SharedVault,
+    /// Values that servers sent. They may be restored for servers.
+    pub from_servers: SharedVault,
+    http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
+    /// The servers of resources, by URI as listed.
+    resources: Mutex<HashMap<String, Arc<str>>>,
+    in_progress: Mutex<HashMap<String, Arc<Notify>>>,
+    last_use: Mutex<Instant>,
+}
+
+impl McpSession {
+    /// # Errors
+    /// There are no random bytes.
+    pub fn new(key: Option<Arc<str>>, endpoint: Option<Arc<str>>, context: &str) -> Result<Self, RedactError> {
+        // One key for both, so that a value has one placeholder, whichever side named it first.
+        let vault_key = VaultKey::random()?;
+        let vault = || {
+            let session = RedactionSession::reversible(PlaceholderVault::new(&vault_key));
+            Arc::new(Mutex::new(session.in_context(context)))
+        };
+        Ok(Self {
+            id: interflow_types::random_token(),
+            key,
+            endpoint,
+            from_client: vault(),
+            from_servers: vault(),
+            http: Mutex::default(),
+            resources: Mutex::default(),
+            in_progress: Mutex::default(),
+            last_use: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// The session with a server over HTTP, begun or not.
+    pub fn http(&self, server: &Arc<str>) -> Arc<HttpSession> {
+        Arc::clone(self.http.lock().entry(Arc::clone(server)).or_default())
+    }
+
+    /// Its sessions with servers over HTTP.
+    pub fn take_http(&self) -> HashMap<Arc<str>, Arc<HttpSession>> {
+        std::mem::take(&mut self.http.lock())
+    }
+
+    pub fn remember_resource(&self, uri: &str, server: &Arc<str>) {
+        let mut resources = self.resources.lock();
+        if resources.len() < MAX_RESOURCES || resources.contains_key(uri) {
+            resources.insert(uri.to_owned(), Arc::clone(server));
+        }
+    }
+
+    /// The server that listed a resource.
+    pub fn server_of_resource(&self, uri: &str) -> Option<Arc<str>> {
+        self.resources.lock().get(uri).cloned()
+    }
+
+    /// Registers a request that the client may cancel.
+    pub fn begin_request(self: &Arc<Self>, id: &serde_json::Value) -> RequestGuard {
+        let (id, cancelled) = (id.to_string(), Arc::new(Notify::new()));
+        self.in_progress.lock().insert(id.clone(), Arc::clone(&cancelled));
+        RequestGuard { session: Arc::clone(self), id, cancelled }
+    }
+
+    pub fn cancel_request(&self, id: &serde_json::Value) {
+        if let Some(cancelled) = self.in_progress.lock().get(&id.to_string()) {
+            cancelled.notify_one();
+        }
+    }
+}
+
+/// A request in progress.
+pub(crate) struct RequestGuard {
+    session: Arc<McpSession>,
+    id: String,
+    pub cancelled: Arc<Notify>,
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        let mut all = self.session.in_progress.lock();
+        // Another request may have the same id, against the protocol.
+        if all.get(&self.id).is_some_and(|other| Arc::ptr_eq(other, &self.cancelled)) {
+            all.remove(&self.id);
+        }
+    }
+}
+
+/// All sessions, at most so many.
+#[derive(Default)]
+pub(crate) struct SessionTable(Mutex<HashMap<String, Arc<McpSession>>>);
+
+impl SessionTable {
+    /// The session with this id, if the key and the endpoint are those that began it.
+    pub fn find(
+        &self,
+        id: &str,
+        key: Option<&Arc<str>>,
+        endpoint: Option<&str>,
+        timeout: Duration,
+    ) -> Option<Arc<McpSession>> {
+        let mut all = self.0.lock();
+        let session = all.get(id)?;
+        if session.last_use.lock().elapsed() > timeout {
+            all.remove(id);
+            return None;
+        }
+        if session.key.as_ref() != key || session.endpoint.as_deref() != endpoint {
+            return None;
+        }
+        *session.last_use.lock() = Instant::now();
+        Some(Arc::clone(session))
+    }
+
+    pub fn insert(&self, session: Arc<McpSession>, most: usize, timeout: Duration) {
+        let mut all = self.0.lock();
+        if all.len() >= most {
+            all.retain(|_, s| s.last_use.lock().elapsed() <= timeout);
+        }
+        while all.len() >= most.max(1) {
+            let oldest = all.values().min_by_key(|s| *s.last_use.lock()).map(|s| s.id.clone());
+            let Some(oldest) = oldest else { break };
+            all.remove(&oldest);
+        }
+        all.insert(session.id.clone(), session);
+    }
+
+    pub fn remove(&self, id: &str) {
+        self.0.lock().remove(id);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(key: Option<&str>, endpoint: Option<&str>) -> Arc<McpSession> {
+        Arc::new(McpSession::new(key.map(Into::into), endpoint.map(Into::into), "").unwrap())
+    }
+
+    #[test]
+    fn a_session_belongs_to_its_key_and_endpoint_and_expires() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let session = session(Some("a"), Some("github"));
+        let id = session.id.clone();
+        table.insert(session, 10, hour);
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert!(table.find(&id, Some(&a), Some("github"), hour).is_some());
+        assert!(table.find(&id, Some(&b), Some("github"), hour).is_none());
+        assert!(table.find(&id, None, Some("github"), hour).is_none());
+        assert!(table.find(&id, Some(&a), None, hour).is_none());
+        assert!(table.find(&id, Some(&a), Some("github"), Duration::ZERO).is_none(), "it expired");
+        assert!(table.find(&id, Some(&a), Some("github"), hour).is_none(), "and is gone");
+    }
+
+    #[test]
+    fn the_session_that_was_not_used_for_longest_makes_room() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let sessions: Vec<_> = (0..3).map(|_| session(None, None)).collect();
+        table.insert(Arc::clone(&sessions[0]), 2, hour);
+        table.insert(Arc::clone(&sessions[1]), 2, hour);
+        assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+        table.insert(Arc::clone(&sessions[2]), 2, hour);
+        assert_eq!(table.len(), 2);
+        assert!(table.find(&sessions[1].id, None, None, hour).is_none());
+        assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_request_in_progress_can_be_cancelled_by_its_id() {
+        let session = session(None, None);
+        let request = session.begin_request(&serde_json::json!(1));
+        session.cancel_request(&serde_json::json!("1"));
+        session.cancel_request(&serde_json::json!(1));
+        request.cancelled.notified().await;
+        drop(request);
+        assert!(session.in_progress.lock().is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! The compiled `[mcp]` section: servers with their connections, and how names of tools lead to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_types::HttpClient;
+
+use crate::config::{McpConfig, McpServerConfig};
+use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
+
+/// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
+/// providers of models.
+const MAX_NAME: usize = 32;
+/// What separates the name of a server from that of its tool.
+const SEPARATOR: &str = "__";
+
+/// The servers of a configuration. Immutable: a reload makes another, and requests in progress keep theirs.
+#[derive(Default)]
+pub struct McpSettings {
+    servers: BTreeMap<Arc<str>, Arc<McpServer>>,
+    pub(crate) max_sessions: usize,
+    pub(crate) session_timeout: Duration,
+    pub(crate) max_message: usize,
+}
+
+/// A server with its connection.
+pub(crate) struct McpServer {
+    pub name: Arc<str>,
+    pub config: McpServerConfig,
+    /// The values of header fields or environment variables, without references.
+    secrets: BTreeMap<String, String>,
+    max_message: usize,
+    pub transport: ServerTransport,
+}
+
+pub(crate) enum ServerTransport {
+    Http(HttpServer),
+    Stdio(StdioServer),
+}
+
+impl McpSettings {
+    /// Compiles a configuration. A server whose configuration is the same as before keeps its process.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub(crate) fn new(
+        config: &McpConfig,
+        before: &Self,
+        http: &Arc<dyn HttpClient>,
+        runtime: &Arc<StdioRuntime>,
+    ) -> Result<Self, String> {
+        let max_message = usize::try_from(config.max_message.0).unwrap_or(usize::MAX);
+        config.check()?;
+        let mut servers = BTreeMap::new();
+        for (name, own) in &config.server {
+            let key = format!("mcp.server.{name}");
+            let wrong = |why: String| format!("{key}.{why}");
+            let (secrets, member) = if own.url.is_some() { (&own.headers, "headers") } else { (&own.env, "env") };
+            let secrets = secrets.iter().map(|(name, value)| {
+                let value = interflow_files::resolve_secret_ref(value);
+                value.map(|v| (name.clone(), v)).map_err(|e| wrong(format!("{member}.{name}: {e}")))
+            });
+            let secrets = secrets.collect::<Result<BTreeMap<_, _>, _>>()?;
+            let name: Arc<str> = name.as_str().into();
+            let same = before.servers.get(&name).filter(|server| {
+                server.config == *own && server.secrets == secrets && server.max_message == max_message
+            });
+            let server = match same {
+                Some(same) => Arc::clone(same),
+                None => {
+                    let transport = transport(&name, own, &secrets, max_message, http, runtime).map_err(wrong)?;
+                    let (name, config) = (Arc::clone(&name), own.clone());
+                    Arc::new(McpServer { name, config, secrets, max_message, transport })
+                }
+            };
+            servers.insert(name, server);
+        }
+        let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
+        Ok(Self { servers, max_sessions, session_timeout, max_message })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<McpServer>> {
+        self.servers.get(name)
+    }
+
+    /// The servers of an endpoint: the one that it names, or all.
+    pub(crate) fn of_endpoint(&self, only: Option<&str>) -> Vec<Arc<McpServer>> {
+        self.servers.values().filter(|server| only.is_none_or(|name| *server.name == *name)).cloned().collect()
+    }
+
+    /// The server of a tool or a prompt, and its name there.
+    pub(crate) fn resolve<'n>(&self, only: Option<&str>, name: &'n str) -> Option<(&Arc<McpServer>, &'n str)> {
+        match only {
+            Some(server) => Some((self.get(server)?, name)),
+            None => {
+                let (server, name) = name.split_once(SEPARATOR)?;
+                Some((self.get(server)?, name))
+            }
+        }
+    }
+}
+
+impl McpServer {
+    /// The name of a tool or a prompt for clients of an endpoint.
+    pub fn offered_name(&self, only: Option<&str>, name: &str) -> String {
+        if only.is_some() { name.to_owned() } else { format!("{}{SEPARATOR}{name}", self.name) }
+    }
+}
+
+impl McpConfig {
+    /// Checks what can be checked without the secrets that it refers to.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn check(&self) -> Result<(), String> {
+        if self.max_sessions == 0 {
+            return Err("mcp.max_sessions: at least one is needed".into());
+        }
+        for (name, server) in &self.server {
+            let key = format!("mcp.server.{name}");
+            check_name(name).map_err(|why| format!("{key}: {why}"))?;
+            match (&server.url, &server.command) {
+                (Some(url), None) => HttpServer::check_url(url).map_err(|why| format!("{key}.url: {why}"))?,
+                (None, Some(_)) => {}
+                (Some(_), Some(_)) => return Err(format!("{key}.url: a server has either `url` or `command`")),
+                (None, None) => return Err(format!("{key}.url: it is missing; a server has `url` or `command`")),
+            }
+            let other = if server.url.is_some() { ("env", &server.env) } else { ("headers", &server.headers) };
+            if !other.1.is_empty() {
+                return Err(format!("{key}.{}: this is for the other transport", other.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let is_valid = !name.is_empty()
+        && name.len() <= MAX_NAME
+        && name.chars().all(valid)
+        && !name.contains(SEPARATOR)
+        && !name.ends_with('_');
+    is_valid
+        .then_some(())
+        .ok_or_else(|| format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_NAME} of them"))
+}
+
+fn transport(
+    name: &Arc<str>,
+    config: &McpServerConfig,
+    secrets: &BTreeMap<String, String>,
+    max_message: usize,
+    http: &Arc<dyn HttpClient>,
+    runtime: &Arc<StdioRuntime>,
+) -> Result<ServerTransport, String> {
+    match (&config.url, &config.command) {
+        (Some(url), None) => {
+            let server = HttpServer::new(name, url, secrets, max_message, Arc::clone(http))?;
+            Ok(ServerTransport::Http(server))
+        }
+        (None, Some(command)) => {
+            let server = StdioServer::new(name, command, config, secrets, max_message, Arc::clone(runtime));
+            Ok(ServerTransport::Stdio(server))
+        }
+        _ => Err("url: a server has either `url` or `command`".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_one_transport_and_its_keys_only() {
+        for (toml, says) in [
+            ("[server.a]\nurl = 'https://a.test/mcp'\nheaders = { A = 'b' }", ""),
+            ("[server.a]\ncommand = 'a'\nenv = { A = 'env:NOT_SET_ANYWHERE' }", ""),
+            ("[server.a]", "mcp.server.a.url: it is missing"),
+            ("[server.a]\nurl = 'https://a.test/'\ncommand = 'a'", "mcp.server.a.url: a server has either"),
+            ("[server.a]\nurl = 'a.test'", "mcp.server.a.url: `a.test` is not the URL"),
+            ("[server.a]\ncommand = 'a'\nheaders = { A = 'b' }", "mcp.server.a.headers"),
+            ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
+            ("max_sessions = 0", "mcp.max_sessions"),
+        ] {
+            let config: McpConfig = toml::from_str(toml).unwrap();
+            let found = config.check().err().unwrap_or_default();
+            assert!(found.starts_with(says) && found.is_empty() == says.is_empty(), "{toml}: {found}");
+        }
+    }
+
+    #[test]
+    fn names_of_servers_can_be_told_from_those_of_their_tools() {
+        for (name, is_valid) in [
+            ("github", true),
+            ("a_b-2", true),
+            ("_a", true),
+            ("a__b", false),
+            ("a_", false),
+            ("", false),
+            ("a.b", false),
+            ("a23456789012345678901234567890123", false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), is_valid, "{name}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The stages of requests to the endpoints. The first parses and redacts a request before the recorder sees it; the
+//! second restores what the client sent in its response, after the recorder took its copy.
+
+use std::sync::Arc;
+
+use interflow_limits::{KeyContext, VirtualKey};
+use interflow_redact::RedactMode;
+use interflow_types::{
+    Body, CollectError, Direction, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
+    RequestHead, Response, ResponseHead, Result, Stage, StatusCode,
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::access::{self, Offer};
+use crate::client_message::{ClientMessage, ClientMethod};
+use crate::endpoint::{Endpoint, json_response, refusal};
+use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
+use crate::redaction::{Findings, ValuePolicy, redact_json};
+use crate::restore;
+use crate::service::McpService;
+use crate::sessions::McpSession;
+use crate::settings::{McpServer, McpSettings};
+use crate::upstream::VERSIONS;
+
+const SESSION_HEADER: &str = "mcp-session-id";
+const VERSION_HEADER: &str = "mcp-protocol-version";
+
+/// The state of a request to an endpoint, kept with its flow.
+#[derive(Default)]
+pub(crate) struct McpExchange {
+    /// Set before any stage; only flows to the endpoints have it.
+    pub endpoint: Option<Endpoint>,
+    pub prepared: Option<PreparedRequest>,
+    pub session: Option<Arc<McpSession>>,
+    restores: bool,
+    pub outcome: Arc<Mutex<CallOutcome>>,
+}
+
+/// What became of a call, possibly after its response began.
+#[derive(Default)]
+pub(crate) struct CallOutcome {
+    /// Findings in the result.
+    pub found: Findings,
+    pub is_error: bool,
+}
+
+/// A request that was parsed and redacted.
+pub(crate) struct PreparedRequest {
+    pub settings: Arc<McpSettings>,
+    pub message: ClientMessage,
+    /// The server of a call, and the name of the tool or prompt there; or why the call is refused.
+    pub target: Option<Result<(Arc<McpServer>, String), RpcError>>,
+    pub policy: ValuePolicy,
+    pub key: Option<Arc<VirtualKey>>,
+}
+
+pub(crate) struct PrepareStage(pub Arc<McpService>);
+
+impl Stage for PrepareStage {
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
+            PhaseSet::from_phase(Phase::RequestBody).with(Phase::Done)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    /// Requests are recorded as they were parsed and redacted, never as they came.
+    fn withholds_originals(&self, flow: &Flow) -> bool {
+        flow.extension::<McpExchange>().is_some_and(|e| e.endpoint.is_some())
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let endpoint = flow.extension::<McpExchange>().and_then(|e| e.endpoint.clone());
+        let Some(endpoint) = endpoint else { return MaybeFuture::Ready(Ok(body)) };
+        if head.method != Method::POST {
+            return MaybeFuture::Ready(Ok(Body::Empty));
+        }
+        MaybeFuture::pending(async move {
+            let prepared = prepare(&self.0, flow, head, &endpoint, body).await;
+            prepared.map_err(EarlyExit::Answer)
+        })
+    }
+
+    fn finish(&self, flow: &mut Flow) {
+        let Some(outcome) = flow.extension::<McpExchange>().map(|e| Arc::clone(&e.outcome)) else { return };
+        let outcome = std::mem::take(&mut *outcome.lock());
+        outcome.found.keys().for_each(|kind| flow.tag(format!("answer:{kind}")));
+        if outcome.is_error {
+            flow.tag("mcp-error");
+        }
+    }
+}
+
+/// Parses and redacts a request. `Err` is the response to one that is invalid.
+async fn prepare(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    endpoint: &Endpoint,
+    body: Body,
+) -> Result<Body, Box<Response>> {
+    let settings = service.settings();
+    if let Some(name) = endpoint.0.as_deref().filter(|name| settings.get(name).is_none()) {
+        return Err(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}")).into());
+    }
+    let text = read_body(head, body, settings.max_message).await?;
+    let invalid = |(id, e): (Value, RpcError)| json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e)));
+    let mut message = ClientMessage::parse(&text).map_err(invalid)?;
+    check_version(head)?;
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
+    let id = match &message {
+        ClientMessage::Request(request) => request.id.clone(),
+        _ => Value::Null,
+    };
+    let failed = |e: RpcError| json_response(StatusCode::OK, response(&id, &Err(e)));
+    let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
+    let session = match &message {
+        ClientMessage::Request(request) if matches!(request.method, ClientMethod::Initialize(..)) => {
+            let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
+            let key = key.as_ref().map(|key| Arc::clone(&key.id));
+            let session = McpSession::new(key, endpoint.0.clone(), &policy.context);
+            Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
+        }
+        _ => find_session(service, &settings, head, key.as_deref(), endpoint)?,
+    };
+    let mut target = None;
+    if let ClientMessage::Request(request) = &mut message {
+        target = find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
+        if let Some(Err(_)) = &target {
+            // A call that is refused is recorded without what was not redacted.
+            request.method.clear_values();
+        }
+    }
+    let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
+    let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
+    let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
+    if let (Some(server), ClientMessage::Request(request)) = (&server, &mut message) {
+        tag_target(flow, server, &request.method, target.as_ref());
+        redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(failed)?;
+    }
+    let recorded = message.to_json();
+    // It described the body that came.
+    head.headers.remove("content-length");
+    let exchange = flow.extension_mut::<McpExchange>();
+    exchange.restores = policy.restore;
+    exchange.session = Some(session);
+    exchange.prepared = Some(PreparedRequest { settings, message, target, policy, key });
+    Ok(Body::from(bytes::Bytes::from(recorded)))
+}
+
+async fn read_body(head: &RequestHead, body: Body, max: usize) -> Result<String, Response> {
+    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    if media_type.split(';').next().unwrap_or_default().trim() != "application/json" {
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message has the media type application/json"));
+    }
+    if head.headers.contains("content-encoding") {
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "messages with a content coding are not supported"));
+    }
+    let bytes = match body.collect(max).await {
+        Ok((bytes, _)) => bytes,
+        Err(CollectError::TooLarge(_)) => {
+            let message = format!("the message is larger than {max} bytes (mcp.max_message)");
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        Err(CollectError::Broken(e)) => return Err(refusal(StatusCode::BAD_REQUEST, e.to_string())),
+    };
+    String::from_utf8(bytes.into()).map_err(|_| refusal(StatusCode::BAD_REQUEST, "the message is not UTF-8"))
+}
+
+/// Clients before 2025-06-18 do not send the header.
+fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
+    match head.headers.get_str(VERSION_HEADER).filter(|version| !VERSIONS.contains(version)) {
+        None => Ok(()),
+        Some(_) => {
+            let message = format!("MCP-Protocol-Version: supported are {}", VERSIONS.join(", "));
+            Err(refusal(StatusCode::BAD_REQUEST, message).into())
+        }
+    }
+}
+
+/// The session that a request names.
+pub(crate) fn find_session(
+    service: &McpService,
+    settings: &McpSettings,
+    head: &RequestHead,
+    key: Option<&VirtualKey>,
+    endpoint: &Endpoint,
+) -> Result<Arc<McpSession>, Box<Response>> {
+    let Some(id) = head.headers.get_str(SESSION_HEADER) else {
+        let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
+        return Err(refusal(StatusCode::BAD_REQUEST, message).into());
+    };
+    let found = service.sessions.find(id, key.map(|key| &key.id), endpoint.0.as_deref(), settings.session_timeout);
+    found.ok_or_else(|| {
+        refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
+    })
+}
+
+/// The server of a call, if it is one, and the name there.
+fn find_target(
+    settings: &McpSettings,
+    session: &McpSession,
+    endpoint: &Endpoint,
+    key: Option<&VirtualKey>,
+    method: &ClientMethod,
+) -> Option<Result<(Arc<McpServer>, String), RpcError>> {
+    let only = endpoint.0.as_deref();
+    let unknown = |what: &str, name: &str| RpcError::new(INVALID_PARAMS, format!("there is no {what} `{name}`"));
+    let named = |what: &str, name: &str| {
+        let found = settings.resolve(only, name).map(|(server, name)| (Arc::clone(server), name.to_owned()));
+        found.ok_or_else(|| unknown(what, name))
+    };
+    let found = match method {
+        ClientMethod::CallTool(name, _) => named("tool", name),
+        ClientMethod::GetPrompt(name, _) => named("prompt", name),
+        ClientMethod::ReadResource(uri) => {
+            let listed = session.server_of_resource(uri).and_then(|server| settings.get(&server).cloned());
+            let servers = settings.of_endpoint(only);
+            let single = || servers.first().filter(|_| servers.len() == 1).cloned();
+            let found = listed.or_else(single).map(|server| (server, uri.clone()));
+            found.ok_or_else(|| {
+                let message =
+                    "no server of this gateway listed this resource; list resources first, or use /mcp/SERVER";
+                RpcError::new(INVALID_PARAMS, message)
+            })
+        }
+        _ => return None,
+    };
+    Some(found.and_then(|(server, name)| {
+        let offer = match method {
+            ClientMethod::CallTool(..) => Offer::Tool(&name),
+            ClientMethod::GetPrompt(..) => Offer::Prompts,
+            _ => Offer::Resources,
+        };
+        access::check(&server, key, offer)?;
+        Ok((server, name))
+    }))
+}
+
+fn tag_target(
+    flow: &mut Flow,
+    server: &McpServer,
+    method: &ClientMethod,
+    target: Option<&Result<(Arc<McpServer>, String), RpcError>>,
+) {
+    flow.tag(format!("mcp:{}", server.name));
+    if let (ClientMethod::CallTool(..), Some(Ok((_, tool)))) = (method, target) {
+        flow.tag(format!("mcp-tool:{tool}"));
+    }
+}
+
+/// Redacts what the client sends to the server.
+async fn redact_values(
+    service: &McpService,
+    flow: &mut Flow,
+    server: &McpServer,
+    policy: &ValuePolicy,
+    session: &McpSession,
+    method: &mut ClientMethod,
+) -> Result<(), RpcError> {
+    let mode = server.config.arguments.unwrap_or(policy.mode);
+    let mut found = Findings::new();
+    let vault = &session.from_client;
+    match method {
+        ClientMethod::CallTool(_, arguments) | ClientMethod::GetPrompt(_, arguments) => {
+            *arguments = redact_json(policy, mode, vault, std::mem::take(arguments), &mut found).await?;
+        }
+        // A URI that the server listed tells it nothing new.
+        ClientMethod::ReadResource(uri) if session.server_of_resource(uri).is_none() => {
+            let json = redact_json(policy, mode, vault, Value::from(uri.as_str()).to_string(), &mut found).await?;
+            *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
+        }
+        _ => {}
+    }
+    service.count_findings(Direction::Request, &found);
+    if !found.is_empty() {
+        flow.tag(if mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
+        found.keys().for_each(|kind| flow.tag(format!("found:{kind}")));
+    }
+    Ok(())
+}
+
+/// Restores in responses what the client sent and the first stage replaced.
+pub(crate) struct RestoreStage;
+
+impl RestoreStage {
+    fn session(flow: &Flow) -> Option<Arc<McpSession>> {
+        let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
+        let session = exchange.session.as_ref()?;
+        let has_values = session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
+        has_values.then(|| Arc::clone(session))
+    }
+}
+
+impl Stage for RestoreStage {
+    fn name(&self) -> &'static str {
+        "mcp-restore"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.transport == EntryKind::Gateway { PhaseSet::from_phase(Phase::ResponseBody) } else { PhaseSet::NONE }
+    }
+
+    fn restores_secrets(&self, flow: &Flow) -> bool {
+        Self::session(flow).is_some()
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let Some(session) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
+        MaybeFuture::pending(async move {
+            match is_stream {
+                true => Ok(restore::restore_events(session, body)),
+                false => restore::restore_message(&session, body).await.map_err(EarlyExit::Deny),
+            }
+        })
+    }
+}

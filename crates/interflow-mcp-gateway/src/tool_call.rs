@@ -1,0 +1,116 @@
+//! A call that a server answers: of a tool, a prompt or a resource.
+
+use std::sync::Arc;
+
+use interflow_redact::RedactMode;
+use interflow_types::Direction;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::client_message::{ClientMethod, named_params};
+use crate::jsonrpc::RpcError;
+use crate::redaction::{Findings, ValuePolicy, redact_result, redact_text, restore_json};
+use crate::service::McpService;
+use crate::sessions::McpSession;
+use crate::settings::McpServer;
+use crate::stages::CallOutcome;
+use crate::upstream::ProgressSink;
+
+/// A call with all that it needs, so that it can go on while its response is already being sent.
+pub(crate) struct ServerCall {
+    pub service: Arc<McpService>,
+    pub session: Arc<McpSession>,
+    pub server: Arc<McpServer>,
+    /// The name of the tool or prompt at the server.
+    pub name: String,
+    pub method: ClientMethod,
+    pub policy: ValuePolicy,
+    pub outcome: Arc<Mutex<CallOutcome>>,
+}
+
+impl ServerCall {
+    /// Sends the call and redacts what comes back.
+    pub async fn run(self, progress: Option<ProgressSink>) -> Result<String, RpcError> {
+        let answered = self.send(progress).await;
+        let mut found = Findings::new();
+        let vault = &self.session.from_servers;
+        let result = match answered {
+            Ok(result) => redact_result(&self.policy, &self.server, vault, result, &mut found).await,
+            Err(e) => {
+                let message = redact_text(&self.policy, self.result_mode(), vault, &e.message, &mut found).await;
+                Err(RpcError { message, ..e })
+            }
+        };
+        self.service.count_findings(Direction::Response, &found);
+        let is_error = result.as_deref().map_or(true, is_tool_error);
+        self.service.count_call(&self.server.name, if is_error { "error" } else { "ok" });
+        let mut outcome = self.outcome.lock();
+        outcome.found = found;
+        outcome.is_error = is_error;
+        drop(outcome);
+        result
+    }
+
+    async fn send(&self, progress: Option<ProgressSink>) -> Result<String, RpcError> {
+        // After the recorder took its copy of the request.
+        let restored = |json: &str| {
+            let restores = self.server.config.restore_arguments;
+            let original = if restores { restore_json(&self.session.from_servers, json) } else { None };
+            original.unwrap_or_else(|| json.to_owned())
+        };
+        let (method, values) = match &self.method {
+            ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments)),
+            ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments)),
+            ClientMethod::ReadResource(uri) => ("resources/read", restored(&Value::from(uri.as_str()).to_string())),
+            _ => return Err(RpcError::server("this is no call")),
+        };
+        let is_resource = method == "resources/read";
+        let params = |token: Option<u64>| match is_resource {
+            true => format!(r#"{{"uri":{values}}}"#),
+            false => named_params(&self.name, &values, token),
+        };
+        self.server.request(&self.session, method, &params, progress).await
+    }
+
+    fn result_mode(&self) -> RedactMode {
+        self.server.config.results.unwrap_or(self.policy.mode)
+    }
+
+    /// What tells the client of a server's progress notification.
+    pub fn progress_translator(&self, token: Value) -> impl Fn(&Value) -> Value + Send + use<> {
+        let (policy, mode, session) = (self.policy.clone(), self.result_mode(), Arc::clone(&self.session));
+        move |params| {
+            let mut out = json!({ "progressToken": token });
+            for name in ["progress", "total"] {
+                if let Some(number) = params.get(name).filter(|n| n.is_number()) {
+                    out[name] = number.clone();
+                }
+            }
+            // A message that external detectors would have to see is left out: this must not wait.
+            let message =
+                params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_none());
+            if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
+                let redacted = match mode {
+                    RedactMode::Redact => {
+                        let done = policy.redactor.redact_text(message, &mut session.from_servers.lock());
+                        done.ok().map(|done| done.output.unwrap_or_else(|| message.to_owned()))
+                    }
+                    RedactMode::Flag | RedactMode::Off => Some(message.to_owned()),
+                };
+                if let Some(text) = redacted {
+                    out["message"] = text.into();
+                }
+            }
+            out
+        }
+    }
+}
+
+/// Bound on the message of a progress notification.
+const MAX_PROGRESS_TEXT: usize = 4096;
+
+/// Tools report their errors in results, so that models can correct their calls.
+fn is_tool_error(result: &str) -> bool {
+    let is_marked = result.contains("\"isError\"");
+    is_marked && serde_json::from_str::<Value>(result).is_ok_and(|value| value["isError"] == true)
+}

@@ -1,0 +1,333 @@
+//! Servers over HTTP: the streamable HTTP transport (MCP 2025-06-18, transports). Each session of a client has a session
+//! of its own with the server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_codec::sse::SseParser;
+use interflow_types::{
+    Authority, Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead,
+    Response, Scheme, StatusCode, Url,
+};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{ProgressSink, ServerHello, initialize_params};
+use crate::jsonrpc::{self, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, ServerMessage};
+
+const SESSION_HEADER: &str = "mcp-session-id";
+/// Bound on the length of a session's id at a server.
+const MAX_SESSION_ID: usize = 1024;
+
+/// Everything that requests to one server have in common. Cheap to clone, for requests that go on by themselves.
+#[derive(Clone)]
+pub(crate) struct HttpServer(Arc<HttpServerParts>);
+
+struct HttpServerParts {
+    url: Url,
+    headers: Headers,
+    max_message: usize,
+    client: Arc<dyn HttpClient>,
+    next_id: AtomicU64,
+}
+
+/// A session with a server, once it has begun.
+#[derive(Default)]
+pub(crate) struct HttpSession(Mutex<Option<OpenSession>>);
+
+#[derive(Clone)]
+struct OpenSession {
+    id: Option<String>,
+    hello: ServerHello,
+}
+
+/// Why a request failed.
+enum Failure {
+    /// The server does not know the session any more.
+    SessionGone,
+    Rpc(RpcError),
+}
+
+impl From<RpcError> for Failure {
+    fn from(e: RpcError) -> Self {
+        Self::Rpc(e)
+    }
+}
+
+impl HttpServer {
+    /// # Errors
+    /// The URL or a header field is invalid.
+    pub fn new(
+        name: &str,
+        url: &str,
+        headers: &BTreeMap<String, String>,
+        max_message: usize,
+        client: Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
+        let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
+        let mut fields = Headers::new();
+        for (field, value) in headers {
+            fields.append(field, value).map_err(|_| format!("headers.{field}: this is no header field of HTTP"))?;
+        }
+        tracing::debug!("MCP server {name} at {url}");
+        let next_id = AtomicU64::new(1);
+        Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id })))
+    }
+
+    /// # Errors
+    /// The URL is invalid.
+    pub fn check_url(url: &str) -> Result<(), String> {
+        parse_url(url).map(drop)
+    }
+
+    pub async fn hello(&self, session: &HttpSession, start: Duration) -> Result<ServerHello, RpcError> {
+        self.open(session, start).await.map(|open| open.hello)
+    }
+
+    pub async fn request(
+        &self,
+        session: &HttpSession,
+        start: Duration,
+        method: &str,
+        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        progress: Option<ProgressSink>,
+    ) -> Result<String, RpcError> {
+        for is_second in [false, true] {
+            let open = self.open(session, start).await?;
+            let id = self.0.next_id.fetch_add(1, Relaxed);
+            let text = jsonrpc::request(id, method, &params(progress.is_some().then_some(id)));
+            let mut cancel = CancelOnDrop(Some((self.clone(), open.clone(), id)));
+            let done = self.exchange(id, text, Some(&open), progress.as_ref()).await;
+            cancel.0 = None;
+            match done {
+                Ok((_, result)) => return Ok(result),
+                Err(Failure::Rpc(e)) => return Err(e),
+                // Such as after a restart of the server: the session begins anew, once.
+                Err(Failure::SessionGone) if !is_second => {
+                    let mut slot = session.0.lock().await;
+                    if slot.as_ref().is_some_and(|s| s.id == open.id) {
+                        *slot = None;
+                    }
+                }
+                Err(Failure::SessionGone) => break,
+            }
+        }
+        Err(RpcError::server("it refuses every session with status 404; check `url`"))
+    }
+
+    /// Ends a session. The result is of no consequence: a server may not allow it.
+    pub async fn end(&self, session: &HttpSession) {
+        let Some(open) = session.0.lock().await.take().filter(|s| s.id.is_some()) else { return };
+        let request = self.http_request(Method::DELETE, Body::Empty, Some(&open));
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.0.client.send(request)).await;
+    }
+
+    /// The session, which begins with the first request.
+    async fn open(&self, session: &HttpSession, start: Duration) -> Result<OpenSession, RpcError> {
+        let mut slot = session.0.lock().await;
+        if let Some(open) = &*slot {
+            return Ok(open.clone());
+        }
+        let begin = async {
+            let id = self.0.next_id.fetch_add(1, Relaxed);
+            let text = jsonrpc::request(id, "initialize", &initialize_params());
+            let (session_id, result) = self.exchange(id, text, None, None).await.map_err(|failure| match failure {
+                Failure::Rpc(e) => e,
+                Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
+            })?;
+            let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
+            let text = jsonrpc::notification("notifications/initialized", &json!({}));
+            self.notify(text, &open).await.map_err(|e| RpcError::server(e.to_string()))?;
+            Ok(open)
+        };
+        let limit = interflow_types::units::HumanDuration(start);
+        let begun = tokio::time::timeout(start, begin).await;
+        let open = begun.map_err(|_| RpcError::server(format!("no session within {limit} (start_timeout)")))??;
+        *slot = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Sends a message that is not answered.
+    async fn notify(&self, text: String, open: &OpenSession) -> interflow_types::Result<Response> {
+        self.0.client.send(self.http_request(Method::POST, Bytes::from(text).into(), Some(open))).await
+    }
+
+    fn http_request(&self, method: Method, body: Body, open: Option<&OpenSession>) -> Request {
+        let mut headers = self.0.headers.clone();
+        if method == Method::POST {
+            headers.append_unchecked(b"Content-Type", b"application/json");
+        }
+        headers.append_unchecked(b"Accept", b"application/json, text/event-stream");
+        headers.append_unchecked(b"Accept-Encoding", b"identity");
+        if let Some(open) = open {
+            headers.append_unchecked(b"MCP-Protocol-Version", open.hello.version.as_bytes());
+            if let Some(id) = &open.id {
+                headers.append_unchecked(b"Mcp-Session-Id", id.as_bytes());
+            }
+        }
+        let url = self.0.url.clone();
+        Request { head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None }, body }
+    }
+
+    /// Sends a request and reads until its response. Returns the session's id, too, if the server names one.
+    async fn exchange(
+        &self,
+        id: u64,
+        text: String,
+        open: Option<&OpenSession>,
+        progress: Option<&ProgressSink>,
+    ) -> Result<(Option<String>, String), Failure> {
+        let request = self.http_request(Method::POST, Bytes::from(text).into(), open);
+        let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let status = response.head.status;
+        if status == StatusCode::NOT_FOUND && open.is_none_or(|open| open.id.is_some()) {
+            return Err(Failure::SessionGone);
+        }
+        if !status.is_success() {
+            return Err(self.refused(status, response.body).await.into());
+        }
+        let headers = &response.head.headers;
+        let session_id = headers.get_str(SESSION_HEADER).filter(|id| id.len() <= MAX_SESSION_ID).map(str::to_owned);
+        if headers.get_str("content-encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+            return Err(RpcError::server("its response has a content coding, which was not asked for").into());
+        }
+        let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+        let result = if media_type.trim_start().starts_with("text/event-stream") {
+            self.read_events(id, response.body, open, progress).await?
+        } else {
+            let text = self.read_text(response.body).await?;
+            match ServerMessage::parse(&text).map_err(RpcError::server)? {
+                ServerMessage::Response(found, result) if found == id => result?,
+                _ => return Err(RpcError::server("its response is not for this request").into()),
+            }
+        };
+        Ok((session_id, result))
+    }
+
+    /// What a status other than success means.
+    async fn refused(&self, status: StatusCode, body: Body) -> RpcError {
+        let status = status.as_u16();
+        match status {
+            301..=308 => {
+                RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target"))
+            }
+            401 | 403 => {
+                RpcError::server(format!("status {status}: it refuses the gateway's credentials; check `headers`"))
+            }
+            _ => {
+                // Some servers explain themselves by a JSON-RPC error.
+                let text = self.read_text(body).await.unwrap_or_default();
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                match value["error"]["message"].as_str() {
+                    Some(message) => RpcError::new(value["error"]["code"].as_i64().unwrap_or(INTERNAL_ERROR), message),
+                    None => RpcError::server(format!("status {status}")),
+                }
+            }
+        }
+    }
+
+    async fn read_text(&self, body: Body) -> Result<String, RpcError> {
+        let bytes = match body.collect(self.0.max_message).await {
+            Ok((bytes, _)) => bytes,
+            Err(CollectError::TooLarge(_)) => return Err(self.too_large()),
+            Err(CollectError::Broken(e)) => return Err(RpcError::server(e.to_string())),
+        };
+        String::from_utf8(bytes.into()).map_err(|_| RpcError::server("its response is not UTF-8"))
+    }
+
+    fn too_large(&self) -> RpcError {
+        RpcError::server(format!("its message is larger than {} bytes (mcp.max_message)", self.0.max_message))
+    }
+
+    async fn read_events(
+        &self,
+        id: u64,
+        mut body: Body,
+        open: Option<&OpenSession>,
+        progress: Option<&ProgressSink>,
+    ) -> Result<String, RpcError> {
+        let mut events = SseParser::new(self.0.max_message);
+        while let Some(frame) = body.frame().await {
+            let BodyFrame::Data(data) = frame.map_err(|e| RpcError::server(e.to_string()))? else { continue };
+            events.push(&data);
+            while let Some(event) = events.next_event().map_err(|_| self.too_large())? {
+                let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
+                match ServerMessage::parse(&text).map_err(RpcError::server)? {
+                    ServerMessage::Response(found, result) if found == id => return result,
+                    ServerMessage::Notification { method, params } => {
+                        if let Some(sink) = progress.filter(|_| method == "notifications/progress") {
+                            // A client that reads slowly misses some.
+                            let _ = sink.try_send(params);
+                        }
+                    }
+                    ServerMessage::Request { id, method } => self.answer_server(&id, &method, open).await,
+                    ServerMessage::Response(..) | ServerMessage::Other => {}
+                }
+            }
+        }
+        Err(RpcError::server("its stream ended without the response"))
+    }
+
+    /// Answers a request of the server, so that it does not wait for it.
+    async fn answer_server(&self, id: &serde_json::Value, method: &str, open: Option<&OpenSession>) {
+        let Some(open) = open else { return };
+        let _ = self.notify(server_request_response(id, method), open).await;
+    }
+}
+
+/// The response to a server's own request: only `ping` is known, because no capability was declared.
+pub(super) fn server_request_response(id: &serde_json::Value, method: &str) -> String {
+    let result = match method {
+        "ping" => Ok("{}".to_owned()),
+        other => Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{other}`"))),
+    };
+    jsonrpc::response(id, &result)
+}
+
+/// Tells the server that nobody waits any more, unless the response came.
+struct CancelOnDrop(Option<(HttpServer, OpenSession, u64)>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some((server, open, id)) = self.0.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let text = jsonrpc::notification("notifications/cancelled", &json!({ "requestId": id }));
+            let _ = tokio::time::timeout(Duration::from_secs(5), server.notify(text, &open)).await;
+        });
+    }
+}
+
+fn parse_url(text: &str) -> Result<Url, String> {
+    let wrong = || format!("`{text}` is not the URL of a server: write https://mcp.example.com/mcp");
+    let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+    let scheme = Scheme::parse(scheme).filter(|_| !text.contains(['#', ' '])).ok_or_else(wrong)?;
+    let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+    let port = if scheme == Scheme::Https { 443 } else { 80 };
+    let authority = Authority::parse(authority, Some(port)).map_err(|e| format!("`{text}`: {e}"))?;
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    Ok(Url { scheme, authority, path: ByteStr::from(path) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_servers_are_parsed_and_others_refused() {
+        for (text, url) in [
+            ("https://mcp.example.com/mcp", Some("https://mcp.example.com/mcp")),
+            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/")),
+            ("https://a.test?x=1", Some("https://a.test/?x=1")),
+            ("ftp://a.test/", None),
+            ("a.test", None),
+            ("https://u@a.test/", None),
+            ("https://a.test/#x", None),
+        ] {
+            assert_eq!(parse_url(text).ok().map(|u| u.to_string()).as_deref(), url, "{text}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Servers over standard streams: a process that all sessions share, started with the first request and started again
+//! with growing pauses if it ends.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use super::http::server_request_response;
+use super::process::{CommandLine, LongLine, ProcessGroup, ProcessStreams, StderrTail, read_line};
+use super::{ProgressSink, ServerHello, initialize_params};
+use crate::config::McpServerConfig;
+use crate::jsonrpc::{self, RpcError, ServerMessage};
+
+/// The first and the longest pause before a process is started again; it doubles each time.
+const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// A process that ran for this long resets the pause.
+const HEALTHY_AFTER: Duration = Duration::from_secs(30);
+/// How long a process may take to end after its standard input was closed.
+const END_GRACE: Duration = Duration::from_secs(3);
+/// Bound on requests in progress at one server.
+const MAX_PENDING: usize = 1024;
+/// Bound on messages that wait to be written.
+const MAX_QUEUED: usize = 64;
+
+/// The thread that serves the streams of all processes: they must not end with a worker's. It starts with the first.
+#[derive(Default)]
+pub(crate) struct StdioRuntime(Mutex<RuntimeState>);
+
+#[derive(Default)]
+enum RuntimeState {
+    #[default]
+    Idle,
+    Running(Runtime),
+    Closed,
+}
+
+impl StdioRuntime {
+    fn handle(&self) -> Result<Handle, RpcError> {
+        let mut state = self.0.lock();
+        match &*state {
+            RuntimeState::Running(runtime) => Ok(runtime.handle().clone()),
+            RuntimeState::Closed => Err(RpcError::server("Interflow is stopping")),
+            RuntimeState::Idle => {
+                let built = Builder::new_multi_thread().worker_threads(1).thread_name("mcp-stdio").enable_all().build();
+                let runtime = built.map_err(|e| RpcError::server(format!("no thread for it: {e}")))?;
+                let handle = runtime.handle().clone();
+                *state = RuntimeState::Running(runtime);
+                Ok(handle)
+            }
+        }
+    }
+
+    /// Ends all processes, for good.
+    pub fn close(&self) {
+        if let RuntimeState::Running(runtime) = std::mem::replace(&mut *self.0.lock(), RuntimeState::Closed) {
+            // Its tasks are dropped, and each kills its process.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for StdioRuntime {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+pub(crate) struct StdioServer {
+    name: Arc<str>,
+    command: Arc<CommandLine>,
+    max_message: usize,
+    runtime: Arc<StdioRuntime>,
+    state: tokio::sync::Mutex<ProcessState>,
+}
+
+#[derive(Default)]
+struct ProcessState {
+    connection: Option<Arc<StdioConnection>>,
+    began: Option<Instant>,
+    /// How often it ended in a row, and how the last time.
+    failures: u32,
+    last_failure: String,
+    not_before: Option<Instant>,
+}
+
+impl StdioServer {
+    pub fn new(
+        name: &Arc<str>,
+        program: &str,
+        config: &McpServerConfig,
+        env: &BTreeMap<String, String>,
+        max_message: usize,
+        runtime: Arc<StdioRuntime>,
+    ) -> Self {
+        let command = CommandLine {
+            program: program.to_owned(),
+            args: config.args.clone(),
+            env: env.clone(),
+            directory: config.directory.clone(),
+        };
+        let (name, state) = (Arc::clone(name), tokio::sync::Mutex::default());
+        Self { name, command: Arc::new(command), max_message, runtime, state }
+    }
+
+    pub async fn hello(&self, start: Duration) -> Result<ServerHello, RpcError> {
+        self.connection(start).await.map(|connection| connection.hello.clone())
+    }
+
+    pub async fn request(
+        &self,
+        start: Duration,
+        method: &str,
+        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        progress: Option<ProgressSink>,
+    ) -> Result<String, RpcError> {
+        self.connection(start).await?.link.request(method, params, progress).await
+    }
+
+    /// The running process, started if need be. Requests wait here together.
+    async fn connection(&self, start: Duration) -> Result<Arc<StdioConnection>, RpcError> {
+        let mut state = self.state.lock().await;
+        match &state.connection {
+            Some(connection) if connection.link.is_open() => return Ok(Arc::clone(connection)),
+            Some(connection) => {
+                let (why, at) = (connection.link.end_reason(), connection.link.end_time());
+                state.connection = None;
+                if state.began.is_some_and(|began| at.saturating_duration_since(began) >= HEALTHY_AFTER) {
+                    state.failures = 0;
+                }
+                state.record_failure(&self.name, why, at);
+            }
+            None => {}
+        }
+        if let Some(wait) = state.not_before.map(|at| at.saturating_duration_since(Instant::now()))
+            && !wait.is_zero()
+        {
+            let (why, seconds) = (&state.last_failure, wait.as_secs() + 1);
+            return Err(RpcError::server(format!("{why}; it is started again in {seconds} s")));
+        }
+        let (command, name, max) = (Arc::clone(&self.command), Arc::clone(&self.name), self.max_message);
+        let starting = self.runtime.handle()?.spawn(async move { StdioConnection::start(&command, name, max).await });
+        let limit = interflow_types::units::HumanDuration(start);
+        let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(e)) => Err(format!("its start was cut short: {e}")),
+            Err(_) => Err(format!("it did not answer within {limit} of its start (start_timeout)")),
+        };
+        match started {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                state.began = Some(Instant::now());
+                state.connection = Some(Arc::clone(&connection));
+                Ok(connection)
+            }
+            Err(why) => {
+                state.record_failure(&self.name, why.clone(), Instant::now());
+                Err(RpcError::server(why))
+            }
+        }
+    }
+}
+
+impl ProcessState {
+    fn record_failure(&mut self, name: &str, why: String, at: Instant) {
+        tracing::warn!("MCP server {name}: {why}");
+        let pause = BACKOFF[0].saturating_mul(1 << self.failures.min(10)).min(BACKOFF[1]);
+        self.failures = self.failures.saturating_add(1);
+        self.last_failure = why;
+        self.not_before = Some(at + pause);
+    }
+}
+
+/// Aborts a task whose result nobody waits for any more.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, tokio::task::JoinError>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A running process that said hello.
+struct StdioConnection {
+    link: StdioLink,
+    hello: ServerHello,
+}
+
+/// The way to a process: when the last handle is dropped, its standard input is closed and it ends.
+#[derive(Clone)]
+struct StdioLink {
+    outgoing: mpsc::Sender<String>,
+    pending: Arc<Mutex<PendingReplies>>,
+    next_id: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct PendingReplies {
+    waiting: HashMap<u64, PendingReply>,
+    /// Why the process ended, and when.
+    ended: Option<(String, Instant)>,
+}
+
+struct PendingReply {
+    reply: oneshot::Sender<Result<String, RpcError>>,
+    progress: Option<ProgressSink>,
+}
+
+impl StdioConnection {
+    async fn start(command: &CommandLine, name: Arc<str>, max_message: usize) -> Result<Self, String> {
+        let (process, streams) = command.start()?;
+        let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
+        let link = StdioLink { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
+        let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
+        tokio::spawn(supervise(name, process, streams, pending, answers, queued, max_message));
+        let params = initialize_params();
+        let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
+        let hello = ServerHello::parse(&result).map_err(|e| e.message)?;
+        link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
+        Ok(Self { link, hello })
+    }
+}
+
+impl StdioLink {
+    fn is_open(&self) -> bool {
+        self.pending.lock().ended.is_none()
+    }
+
+    fn end_reason(&self) -> String {
+        self.pending.lock().ended.as_ref().map_or_else(|| "it ended".to_owned(), |(why, _)| why.clone())
+    }
+
+    fn end_time(&self) -> Instant {
+        self.pending.lock().ended.as_ref().map_or_else(Instant::now, |(_, at)| *at)
+    }
+
+    async fn send(&self, text: String) -> Result<(), RpcError> {
+        self.outgoing.send(text).await.map_err(|_| RpcError::server(self.end_reason()))
+    }
+
+    async fn request(
+        &self,
+        method: &str,
+        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        progress: Option<ProgressSink>,
+    ) -> Result<String, RpcError> {
+        let id = self.next_id.fetch_add(1, Relaxed);
+        let text = jsonrpc::request(id, method, &params(progress.is_some().then_some(id)));
+        let (reply, answered) = oneshot::channel();
+        {
+            let mut pending = self.pending.lock();
+            if let Some((why, _)) = &pending.ended {
+                return Err(RpcError::server(why.clone()));
+            }
+            if pending.waiting.len() >= MAX_PENDING {
+                return Err(RpcError::server(format!("{MAX_PENDING} requests wait for it already")));
+            }
+            pending.waiting.insert(id, PendingReply { reply, progress });
+        }
+        let _guard = PendingGuard { link: self, id };
+        self.send(text).await?;
+        answered.await.unwrap_or_else(|_| Err(RpcError::server(self.end_reason())))
+    }
+}
+
+/// Removes a request that ended without its response, and tells the server.
+struct PendingGuard<'l> {
+    link: &'l StdioLink,
+    id: u64,
+}
+
+impl Drop for PendingGuard<'_> {
+    fn drop(&mut self) {
+        let was_waiting = self.link.pending.lock().waiting.remove(&self.id).is_some();
+        if was_waiting {
+            let text = jsonrpc::notification("notifications/cancelled", &json!({ "requestId": self.id }));
+            // If the queue is full, the server works in vain.
+            let _ = self.link.outgoing.try_send(text);
+        }
+    }
+}
+
+/// Serves the streams of a process until it ends or nobody needs it.
+async fn supervise(
+    name: Arc<str>,
+    mut process: ProcessGroup,
+    streams: ProcessStreams,
+    pending: Arc<Mutex<PendingReplies>>,
+    answers: mpsc::WeakSender<String>,
+    queued: mpsc::Receiver<String>,
+    max_message: usize,
+) {
+    let ProcessStreams { input, mut output, errors } = streams;
+    let tail = StderrTail::default();
+    let errors = tokio::spawn(tail.clone().collect(Arc::clone(&name), errors));
+    // Whatever ends this, nobody waits in vain.
+    let end = EndGuard(Arc::clone(&pending));
+    let reading = async {
+        loop {
+            match read_line(&mut output, max_message, LongLine::Refuse).await {
+                Ok(Some(line)) => handle_line(&name, &line, &pending, &answers),
+                Ok(None) => return None,
+                Err(why) => return Some(why),
+            }
+        }
+    };
+    tokio::pin!(reading);
+    let why = tokio::select! {
+        why = &mut reading => why,
+        () = write_queued(input, queued) => {
+            // Its input is closed: a server ends by itself.
+            tokio::time::timeout(END_GRACE, reading).await.unwrap_or_default()
+        }
+    };
+    // What it wrote last explains why it ended.
+    let _ = tokio::time::timeout(Duration::from_millis(200), errors).await;
+    let how = why.unwrap_or_else(|| match process.status() {
+        Some(status) => format!("it ended ({status})"),
+        None => "it closed its standard output".to_owned(),
+    });
+    let errors = tail.text();
+    let how = if errors.is_empty() { how } else { format!("{how}: {errors}") };
+    end.0.lock().ended.get_or_insert((how, Instant::now()));
+}
+
+async fn write_queued(mut input: ChildStdin, mut queued: mpsc::Receiver<String>) {
+    while let Some(mut text) = queued.recv().await {
+        text.push('\n');
+        if input.write_all(text.as_bytes()).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn handle_line(name: &str, line: &[u8], pending: &Mutex<PendingReplies>, answers: &mpsc::WeakSender<String>) {
+    let Ok(text) = std::str::from_utf8(line) else {
+        tracing::warn!("MCP server {name}: ignored a line that is not UTF-8");
+        return;
+    };
+    match ServerMessage::parse(text) {
+        Ok(ServerMessage::Response(id, result)) => {
+            if let Some(waiting) = pending.lock().waiting.remove(&id) {
+                let _ = waiting.reply.send(result);
+            }
+        }
+        Ok(ServerMessage::Notification { method, params }) if method == "notifications/progress" => {
+            let token = params["progressToken"].as_u64();
+            let sink = token.and_then(|id| pending.lock().waiting.get(&id)?.progress.clone());
+            if let Some(sink) = sink {
+                // A client that reads slowly misses some.
+                let _ = sink.try_send(params);
+            }
+        }
+        Ok(ServerMessage::Request { id, method }) => {
+            if let Some(answers) = answers.upgrade() {
+                let _ = answers.try_send(server_request_response(&id, &method));
+            }
+        }
+        Ok(ServerMessage::Notification { .. } | ServerMessage::Other) => {}
+        // Some programs write their log to standard output, against the protocol.
+        Err(_) if text.trim().is_empty() => {}
+        Err(_) => tracing::debug!("MCP server {name}: ignored a line that is no JSON"),
+    }
+}
+
+/// Fails all requests in progress when the process ends.
+struct EndGuard(Arc<Mutex<PendingReplies>>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        let mut pending = self.0.lock();
+        pending.ended.get_or_insert_with(|| ("it was stopped".to_owned(), Instant::now()));
+        // Their senders are dropped, and each reads why from `ended`.
+        pending.waiting.clear();
+    }
+}

@@ -1,0 +1,164 @@
+//! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
+
+mod redaction;
+mod server;
+mod sessions;
+/// The harness of the proxy's own tests, partly used.
+#[allow(dead_code, unexpected_cfgs)]
+#[path = "../../../interflow-proxy/tests/proxy/support.rs"]
+mod support;
+mod tools;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use interflow_mcp_gateway::{McpConfig, McpDeps, McpMount, McpService, ValuePolicy};
+use interflow_proxy::LocalClient;
+use interflow_redact::{RedactMode, Redactor};
+use interflow_testkit::{Answer, Origin, Wire};
+use serde_json::{Value, json};
+
+use support::Proxy;
+
+/// A gateway with one session of a client.
+pub struct Gate {
+    pub proxy: Proxy,
+    pub service: Arc<McpService>,
+    /// What a person was asked.
+    pub asked: Arc<Mutex<Vec<String>>>,
+    path: String,
+    session: String,
+}
+
+/// `[mcp.server.web]` at an origin.
+pub fn web(origin: &Origin, more: &str) -> String {
+    let url = origin.url("/mcp");
+    format!("[mcp.server.web]\nurl = '{url}'\nheaders = {{ Authorization = 'Bearer upstream-secret' }}\n{more}\n")
+}
+
+impl Gate {
+    pub async fn start(config: &str) -> Self {
+        Self::at("/mcp", config).await
+    }
+
+    /// With a session at this endpoint. A person allows what has no `forbidden` in it.
+    pub async fn at(path: &str, config: &str) -> Self {
+        let config: McpConfig = toml::from_str::<toml::Table>(config).unwrap()["mcp"].clone().try_into().unwrap();
+        let local = LocalClient::default();
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&asked);
+        let deps = McpDeps {
+            http: Arc::new(local.unrecorded()),
+            review: Box::new(move |_, _, reason| {
+                let is_forbidden = reason.contains("forbidden");
+                seen.lock().unwrap().push(reason);
+                Box::pin(async move { if is_forbidden { Err("the operator denied it".into()) } else { Ok(()) } })
+            }),
+            policy: Box::new(|_, _| {
+                Ok(ValuePolicy {
+                    mode: RedactMode::Redact,
+                    redactor: Arc::new(Redactor::default()),
+                    detectors: None,
+                    restore: true,
+                    context: String::new(),
+                    max_size: 10_000,
+                })
+            }),
+            count: Box::new(|_, _| ()),
+        };
+        let service = McpService::new(&config, deps).unwrap();
+        let mount = Arc::new(McpMount(Arc::clone(&service)));
+        let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
+        let mut gate = Self { proxy, service, asked, path: path.into(), session: String::new() };
+        let begun = gate.post(&request(0, "initialize", &json!({ "protocolVersion": "2025-06-18" })), "").await;
+        assert_eq!(begun.status, 200, "{}", begun.text());
+        gate.session = begun.header("mcp-session-id").unwrap().to_owned();
+        gate
+    }
+
+    pub async fn post(&self, message: &Value, fields: &str) -> Answer {
+        let session = match self.session.as_str() {
+            "" => String::new(),
+            id => format!("Mcp-Session-Id: {id}\r\n"),
+        };
+        let json = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+        self.send("POST", &format!("{json}{session}{fields}"), &message.to_string()).await
+    }
+
+    pub async fn send(&self, method: &str, fields: &str, body: &str) -> Answer {
+        let mut wire = Wire::connect(self.proxy.gateway()).await.unwrap();
+        let (path, length) = (&self.path, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: gate\r\nContent-Length: {length}\r\n{fields}\r\n{body}");
+        wire.send(head).await.unwrap();
+        wire.answer_to(method).await.unwrap()
+    }
+
+    /// The result of a request.
+    pub async fn rpc(&self, method: &str, params: Value) -> Value {
+        let answer = self.post(&request(7, method, &params), "").await;
+        let body = answer.json();
+        assert_eq!((answer.status, &body["id"]), (200, &json!(7)), "{body}");
+        assert!(body["error"].is_null(), "{body}");
+        body["result"].clone()
+    }
+
+    /// The error of a request.
+    pub async fn error(&self, method: &str, params: Value) -> String {
+        let body = self.post(&request(7, method, &params), "").await.json();
+        body["error"]["message"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
+    }
+
+    /// The text that a tool returns.
+    pub async fn call(&self, tool: &str, arguments: Value) -> String {
+        let result = self.rpc("tools/call", json!({ "name": tool, "arguments": arguments })).await;
+        result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
+    }
+
+    pub async fn call_error(&self, tool: &str, arguments: Value) -> String {
+        self.error("tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    pub async fn names(&self, method: &str, member: &str) -> Vec<String> {
+        let result = self.rpc(method, json!({})).await;
+        result[member].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Both sides of everything that was recorded.
+    pub async fn recorded(&self, flows: usize) -> String {
+        let flows = self.proxy.flows(flows).await;
+        let sides = flows.iter().flat_map(|flow| [&flow.sent, &flow.received]);
+        sides.map(|side| String::from_utf8_lossy(side).into_owned()).collect()
+    }
+}
+
+pub fn request(id: u64, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// A file for what a process received.
+pub struct Log {
+    _dir: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+impl Log {
+    pub fn create() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { path: dir.path().join("log"), _dir: dir }
+    }
+
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.path).unwrap_or_default()
+    }
+
+    /// Waits until the process received this.
+    pub async fn wait_for(&self, text: &str) {
+        for _ in 0..1000 {
+            if self.text().contains(text) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{text} never arrived: {}", self.text());
+    }
+}

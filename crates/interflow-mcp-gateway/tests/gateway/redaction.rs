@@ -1,0 +1,124 @@
+//! What servers, clients and the recorder see of personal data.
+
+use serde_json::json;
+
+use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
+use crate::{Gate, Log, web};
+
+#[tokio::test]
+async fn arguments_are_redacted_for_server_and_recorder_and_restored_for_the_client() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
+    for tool in ["web__echo", "local__echo"] {
+        let echoed = gate.call(tool, json!({ "to": MAIL, "text": format!("write to {MAIL}") })).await;
+        assert_eq!(echoed.matches(MAIL).count(), 2, "{echoed}");
+    }
+    let arrived: String = origin.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
+    let arrived = arrived + &log.text();
+    assert!(arrived.contains("tools/call") && arrived.contains("EMAIL") && !arrived.contains(MAIL), "{arrived}");
+    let recorded = gate.recorded(3).await;
+    assert!(recorded.contains("write to") && !recorded.contains(MAIL), "{recorded}");
+    let tags = &gate.proxy.flows(3).await[1].tags;
+    assert!(tags.contains(&"redacted".to_owned()) && tags.iter().any(|t| t.starts_with("found:")), "{tags:?}");
+}
+
+#[tokio::test]
+async fn prompts_and_unlisted_resources_are_redacted_as_tools_are() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let got = gate.rpc("prompts/get", json!({ "name": "local__greet", "arguments": { "name": MAIL } })).await;
+    assert_eq!(got["messages"][0]["content"]["text"], MAIL);
+    let read = gate.rpc("resources/read", json!({ "uri": format!("users://{MAIL}") })).await;
+    assert_eq!(read["contents"][0]["uri"], format!("users://{MAIL}"));
+    let text = read["contents"][0]["text"].as_str().unwrap();
+    assert!(!text.contains(OTHER_MAIL) && text.contains("EMAIL"), "{text}");
+    assert!(!log.text().contains(MAIL), "{}", log.text());
+}
+
+#[tokio::test]
+async fn what_a_server_returns_is_redacted_and_may_be_restored_in_later_arguments() {
+    let (log, trusted) = (Log::create(), Log::create());
+    let gate = Gate::start(&format!(
+        "{}{}",
+        over_stdio("local", &log.path, ""),
+        over_stdio("mail", &trusted.path, "restore_arguments = true")
+    ))
+    .await;
+    let found = gate.call("local__lookup", json!({})).await;
+    let placeholder = found.rsplit(' ').next().unwrap().to_owned();
+    assert!(!found.contains(OTHER_MAIL) && placeholder.contains("EMAIL"), "{found}");
+    // The client did not send it, so the client does not get it back.
+    for server in ["local", "mail"] {
+        assert_eq!(
+            gate.call(&format!("{server}__echo"), json!({ "to": placeholder })).await,
+            json!({ "to": placeholder }).to_string()
+        );
+    }
+    assert!(trusted.text().contains(OTHER_MAIL), "{}", trusted.text());
+    assert!(!log.text().contains(OTHER_MAIL), "{}", log.text());
+    assert!(!gate.recorded(4).await.contains(OTHER_MAIL));
+}
+
+#[tokio::test]
+async fn placeholders_of_one_session_mean_nothing_in_another() {
+    let (log, second) = (Log::create(), Log::create());
+    let config = over_stdio("local", &log.path, "restore_arguments = true");
+    let gate = Gate::start(&config).await;
+    let found = gate.call("local__lookup", json!({})).await;
+    let placeholder = found.rsplit(' ').next().unwrap().to_owned();
+    let other = Gate::start(&over_stdio("local", &second.path, "restore_arguments = true")).await;
+    assert_ne!(other.call("local__lookup", json!({})).await, found, "placeholders are of a session");
+    assert!(other.call("local__echo", json!({ "to": placeholder })).await.contains(&placeholder));
+}
+
+#[tokio::test]
+async fn modes_decide_what_is_replaced() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "arguments = 'off'\nresults = 'flag'")).await;
+    assert!(gate.call("local__lookup", json!({ "q": MAIL })).await.contains(OTHER_MAIL));
+    assert!(log.text().contains(MAIL));
+    let tags = &gate.proxy.flows(2).await[1].tags;
+    assert!(tags.iter().any(|t| t.starts_with("answer:")) && !tags.contains(&"redacted".to_owned()), "{tags:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_inspected_is_refused() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let long = "x ".repeat(6_000);
+    let error = gate.call_error("local__echo", json!({ "text": long })).await;
+    assert!(error.contains("cannot be inspected") && error.contains("redact.max_body"), "{error}");
+    assert!(!log.text().contains("tools/call"), "{}", log.text());
+    let error = gate.call_error("local__picture", json!({})).await;
+    assert!(error.contains("mcp.server.local.media"), "{error}");
+}
+
+#[tokio::test]
+async fn media_in_results_are_removed_or_passed_on_as_configured() {
+    for (rule, is_text, data) in [("drop", true, json!(null)), ("pass", false, json!("AAAA"))] {
+        let log = Log::create();
+        let gate = Gate::start(&over_stdio("local", &log.path, &format!("media = '{rule}'"))).await;
+        let result = gate.rpc("tools/call", json!({ "name": "local__picture" })).await;
+        let content = &result["content"][0];
+        assert_eq!((content["type"] == "text", &content["data"]), (is_text, &data), "{result}");
+    }
+}
+
+#[tokio::test]
+async fn progress_is_streamed_and_redacted_until_the_response() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
+    for server in ["web", "local"] {
+        let params = json!({ "name": format!("{server}__steps"), "arguments": { "to": MAIL }, "_meta": { "progressToken": "p" } });
+        let answer = gate.post(&crate::request(3, "tools/call", &params), "").await;
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        let text = answer.text();
+        let events: Vec<serde_json::Value> =
+            text.lines().filter_map(|l| serde_json::from_str(l.strip_prefix("data: ")?).ok()).collect();
+        assert_eq!(events.len(), 3, "{text}");
+        assert_eq!((&events[1]["params"]["progressToken"], &events[1]["params"]["progress"]), (&json!("p"), &json!(2)));
+        assert_eq!(events[2]["id"], 3);
+        assert!(text.contains(MAIL) && !text.contains(OTHER_MAIL), "{text}");
+        assert!(!gate.recorded(2).await.contains(MAIL));
+    }
+}

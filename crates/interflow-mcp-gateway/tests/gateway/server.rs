@@ -1,0 +1,149 @@
+//! An MCP server for tests, over HTTP as an origin and over standard streams as a process: this test's own program.
+
+use std::io::{BufRead as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use interflow_testkit::{Origin, Reply, Request};
+use serde_json::{Value, json};
+
+/// Text that no tool should get or give in clear.
+pub const MAIL: &str = "anna.berg@firm.com";
+pub const OTHER_MAIL: &str = "bob.stone@example.org";
+
+/// What the server does with a message.
+pub enum Act {
+    Reply(Value),
+    /// Messages before the reply.
+    Messages(Vec<Value>),
+    Nothing,
+    Crash,
+}
+
+fn text(text: impl Into<String>) -> Value {
+    json!({ "content": [{ "type": "text", "text": text.into() }] })
+}
+
+pub fn act(message: &Value) -> Act {
+    let id = &message["id"];
+    if id.is_null() {
+        return Act::Nothing;
+    }
+    let params = &message["params"];
+    let reply = |result: Value| Act::Reply(json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+    let tools = |names: &[&str]| -> Value {
+        names.iter().map(|name| json!({ "name": name, "inputSchema": { "type": "object" } })).collect()
+    };
+    reply(match message["method"].as_str().unwrap_or_default() {
+        "initialize" => json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": { "tools": {}, "resources": {}, "prompts": {} },
+            "serverInfo": { "name": "test", "version": "1" },
+        }),
+        "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
+        "tools/list" => json!({ "tools": tools(&["echo", "lookup"]), "nextCursor": "2" }),
+        "resources/list" => json!({ "resources": [{ "uri": "file:///anna.berg/notes", "name": "notes" }] }),
+        "resources/read" => json!({ "contents": [{ "uri": params["uri"], "text": format!("by {OTHER_MAIL}") }] }),
+        "prompts/list" => json!({ "prompts": [{ "name": "greet" }] }),
+        "prompts/get" => json!({ "messages": [
+            { "role": "user", "content": { "type": "text", "text": params["arguments"]["name"] } }
+        ] }),
+        "tools/call" => match params["name"].as_str().unwrap_or_default() {
+            "echo" => text(params["arguments"].to_string()),
+            "lookup" => text(format!("the contact is {OTHER_MAIL}")),
+            "picture" => json!({ "content": [{ "type": "image", "data": "AAAA", "mimeType": "image/png" }] }),
+            "slow" => return Act::Nothing,
+            "crash" => return Act::Crash,
+            "steps" => {
+                let progress = |n: u8| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                        "progressToken": params["_meta"]["progressToken"], "progress": n, "message": format!("asks {OTHER_MAIL}") } })
+                };
+                let done = json!({ "jsonrpc": "2.0", "id": id, "result": text(params["arguments"].to_string()) });
+                return Act::Messages(vec![progress(1), progress(2), done]);
+            }
+            _ => {
+                let mut failed = text("no such tool");
+                failed["isError"] = true.into();
+                failed
+            }
+        },
+        _ => json!({}),
+    })
+}
+
+/// A server over HTTP: sessions get numbers, and the first one is forgotten after so many requests.
+pub async fn over_http(forgets_after: usize) -> Origin {
+    let (sessions, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    Origin::http()
+        .answering(move |request: &Request| {
+            let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            if request.path() != "/mcp" {
+                return Reply::status(307).header("Location", "/mcp");
+            }
+            if request.header("authorization") != Some("Bearer upstream-secret") {
+                return Reply::status(401);
+            }
+            if request.method == "DELETE" {
+                return Reply::status(200);
+            }
+            if message["method"] == "initialize" {
+                let number = sessions.fetch_add(1, Relaxed);
+                return reply(act(&message)).header("Mcp-Session-Id", format!("s{number}"));
+            }
+            let is_first = request.header("mcp-session-id") == Some("s0");
+            if is_first && requests.fetch_add(1, Relaxed) >= forgets_after {
+                return Reply::status(404);
+            }
+            assert_eq!(request.header("mcp-protocol-version"), Some("2025-06-18"));
+            reply(act(&message))
+        })
+        .start()
+        .await
+}
+
+fn reply(act: Act) -> Reply {
+    match act {
+        Act::Reply(value) => Reply::json(&value),
+        Act::Messages(all) => {
+            let events: String = all.iter().map(|m| format!("event: message\ndata: {m}\n\n")).collect();
+            Reply::ok(events).header("Content-Type", "text/event-stream")
+        }
+        Act::Nothing => Reply::status(202),
+        Act::Crash => Reply::status(500),
+    }
+}
+
+/// The `[mcp.server]` section of a server over standard streams, which writes what it receives to this file.
+pub fn over_stdio(name: &str, log: &std::path::Path, more: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        "[mcp.server.{name}]\ncommand = '{}'\nargs = ['--ignored', '--exact', 'server::stdio_server', '--nocapture']\n\
+         env = {{ MCP_TEST_LOG = '{}' }}\n{more}\n",
+        program.display(),
+        log.display()
+    )
+}
+
+#[test]
+#[ignore = "the server that other tests start, with MCP_TEST_LOG"]
+fn stdio_server() {
+    let mut log = std::fs::File::create(std::env::var_os("MCP_TEST_LOG").expect("started by a test")).unwrap();
+    // What the test harness wrote is no message, and must not matter.
+    println!();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        writeln!(log, "{line}").unwrap();
+        match act(&serde_json::from_str(&line).unwrap()) {
+            Act::Reply(value) => println!("{value}"),
+            Act::Messages(all) => all.iter().for_each(|m| println!("{m}")),
+            Act::Nothing => {}
+            Act::Crash => {
+                eprintln!("boom");
+                std::process::exit(3);
+            }
+        }
+    }
+    writeln!(log, "the end").unwrap();
+    std::process::exit(0);
+}

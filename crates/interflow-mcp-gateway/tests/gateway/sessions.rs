@@ -1,0 +1,112 @@
+//! Sessions of clients and with servers, and the rules of the transport.
+
+use serde_json::{Value, json};
+
+use crate::server::{over_http, over_stdio};
+use crate::{Gate, Log, request, web};
+
+#[tokio::test]
+async fn requests_need_a_session_that_exists() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let ping = request(1, "ping", &json!({})).to_string();
+    let json_type = "Content-Type: application/json\r\n";
+    for (method, fields, body, status, says) in [
+        ("POST", json_type.to_owned(), ping.as_str(), 400, "begin a session"),
+        ("POST", format!("{json_type}Mcp-Session-Id: made-up\r\n"), &ping, 404, "no such session"),
+        ("POST", format!("{json_type}MCP-Protocol-Version: 1999-01-01\r\n"), &ping, 400, "2025-06-18"),
+        ("POST", "Content-Type: text/plain\r\n".to_owned(), &ping, 415, "application/json"),
+        ("POST", json_type.to_owned(), "{", 400, "no JSON"),
+        ("GET", "Accept: text/event-stream\r\n".to_owned(), "", 405, "POST"),
+        ("DELETE", "Mcp-Session-Id: made-up\r\n".to_owned(), "", 404, "no such session"),
+    ] {
+        let answer = gate.send(method, &fields, body).await;
+        assert_eq!(answer.status, status, "{method} {fields} {}", answer.text());
+        assert!(answer.text().contains(says), "{}", answer.text());
+    }
+    assert_eq!(gate.rpc("ping", json!({})).await, json!({}));
+    assert!(gate.error("sampling/createMessage", json!({})).await.contains("no method"));
+    assert_eq!(log.text(), "", "the server was not started");
+}
+
+#[tokio::test]
+async fn an_unknown_server_has_no_endpoint() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let mut wire = interflow_testkit::Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let body = request(1, "initialize", &json!({})).to_string();
+    let length = body.len();
+    let head = "POST /mcp/other HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json";
+    wire.send(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}")).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.status, answer.text().contains("no MCP server other")), (404, true), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_session_ends_with_delete_here_and_at_the_server() {
+    let origin = over_http(100).await;
+    let gate = Gate::start(&web(&origin, "")).await;
+    gate.call("web__echo", json!({})).await;
+    let fields = format!("Mcp-Session-Id: {}\r\n", gate.session);
+    assert_eq!(gate.send("DELETE", &fields, "").await.status, 204);
+    assert_eq!(gate.post(&request(1, "ping", &json!({})), "").await.status, 404);
+    let last = origin.requests().pop().unwrap();
+    assert_eq!((last.method.as_str(), last.header("mcp-session-id")), ("DELETE", Some("s0")));
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_forgot_begins_anew() {
+    // One request is the notification after the beginning.
+    let origin = over_http(2).await;
+    let gate = Gate::start(&web(&origin, "")).await;
+    for _ in 0..3 {
+        assert_eq!(gate.call("web__echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
+    }
+    let begun = origin.requests().iter().filter(|r| r.body.windows(10).any(|w| w == b"initialize")).count();
+    assert!(begun >= 2, "{begun}");
+}
+
+#[tokio::test]
+async fn notifications_are_accepted_without_a_response() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let answer = gate.post(&initialized, "").await;
+    assert_eq!((answer.status, answer.body.len()), (202, 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_for_client_and_server() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let call = request(5, "tools/call", &json!({ "name": "local__slow", "arguments": {} }));
+    let cancel = async {
+        log.wait_for("\"slow\"").await;
+        let other = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 6 } });
+        gate.post(&other, "").await;
+        let this = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 } });
+        gate.post(&this, "").await;
+    };
+    let (answer, ()) = tokio::join!(gate.post(&call, ""), cancel);
+    assert_eq!(answer.json()["error"]["code"], json!(-32800), "{}", answer.text());
+    log.wait_for("notifications/cancelled").await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_response_ends_at_its_time_limit() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "timeout = '50ms'")).await;
+    let error = gate.call_error("local__slow", json!({})).await;
+    assert!(error.contains("no response within 50ms"), "{error}");
+    log.wait_for("notifications/cancelled").await;
+}
+
+#[tokio::test]
+async fn versions_are_negotiated() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    for (asked, given) in [("2025-03-26", "2025-03-26"), ("2024-11-05", "2024-11-05"), ("2099-01-01", "2025-06-18")] {
+        let result: Value = gate.rpc("initialize", json!({ "protocolVersion": asked })).await;
+        assert_eq!(result["protocolVersion"], given);
+    }
+}

@@ -1,0 +1,73 @@
+//! The MCP component: the servers behind the gateway's endpoint, and what their calls need of other components.
+
+use std::sync::Arc;
+
+use interflow_admin::metrics::table;
+use interflow_approvals::approvals::Approvals;
+use interflow_codec::prometheus::MetricsPage;
+use interflow_llm_gateway::redaction::RedactionService;
+use interflow_mcp_gateway::{McpCallCounts, McpDeps, McpService, ValuePolicy};
+use interflow_proxy::LocalClient;
+
+use super::{ApplyFn, Component};
+use crate::instance::config::InterflowConfig;
+
+pub struct McpComponent {
+    pub service: Arc<McpService>,
+}
+
+impl McpComponent {
+    /// # Errors
+    /// The section `[mcp]` is invalid.
+    pub fn new(
+        config: &InterflowConfig,
+        local: &LocalClient,
+        redaction: &Arc<RedactionService>,
+        approvals: &Arc<Approvals>,
+    ) -> Result<Self, String> {
+        check_policies(config)?;
+        let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
+        let deps = McpDeps {
+            http: Arc::new(local.unrecorded()),
+            review: Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason))),
+            policy: Box::new(move |flow, name| {
+                let policy = policies.value_policy(flow, name)?;
+                Ok(ValuePolicy {
+                    mode: policy.mode,
+                    redactor: policy.redactor,
+                    detectors: policy.detectors,
+                    restore: policy.restore,
+                    context: policy.context,
+                    max_size: policy.max_size,
+                })
+            }),
+            count: Box::new(move |direction, found| counts.count_findings(direction, found)),
+        };
+        Ok(Self { service: McpService::new(&config.mcp, deps)? })
+    }
+}
+
+impl Component for McpComponent {
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        check_policies(config)?;
+        let settings = self.service.compile(&config.mcp)?;
+        let service = Arc::clone(&self.service);
+        Ok(Box::new(move || service.activate(settings)))
+    }
+}
+
+/// Checks that every policy named by a server exists.
+fn check_policies(config: &InterflowConfig) -> Result<(), String> {
+    for (name, server) in &config.mcp.server {
+        if let Some(policy) = server.policy.as_deref().filter(|policy| !config.redact.has_policy(policy)) {
+            return Err(format!("mcp.server.{name}.policy: there is no policy `{policy}` in redact.policies"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what the service counted.
+pub fn write_metrics(counts: &McpCallCounts, page: &mut MetricsPage) {
+    page.samples(&table::MCP_CALLS, counts.calls.iter().map(|((server, result), n)| ([server.as_str(), *result], *n)));
+    page.value(&table::MCP_SESSIONS, counts.sessions);
+}
