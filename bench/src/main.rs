@@ -15,6 +15,7 @@ mod rule_set;
 mod summary;
 mod tables;
 mod testbed;
+mod upstreams;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,7 +77,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Tables (`--list` names them). All of them when none is named, but `endurance` only with `--full`.
+    /// Tables (`--list` names them). All of them when none is named, but `endurance` and `llm-gateway` only with `--full`.
     tables: Vec<String>,
     /// Only name the tables, and what each is about.
     #[arg(long)]
@@ -106,6 +107,9 @@ struct RunArgs {
     /// Bind the proxies to the last core, generator and origins to the others.
     #[arg(long)]
     pin: bool,
+    /// What a reader must know of the circumstances; the report shows it with the table.
+    #[arg(long)]
+    note: Option<String>,
     #[command(flatten)]
     places: Places,
 }

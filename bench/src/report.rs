@@ -98,6 +98,9 @@ fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
         "\n## `{}`: {}\n\n{}; {pinned}; commit {}, {};{runs} `{}`.\n\n",
         table.name, table.title, table.machine, table.commit, table.began, table.command
     );
+    if let Some(note) = &table.note {
+        let _ = write!(out, "{note}\n\n");
+    }
     for (arm, version) in &table.versions {
         let _ = writeln!(out, "- {arm}: {version}");
     }
@@ -168,6 +171,19 @@ fn rows(out: &mut String, case: &Case) {
             "at the end",
             "p99 ms",
         ],
+        Kind::Gateway => &[
+            "proxy",
+            "p50 ms",
+            "added",
+            "p99 ms",
+            "added",
+            "first byte p50 ms",
+            "added",
+            "req/s at most",
+            "CPU us/req",
+            "cores",
+            "peak MB",
+        ],
         Kind::Events => &["proxy", "events", "age p50 ms", "added", "age p99 ms", "added", "CPU us/stream", "peak MB"],
     };
     let _ = writeln!(out, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
@@ -195,9 +211,9 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
     let ms = |f: fn(&Run) -> f64| format!("{:.3}", own(f) / 1000.0);
     match case.kind {
         Kind::Throughput => vec![
-            spread(row, |r| r.outcome.rate(), 0),
+            spread(&row.runs, |r| r.outcome.rate(), 0),
             format!("{:.1}", own(|r| r.outcome.body_bytes as f64 / r.outcome.seconds / 1e6)),
-            if row.arm == "direct" { String::new() } else { spread(row, |r| r.cpu_us, 1) },
+            if row.arm == "direct" { String::new() } else { spread(&row.runs, |r| r.cpu_us, 1) },
             times(own(cpu), reference.map(|r| median(r, cpu)), row),
             ms(|r| r.outcome.total.p50),
             ms(|r| r.outcome.total.p99),
@@ -229,6 +245,18 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             format!("{:.0}", own(|r| r.descriptors as f64)),
         ],
         Kind::Growth => growth(row),
+        Kind::Gateway => vec![
+            ms(|r| r.outcome.total.p50),
+            added(|r| r.outcome.total.p50),
+            ms(|r| r.outcome.total.p99),
+            added(|r| r.outcome.total.p99),
+            ms(|r| r.outcome.ttfb.p50),
+            added(|r| r.outcome.ttfb.p50),
+            spread(&row.saturated, |r| r.outcome.rate(), 0),
+            if row.arm == "direct" { String::new() } else { spread(&row.saturated, cpu, 0) },
+            format!("{:.2}", median_of(&row.saturated, |r| r.cores)),
+            megabytes(median_of(&row.saturated, |r| r.peak_rss_kib as f64)),
+        ],
         Kind::Events => vec![
             format!("{:.0}", own(|r| r.outcome.event_delay.count as f64)),
             ms(|r| r.outcome.event_delay.p50),
@@ -286,6 +314,17 @@ pub fn line(kind: Kind, row: &Row) -> String {
         Kind::Ceiling => format!("{:.0} req/s held", row.ceiling.unwrap_or_default()),
         Kind::Memory => format!("{:.1} KiB per connection", row.kib_per_connection.unwrap_or_default()),
         Kind::Growth => growth(row).join("  "),
+        Kind::Gateway => {
+            let top = |f: fn(&Run) -> f64| median_of(&row.saturated, f);
+            format!(
+                "p50 {:7.3} p99 {:8.3} ms  {:8.0} req/s at most {:9.1} us CPU  peak {:6.1} MB",
+                ms(|r| r.outcome.total.p50),
+                ms(|r| r.outcome.total.p99),
+                top(|r| r.outcome.rate()),
+                top(cpu),
+                top(|r| r.peak_rss_kib as f64) / 1024.0
+            )
+        }
         Kind::Events => {
             format!("age p50 {:.3} p99 {:.3} ms", ms(|r| r.outcome.event_delay.p50), ms(|r| r.outcome.event_delay.p99))
         }
@@ -308,14 +347,18 @@ fn megabytes(kib: f64) -> String {
     if kib > 0.0 { format!("{:.1}", kib / 1024.0) } else { String::new() }
 }
 
-fn values(row: &Row, f: impl Fn(&Run) -> f64) -> Vec<f64> {
-    let mut values: Vec<f64> = row.runs.iter().map(f).collect();
+fn values(runs: &[Run], f: impl Fn(&Run) -> f64) -> Vec<f64> {
+    let mut values: Vec<f64> = runs.iter().map(f).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
 pub fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
-    let values = values(row, f);
+    median_of(&row.runs, f)
+}
+
+fn median_of(runs: &[Run], f: impl Fn(&Run) -> f64) -> f64 {
+    let values = values(runs, f);
     match values.len() {
         0 => 0.0,
         n if n % 2 == 1 => values[n / 2],
@@ -323,13 +366,13 @@ pub fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
     }
 }
 
-fn spread(row: &Row, f: impl Fn(&Run) -> f64 + Copy, digits: usize) -> String {
-    let all = values(row, f);
+fn spread(runs: &[Run], f: impl Fn(&Run) -> f64 + Copy, digits: usize) -> String {
+    let all = values(runs, f);
     match (all.first(), all.last()) {
         (Some(low), Some(high)) if all.len() > 1 => {
-            format!("{:.digits$} [{low:.digits$} - {high:.digits$}]", median(row, f))
+            format!("{:.digits$} [{low:.digits$} - {high:.digits$}]", median_of(runs, f))
         }
-        _ => format!("{:.digits$}", median(row, f)),
+        _ => format!("{:.digits$}", median_of(runs, f)),
     }
 }
 

@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use interflow_testkit::{TestCa, pattern};
+use interflow_testkit::{Answer, TestCa, Wire, danger_client, pattern};
 
 use crate::Result;
 use crate::process::Running;
@@ -108,6 +109,14 @@ impl Testbed {
         placed
     }
 
+    /// What the fake provider counted.
+    ///
+    /// # Errors
+    /// When it does not answer with JSON.
+    pub fn provider_stats(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::from_slice(&ask(self.llm, "GET /stats", &[], &[])?.body)?)
+    }
+
     /// A file or folder of the testbed.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -159,6 +168,24 @@ impl Testbed {
 /// A loopback address whose port was free a moment ago.
 pub fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// One request (`METHOD PATH`) to a TLS server of this machine, outside of any load.
+///
+/// # Errors
+/// When there is no answer.
+pub fn ask(addr: SocketAddr, request: &str, fields: &[&str], body: &[u8]) -> Result<Answer> {
+    let mut head = format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    fields.iter().for_each(|field| head.extend([field, "\r\n"]));
+    head.push_str("\r\n");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(async {
+        let tls = Arc::new(danger_client(&["http/1.1"]));
+        let mut wire = Wire::connect(addr).await?.into_tls("localhost", tls).await?;
+        wire.send([head.as_bytes(), body].concat()).await?;
+        wire.answer().await
+    });
+    Ok(answer?)
 }
 
 /// How many connections a proxy of one process can carry here: each takes two descriptors.

@@ -79,8 +79,9 @@ pub enum Check {
     Holds(String),
     /// A stream of this many bytes with this many stamped events, each of whose delays is measured.
     Stamped {
-        /// Body length.
-        bytes: usize,
+        /// Body length; unset where a gateway writes the events anew.
+        #[serde(default)]
+        bytes: Option<usize>,
         /// Stamped events.
         events: usize,
     },

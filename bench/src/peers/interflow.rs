@@ -1,13 +1,15 @@
 //! Interflow itself: intercepting without and with recording, with rules, redaction or users, with a protocol pinned, only
 //! tunnelling, and as a gateway.
 
+use std::fmt::Write;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::load::spec::Via;
-use crate::peers::{Arm, Peer, port, version_line};
+use crate::peers::{Arm, Peer, guardrail_terms, port, version_line};
 use crate::testbed::{Testbed, beside_us};
+use crate::upstreams::{Api, UPSTREAMS};
 use crate::{Result, rule_set};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -23,6 +25,12 @@ pub enum Interflow {
     Gateway,
     Redacting,
     Scanning,
+    /// Redacting, and no text was seen before.
+    RedactingAnew,
+    Guarding,
+    /// Guarding, and the heuristics for prompt injection and jailbreaks.
+    Heuristics,
+    Caching,
 }
 
 /// How many flows the recording arm's store holds, once the arm has stopped.
@@ -59,21 +67,68 @@ impl Interflow {
         })
     }
 
+    /// Whether it is a gateway to LLM providers.
+    fn serves_providers(self) -> bool {
+        matches!(
+            self,
+            Self::Gateway
+                | Self::Redacting
+                | Self::Scanning
+                | Self::RedactingAnew
+                | Self::Guarding
+                | Self::Heuristics
+                | Self::Caching
+        )
+    }
+
     fn gateway_config(self, testbed: &Testbed) -> String {
         if self == Self::Media {
             return "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n".into();
         }
         let redact = match self {
             Self::Redacting => "",
+            Self::RedactingAnew => "finding_cache_size = 1\n",
             Self::Scanning => "responses = \"redact\"\n",
             _ => "gateway = \"off\"\n",
         };
         let (certificate, key) = (testbed.path("leaf.pem"), testbed.path("leaf.key"));
         let target = format!("https://localhost:{}", testbed.llm().port());
-        format!(
+        let mut config = format!(
             "[redact]\n{redact}[gateway.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
              [llm.provider.openai]\nurl = \"{target}\"\n[llm.provider.anthropic]\nurl = \"{target}\"\n"
-        )
+        );
+        for upstream in &UPSTREAMS {
+            let kind = match upstream.api {
+                Api::Chat => "kind = \"openai\"\nformat = \"openai_chat\"",
+                Api::Messages => "kind = \"anthropic\"",
+            };
+            let (name, url) = (upstream.name, upstream.url(testbed));
+            let _ = writeln!(config, "[llm.provider.{name}]\n{kind}\nurl = \"{url}\"");
+        }
+        config + &self.llm_features()
+    }
+
+    fn llm_features(self) -> String {
+        let mut config = String::new();
+        if matches!(self, Self::Guarding | Self::Heuristics) {
+            let both = "apply_to = \"both\"\naction = \"block\"";
+            let patterns = guardrail_terms::PATTERNS.map(|(_, pattern)| pattern);
+            let _ = writeln!(
+                config,
+                "[llm.guardrail.words]\nkind = \"words\"\n{both}\nwords = {:?}\n\
+                 [llm.guardrail.patterns]\nkind = \"regex\"\n{both}\npatterns = {patterns:?}",
+                guardrail_terms::WORDS
+            );
+        }
+        if self == Self::Heuristics {
+            for kind in ["prompt_injection", "jailbreak"] {
+                let _ = writeln!(config, "[llm.guardrail.{kind}]\nkind = \"{kind}\"\naction = \"block\"");
+            }
+        }
+        if self == Self::Caching {
+            config.push_str("[llm.cache]\nstore = \"memory\"\n");
+        }
+        config
     }
 }
 
@@ -91,11 +146,15 @@ impl Peer for Interflow {
             Self::Gateway => "gateway",
             Self::Redacting => "gateway+redact",
             Self::Scanning => "gateway+outbound",
+            Self::RedactingAnew => "gateway+redact-new",
+            Self::Guarding => "gateway+guardrails",
+            Self::Heuristics => "gateway+heuristics",
+            Self::Caching => "gateway+cache",
         }
     }
 
     fn gives_pages(&self) -> bool {
-        !matches!(self, Self::Media | Self::Gateway | Self::Redacting | Self::Scanning)
+        !self.serves_providers() && *self != Self::Media
     }
 
     fn install(&self) -> Result<String> {
@@ -122,18 +181,10 @@ impl Peer for Interflow {
         };
         command.env("INTERFLOW_DATA_DIR", testbed.path(self.name()));
         let mut arm = Arm::forward(testbed, self, addr, command)?;
-        match self {
-            Self::Media => (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false),
-            Self::Gateway | Self::Redacting | Self::Scanning => {
-                (arm.plain, arm.tls, arm.anywhere) = (None, Some(Via::Reverse(gateway)), false);
-            }
-            Self::Straight
-            | Self::Recording
-            | Self::Rules
-            | Self::Redaction
-            | Self::Users
-            | Self::Http1
-            | Self::Tunnelling => {}
+        if *self == Self::Media {
+            (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false);
+        } else if self.serves_providers() {
+            (arm.plain, arm.tls, arm.anywhere) = (None, Some(Via::Reverse(gateway)), false);
         }
         Ok(arm)
     }

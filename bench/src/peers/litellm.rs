@@ -1,18 +1,27 @@
-//! LiteLLM's proxy in front of the fake provider, with one worker per core and TLS; alone, and with its Presidio guardrail.
+//! LiteLLM's proxy in front of the fake provider, with one worker per core and TLS; alone, with its Presidio guardrail, with its
+//! content filter (as redaction, and as a guardrail), and with its cache.
 
+use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
 use crate::Result;
 use crate::load::spec::Via;
-use crate::peers::{Arm, Peer, pip, port, presidio, run_quietly};
+use crate::peers::{Arm, Peer, guardrail_terms, pip, port, presidio, run_quietly};
 use crate::testbed::{Role, Testbed};
+use crate::upstreams::{Api, UPSTREAMS};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Litellm {
     Alone,
     /// Every request is redacted by a Presidio service, whose processes count as LiteLLM's.
     Presidio,
+    /// The content filter masks personal data; it restores nothing.
+    Masking,
+    /// The content filter blocks words and expressions.
+    Blocking,
+    /// Responses are cached in the memory of each worker.
+    Caching,
 }
 
 /// 1.82.7 and 1.82.8 were published by somebody else and steal keys.
@@ -23,6 +32,9 @@ impl Peer for Litellm {
         match self {
             Self::Alone => "litellm",
             Self::Presidio => "litellm+presidio",
+            Self::Masking => "litellm+mask",
+            Self::Blocking => "litellm+guardrails",
+            Self::Caching => "litellm+cache",
         }
     }
 
@@ -41,18 +53,24 @@ impl Peer for Litellm {
         let addr = port()?;
         let config = testbed.path(&format!("{}.yaml", self.name()));
         let port = testbed.llm().port();
-        let model = |name: &str, provider: &str, path: &str| {
+        let model = |name: &str, provider: &str, url: &str| {
             format!(
                 "  - model_name: {name}\n    litellm_params:\n      model: {provider}/{name}\n      \
-                 api_base: https://localhost:{port}{path}\n      api_key: sk-fake\n"
+                 api_base: {url}\n      api_key: sk-fake\n"
             )
         };
-        let text = format!(
-            "model_list:\n{}{}litellm_settings:\n  ssl_verify: false\n  telemetry: false\n",
-            model("fake-openai", "openai", "/v1"),
-            model("fake-anthropic", "anthropic", "")
-        );
-        fs::write(&config, text + self.guardrail())?;
+        let url = format!("https://localhost:{port}");
+        let mut text = String::from("model_list:\n");
+        text += &model("fake-openai", "openai", &format!("{url}/v1"));
+        text += &model("fake-anthropic", "anthropic", &url);
+        for upstream in &UPSTREAMS {
+            let url = upstream.url(testbed);
+            text += &match upstream.api {
+                Api::Chat => model(upstream.name, "openai", &format!("{url}/v1")),
+                Api::Messages => model(upstream.name, "anthropic", &url),
+            };
+        }
+        fs::write(&config, text + &self.settings())?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = self.command()?;
         command.arg("--config").arg(&config).args(["--host", "127.0.0.1", "--port", &addr.port().to_string()]);
@@ -80,20 +98,51 @@ impl Peer for Litellm {
 }
 
 impl Litellm {
-    fn guardrail(self) -> &'static str {
+    fn settings(self) -> String {
+        // Clients of Messages reach models of OpenAI through Chat Completions, as they do through Interflow here.
+        let mut text = String::from(
+            "litellm_settings:\n  ssl_verify: false\n  telemetry: false\n  \
+             use_chat_completions_url_for_anthropic_messages: true\n",
+        );
+        let filter = "guardrails:\n  - guardrail_name: filter\n    litellm_params:\n      \
+                      guardrail: litellm_content_filter\n      default_on: true\n";
         match self {
-            Self::Alone => "",
+            Self::Alone => {}
+            Self::Caching => text += "  cache: true\n  cache_params:\n    type: local\n",
             Self::Presidio => {
-                "guardrails:\n  - guardrail_name: presidio\n    litellm_params:\n      guardrail: presidio\n      \
-                 mode: pre_call\n      default_on: true\n      output_parse_pii: true\n"
+                text += "guardrails:\n  - guardrail_name: presidio\n    litellm_params:\n      guardrail: presidio\n      \
+                         mode: pre_call\n      default_on: true\n      output_parse_pii: true\n";
+            }
+            Self::Masking => {
+                let _ = write!(text, "{filter}      mode: pre_call\n      patterns:\n");
+                for name in ["us_ssn", "email", "us_phone", "visa", "mastercard", "iban", "ipv4"] {
+                    let _ = writeln!(
+                        text,
+                        "        - pattern_type: prebuilt\n          pattern_name: {name}\n          action: MASK"
+                    );
+                }
+            }
+            Self::Blocking => {
+                let _ = write!(text, "{filter}      mode: [pre_call, post_call]\n      blocked_words:\n");
+                for word in guardrail_terms::WORDS {
+                    let _ = writeln!(text, "        - keyword: {word:?}\n          action: BLOCK");
+                }
+                text += "      patterns:\n";
+                for (name, pattern) in guardrail_terms::PATTERNS {
+                    let _ = writeln!(
+                        text,
+                        "        - pattern_type: regex\n          name: {name:?}\n          pattern: {pattern:?}\n          action: BLOCK"
+                    );
+                }
             }
         }
+        text
     }
 
     /// LiteLLM, and beside it what it asks.
     fn command(self) -> Result<Command> {
         let program = pip("litellm", &[PACKAGE], "litellm")?;
-        if self == Self::Alone {
+        if self != Self::Presidio {
             return Ok(Command::new(program));
         }
         let addr = port()?;

@@ -2,6 +2,7 @@
 
 mod bare_relay;
 mod goproxy;
+mod guardrail_terms;
 mod haproxy;
 mod interflow;
 mod litellm;
@@ -13,6 +14,7 @@ mod proxy_py;
 mod squid;
 mod tinyproxy;
 
+pub use guardrail_terms::WORDS as BLOCKED_WORDS;
 pub use interflow::{LOGIN, recorded_flows};
 
 use std::net::SocketAddr;
@@ -95,6 +97,10 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Gateway),
         Box::new(interflow::Interflow::Redacting),
         Box::new(interflow::Interflow::Scanning),
+        Box::new(interflow::Interflow::RedactingAnew),
+        Box::new(interflow::Interflow::Guarding),
+        Box::new(interflow::Interflow::Heuristics),
+        Box::new(interflow::Interflow::Caching),
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
@@ -109,6 +115,9 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(mediaflow::Mediaflow),
         Box::new(litellm::Litellm::Alone),
         Box::new(litellm::Litellm::Presidio),
+        Box::new(litellm::Litellm::Masking),
+        Box::new(litellm::Litellm::Blocking),
+        Box::new(litellm::Litellm::Caching),
         Box::new(presidio::Presidio),
     ]
 }

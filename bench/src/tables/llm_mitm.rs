@@ -10,7 +10,7 @@ use crate::Result;
 use crate::load::spec::{Certificate, Check, Exchange, Pace, Spec, Version, Via};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
-use crate::testbed::Testbed;
+use crate::testbed::{Testbed, ask};
 
 const ARMS: [&str; 7] = [RELAY, "interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
 /// Those of the short form.
@@ -78,7 +78,8 @@ fn intercepted(testbed: &Testbed, arm: &Arm) -> Option<Certificate> {
     (arm.name != "direct" && arm.name != RELAY).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")))
 }
 
-fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {
+/// A closed or open loop of LLM requests over TLS.
+pub(super) fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {
     let headers = [
         ("Content-Type", "application/json"),
         ("x-api-key", "sk-ant-fake"),
@@ -148,18 +149,7 @@ fn question(session: usize, size: usize) -> String {
 
 /// What the provider answers without any proxy.
 fn reference(testbed: &Testbed, path: &str, body: &PathBuf) -> Result<Vec<u8>> {
-    let body = fs::read(body)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async {
-        let tls = std::sync::Arc::new(interflow_testkit::danger_client(&["http/1.1"]));
-        let mut wire = interflow_testkit::Wire::connect(testbed.llm()).await?.into_tls("localhost", tls).await?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: k\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        wire.send([head.as_bytes(), &body].concat()).await?;
-        wire.answer().await
-    })?;
+    let answer = ask(testbed.llm(), &format!("POST {path}"), &["x-api-key: k"], &fs::read(body)?)?;
     if answer.status == 200 { Ok(answer.body.into()) } else { Err(answer.text().into()) }
 }
 
@@ -220,7 +210,7 @@ fn events(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
             authority: format!("localhost:{}", testbed.llm().port()),
             path: path.clone(),
             body: Some(body.clone()),
-            check: Check::Stamped { bytes, events },
+            check: Check::Stamped { bytes: Some(bytes), events },
         };
         let effort = session.effort;
         let what =

@@ -2,6 +2,7 @@
 
 mod endurance;
 mod forward;
+mod llm_gateway;
 mod llm_mitm;
 mod media;
 mod mitm;
@@ -40,6 +41,8 @@ pub struct Effort {
     pub minutes: f64,
     /// Flows after which memory is looked at.
     pub flows: u64,
+    /// Circumstances that a reader must know.
+    pub note: Option<String>,
 }
 
 impl Effort {
@@ -54,6 +57,7 @@ impl Effort {
             pin: args.pin,
             minutes: args.minutes.unwrap_or(if args.full { 30.0 } else { 1.0 }),
             flows: args.flows.unwrap_or(if args.full { 1_000_000 } else { 50_000 }),
+            note: args.note.clone(),
         }
     }
 
@@ -116,6 +120,9 @@ pub struct Table {
     pub repeats: usize,
     /// Whether proxies had a core of their own.
     pub pinned: bool,
+    /// Circumstances that a reader must know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Version of each arm.
     pub versions: BTreeMap<String, String>,
     /// Its cases.
@@ -138,6 +145,7 @@ impl Table {
             }
         }
         self.versions.extend(other.versions);
+        self.note = other.note.or(self.note.take());
     }
 }
 
@@ -183,6 +191,8 @@ pub enum Kind {
     Events,
     /// Memory and descriptors over a long time.
     Growth,
+    /// Added latency at a fixed rate, and the highest rate of a closed loop with what it takes.
+    Gateway,
 }
 
 /// One arm's runs in a case.
@@ -194,6 +204,9 @@ pub struct Row {
     pub runs: Vec<Run>,
     /// Why the row does not count.
     pub failure: Option<String>,
+    /// Runs in a closed loop, where `runs` are those at a fixed rate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub saturated: Vec<Run>,
     /// For a ceiling: requests per second held with less than 2 % errors.
     pub ceiling: Option<f64>,
     /// For memory: resident KiB per kept connection.
@@ -222,7 +235,7 @@ pub struct Sample {
 pub type Make = fn(&Effort) -> Result<Table>;
 
 /// Every table: its name, what it is about, how it is made.
-pub const TABLES: [(&str, &str, Make); 6] = [
+pub const TABLES: [(&str, &str, Make); 7] = [
     (
         "mitm",
         "plain and intercepted requests: recording, rules, redaction, users, pinned protocols, handshakes",
@@ -238,18 +251,26 @@ pub const TABLES: [(&str, &str, Make); 6] = [
         "streamed answers of a fake provider: added latency, highest rate, delay of single events",
         llm_mitm::table,
     ),
+    (
+        "llm-gateway",
+        "gateways to LLM providers: pass-through, translation, redaction, guardrails, cache, a thousand streams",
+        llm_gateway::table,
+    ),
     ("redact", "the LLM gateway with redaction and restoration; redaction of plain texts", redact::table),
     ("media", "a media file relayed to many viewers", media::table),
     ("endurance", "memory after a million recorded flows; a soak with cancellations and resets", endurance::table),
 ];
 
-/// The named tables, or all; the one that takes long only when everything is wanted.
+/// Tables that take long: measured when they are named, or in the full form.
+const LONG: [&str; 2] = ["endurance", "llm-gateway"];
+
+/// The named tables, or all; those that take long only when everything is wanted.
 ///
 /// # Errors
 /// On an unknown name.
 pub fn chosen(names: &[String], full: bool) -> Result<Vec<Make>> {
     if names.is_empty() {
-        return Ok(TABLES.iter().filter(|(name, ..)| full || *name != "endurance").map(|(.., make)| *make).collect());
+        return Ok(TABLES.iter().filter(|(name, ..)| full || !LONG.contains(name)).map(|(.., make)| *make).collect());
     }
     let find = |name: &String| {
         let known = TABLES.iter().find(|(n, ..)| n == name).map(|(.., make)| *make);
@@ -282,6 +303,7 @@ impl<'a> Session<'a> {
             seconds: effort.seconds,
             repeats: effort.repeats,
             pinned: effort.pin,
+            note: effort.note.clone(),
             versions,
             cases: Vec::new(),
             recorded: None,
@@ -415,6 +437,7 @@ mod tests {
             pin: false,
             minutes: 1.0,
             flows: 1,
+            note: None,
         };
         for (full, case, wanted) in [
             (false, None, false),

@@ -162,13 +162,13 @@ fn leaks(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
     for arm in
         session.arms.iter().filter(|a| ["gateway+redact", "litellm", "litellm+presidio"].contains(&a.name.as_str()))
     {
-        let before = sightings(testbed)?;
+        let before = sightings(&testbed.provider_stats()?)?;
         let body = testbed.path("openai.json");
         let mut row = Row { arm: arm.name.clone(), ..Row::default() };
         if let Some(spec) = spec(testbed, session.effort, arm, Scenario::OpenAi, &body) {
             super::one_run(session.testbed, arm, session.origin, &spec, &mut row);
         }
-        let seen = sightings(testbed)? - before;
+        let seen = sightings(&testbed.provider_stats()?)? - before;
         if seen > 0 {
             row.failure = Some(format!("the planted number reached the provider in {seen} requests"));
         }
@@ -179,14 +179,7 @@ fn leaks(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
     Ok(())
 }
 
-fn sightings(testbed: &Testbed) -> Result<u64> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stats = runtime.block_on(async {
-        let tls = std::sync::Arc::new(interflow_testkit::danger_client(&["http/1.1"]));
-        let mut wire = interflow_testkit::Wire::connect(testbed.llm()).await?.into_tls("localhost", tls).await?;
-        wire.send("GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-        wire.answer().await
-    })?;
-    let stats: serde_json::Value = serde_json::from_slice(&stats.body)?;
+/// In how many requests the provider saw the planted number, by its counts.
+pub(super) fn sightings(stats: &serde_json::Value) -> Result<u64> {
     stats["sightings"][PLANTED].as_u64().ok_or_else(|| format!("no sightings in {stats}").into())
 }

@@ -13,6 +13,7 @@ pub mod import_support;
 pub mod jsonl;
 mod mitm;
 mod page;
+pub mod parquet;
 pub mod pcapng;
 pub mod raw;
 mod readable_bodies;
@@ -233,6 +234,7 @@ formats! {
     Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
     Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
     Pcapng "pcapng" ["pcapng"] true "Packets with the secrets that decrypt them, for Wireshark.";
+    Parquet "parquet" ["parquet"] false "A table of flows for DuckDB, pandas, Polars and the like.";
     Curl "curl" ["sh"] false "curl command lines.";
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
     Fetch "fetch" ["js"] false "JavaScript with fetch.";
@@ -255,7 +257,14 @@ impl ArchiveFormat {
     pub const fn is_binary(self) -> bool {
         matches!(
             self,
-            Self::Saz | Self::Fxzy | Self::Mitm | Self::Pcapng | Self::Raw | Self::RawRequest | Self::RawResponse
+            Self::Saz
+                | Self::Fxzy
+                | Self::Mitm
+                | Self::Pcapng
+                | Self::Parquet
+                | Self::Raw
+                | Self::RawRequest
+                | Self::RawResponse
         )
     }
 
@@ -265,6 +274,7 @@ impl ArchiveFormat {
             Self::Jsonl => "application/x-ndjson",
             Self::Saz | Self::Fxzy => "application/zip",
             Self::Pcapng => "application/x-pcapng",
+            Self::Parquet => "application/vnd.apache.parquet",
             Self::Mitm | Self::Raw | Self::RawRequest | Self::RawResponse => "application/octet-stream",
             Self::Html => "text/html; charset=utf-8",
             _ => "text/plain; charset=utf-8",
@@ -350,6 +360,8 @@ pub struct ExportOptions<'w> {
     pub packets: pcapng::PcapngOptions<'w>,
     /// Include the received versions of edited requests and responses in JSONL.
     pub originals: bool,
+    /// Include bodies in Parquet.
+    pub bodies: bool,
 }
 
 /// Like [`exporter`], with options.
@@ -372,6 +384,7 @@ pub fn exporter_with<'w>(
         ArchiveFormat::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
         ArchiveFormat::Mitm => per_flow_exporter(out, mitm::write),
         ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
+        ArchiveFormat::Parquet => Box::new(parquet::ParquetWriter::new(out, options.bodies)?),
         ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
         ArchiveFormat::RawRequest => {
             per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))

@@ -938,6 +938,11 @@ export interface components {
              * @default false
              */
             originals?: boolean;
+            /**
+             * @description As for `GET /export`: with parquet, the recorded bodies too.
+             * @default false
+             */
+            bodies?: boolean;
         };
         /** @enum {string} */
         FindingState: "good" | "notice" | "bad";

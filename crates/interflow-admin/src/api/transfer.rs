@@ -32,13 +32,15 @@ const PROGRESS_STEP: u64 = 2000;
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FormatParam {
-    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, go, java, csharp,
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, parquet, curl, httpie, fetch, python, go, java, csharp,
     /// php, powershell, rust, html, raw, raw-request, raw-response or table.
     format: Option<String>,
     /// With pcapng: client (default), upstream or both.
     leg: Option<String>,
     /// With jsonl: edited requests and responses as they came in, too.
     originals: bool,
+    /// With parquet: the recorded bodies, too.
+    bodies: bool,
 }
 
 impl FormatParam {
@@ -47,15 +49,22 @@ impl FormatParam {
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
-    /// Which side's packets to export, and whether JSON lines include originals.
-    fn options(&self) -> Result<(PacketSides, bool)> {
+    fn options(&self) -> Result<ChosenOptions> {
         let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
-        Ok((leg.transpose()?.unwrap_or_default(), self.originals))
+        Ok(ChosenOptions { leg: leg.transpose()?.unwrap_or_default(), originals: self.originals, bodies: self.bodies })
     }
 }
 
-fn options((leg, originals): (PacketSides, bool)) -> ExportOptions<'static> {
-    ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals }
+/// Options of individual formats, as the client chose them.
+#[derive(Clone, Copy)]
+struct ChosenOptions {
+    leg: PacketSides,
+    originals: bool,
+    bodies: bool,
+}
+
+fn options(ChosenOptions { leg, originals, bodies }: ChosenOptions) -> ExportOptions<'static> {
+    ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals, bodies }
 }
 
 fn archive(name: &str, format: ArchiveFormat, body: Body) -> Response {
@@ -85,20 +94,23 @@ pub(crate) async fn export_one(
 pub(crate) struct FlowExportParams {
     /// The query; every flow when it is empty.
     query: String,
-    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, go, java, csharp,
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, parquet, curl, httpie, fetch, python, go, java, csharp,
     /// php, powershell, rust, html, raw, raw-request, raw-response or table.
     format: Option<String>,
     /// With pcapng: client (default), upstream or both.
     leg: Option<String>,
     /// With jsonl: edited requests and responses as they came in, too.
     originals: bool,
+    /// With parquet: the recorded bodies, too.
+    bodies: bool,
 }
 
 pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FlowExportParams>,
 ) -> Result<Response> {
-    let wanted = FormatParam { format: params.format, leg: params.leg, originals: params.originals };
+    let wanted =
+        FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
     let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let query = query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
@@ -109,7 +121,7 @@ pub(crate) async fn export(
 fn export_matching(
     store: &dyn FlowStore,
     query: Query,
-    (format, chosen): (ArchiveFormat, (PacketSides, bool)),
+    (format, chosen): (ArchiveFormat, ChosenOptions),
     pipe: &mut StreamWriter,
 ) -> io::Result<()> {
     let watch = pipe.cancel_check();
@@ -145,13 +157,17 @@ pub(crate) struct ExportSelectionInput {
     /// As for `GET /export`: with jsonl, the received versions too.
     #[serde(default)]
     originals: bool,
+    /// As for `GET /export`: with parquet, the recorded bodies too.
+    #[serde(default)]
+    bodies: bool,
 }
 
 pub(crate) async fn export_by_ids(
     State(state): State<Arc<AdminState>>,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
-    let wanted = FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals };
+    let wanted =
+        FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
     let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.

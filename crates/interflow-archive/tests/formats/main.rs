@@ -7,6 +7,7 @@ mod diff;
 mod har;
 mod jsonl;
 mod packets;
+mod parquet;
 mod replay;
 mod schema;
 mod stored;

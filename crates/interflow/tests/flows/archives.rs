@@ -1,5 +1,8 @@
 //! `export` and `import`, with and without a running instance.
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,6 +37,27 @@ async fn exports_are_written_to_standard_output() {
     home.flows(&["export", "--format", "pdf"]).fails(2);
     let nowhere = home.flows(&["export", "-o", "/nowhere/at/all.har"]).fails(1);
     assert!(nowhere.contains("/nowhere/at/all.har"), "{nowhere}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parquet_is_exported_with_and_without_bodies() {
+    let home = Home::filled().await;
+    let exported = |args: &[&str]| {
+        let file = home.path("flows.parquet");
+        let said = home.flows(&[&["export", "-o", &file], args].concat());
+        assert!(said.err.contains("4 flows to"), "{said:?}");
+        SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap()
+    };
+    let bodies = |file: &SerializedFileReader<std::fs::File>| {
+        let rows = file.get_row_iter(None).unwrap().map(Result::unwrap);
+        let columns =
+            rows.flat_map(|row| row.get_column_iter().map(|(n, v)| (n.clone(), v.clone())).collect::<Vec<_>>());
+        columns.filter(|(name, value)| name.ends_with("_body") && *value != Field::Null).count()
+    };
+    let (without, with) = (exported(&[]), exported(&["--bodies"]));
+    assert_eq!((without.metadata().file_metadata().num_rows(), bodies(&without)), (4, 0));
+    assert!(bodies(&with) > 0);
+    home.flows(&["export", "--format", "har", "--bodies"]).fails(2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

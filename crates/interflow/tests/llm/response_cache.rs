@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Answer, Origin, Reply};
+use interflow_testkit::{Answer, Origin, Reply, llm};
 use serde_json::Value;
 
 use crate::CHAT;
@@ -64,6 +64,27 @@ async fn a_repeated_request_is_answered_from_memory_and_costs_nothing() {
     assert!((metric(&running, saved).await - 2.0 * paid).abs() < 1e-6);
     let list = async || running.admin("GET", "/api/v1/flows?query=tag:cache:hit", "").await.text();
     running.until(async || list().await.matches("\"cache:hit\"").count() == 2).await;
+    running.stop();
+}
+
+#[tokio::test]
+async fn whole_responses_of_a_provider_with_http2_are_repeated_too() {
+    let home = Home::new().await;
+    let (provider, received) = llm::provider(Origin::https());
+    let provider = provider.start().await;
+    let ca = home.dir.path().join("provider.pem");
+    std::fs::write(&ca, provider.ca().pem()).unwrap();
+    let url = provider.url("");
+    let running = home.start(&format!(
+        "[upstream]\nextra_ca = [{ca:?}]\n[llm.provider.openai]\nurl = \"{url}\"\napi_key = \"sk-real\"\n\
+         [llm.cache]\nstore = \"memory\"\n"
+    ));
+    let first = running.post(PATH, "", CHAT).await;
+    assert_eq!((first.status, cached(&first)), (200, "MISS"), "{first:?}");
+    assert!(provider.requests().iter().all(|request| request.version == "HTTP/2"), "{:?}", provider.requests());
+    stored(&running, 1.0).await;
+    assert_eq!(cached(&running.post(PATH, "", CHAT).await), "HIT");
+    assert_eq!(received.requests(), 1);
     running.stop();
 }
 

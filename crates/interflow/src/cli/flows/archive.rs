@@ -43,6 +43,9 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
     if format != ArchiveFormat::Jsonl && args.originals {
         return Err(CliError::Usage(format!("--originals requires the format jsonl, not {format}")));
     }
+    if format != ArchiveFormat::Parquet && args.bodies {
+        return Err(CliError::Usage(format!("--bodies requires the format parquet, not {format}")));
+    }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
@@ -120,7 +123,11 @@ fn begin<'w>(
         None => None,
     };
     let packets = PcapngOptions { leg: args.leg, keylog };
-    interflow_archive::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
+    interflow_archive::exporter_with(
+        format,
+        out,
+        ExportOptions { packets, originals: args.originals, bodies: args.bodies },
+    )
 }
 
 /// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.

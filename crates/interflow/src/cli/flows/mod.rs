@@ -46,7 +46,7 @@ pub enum FlowsCommand {
     Show(FlowShowArgs),
     /// Print flows as they complete.
     Tail(TailArgs),
-    /// Export flows: HAR, JSONL, pcapng, archives of other tools, curl commands and more.
+    /// Export flows: HAR, JSONL, pcapng, Parquet, archives of other tools, curl commands and more.
     Export(FlowExportArgs),
     /// Import flows from archive files: HAR, JSONL, SAZ, Fluxzy, mitmproxy.
     Import {
@@ -188,6 +188,9 @@ pub struct FlowExportArgs {
     /// With jsonl: include requests and responses as received, before edits, so that an import restores them.
     #[arg(long)]
     pub originals: bool,
+    /// With parquet: include the recorded bodies.
+    #[arg(long)]
+    pub bodies: bool,
     /// Output file [default: stdout].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
