@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_redact::{
-    EntityModel, ExternalDetectors, MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, Redactor, StopFlag, string_values,
+    EntityModel, ExternalDetectors, MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, Redactor, StopFlag,
+    string_values,
 };
 use serde_json::{Value, json};
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{
-    EntityModel, ExternalDetectors, RedactMode, RedactionSession, Redactor, Replacement, StopFlag,
-};
+use interflow_redact::{EntityModel, ExternalDetectors, RedactMode, RedactionSession, Redactor, Replacement, StopFlag};
 use interflow_types::{Direction, EntryKind, Flow, StatusCode};
 
 use super::RedactionService;
