@@ -161,12 +161,12 @@ mod with_a_model {
 
     #[test]
     fn names_that_only_the_model_knows_are_redacted_under_the_policy() {
-        let text = "we met qwvzyx olvik there, see zeltlane yy";
+        let text = "everyone likes tarnovia there, see zeltlane yy";
         let [with, without] = redacted("", text);
         assert_eq!(without, text);
-        assert!(!with.contains("olvik") && !with.contains("zeltlane") && with.contains("person"), "{with}");
-        assert_eq!(redacted("except = ['person', 'street-address']", text)[0], text);
-        assert!(redacted("confidence = 99", text)[0].contains("olvik"));
+        assert!(!with.contains("tarnovia") && !with.contains("zeltlane") && with.contains("location"), "{with}");
+        assert_eq!(redacted("except = ['location', 'street-address']", text)[0], text);
+        assert!(redacted("confidence = 99", text)[0].contains("tarnovia"));
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod with_a_model {
 
     #[test]
     fn a_cached_text_is_not_confused_with_the_same_text_without_a_model() {
-        let text = format!("we met qwvzyx olvik there. {}", "nothing happens here ".repeat(20));
+        let text = format!("everyone likes tarnovia there. {}", "nothing happens here ".repeat(20));
         let cache = Arc::new(FindingCache::new(100).expect("a cache"));
         let redactor = Redactor::default().with_cache(cache);
         let mut session = RedactionSession::one_way();
