@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use interflow_admin::AdminServer;
-use interflow_net::ingress::{ListenOptions, ListenSockets};
+#[cfg(feature = "compat")]
+use interflow_net::ingress::ListenOptions;
+use interflow_net::ingress::ListenSockets;
 
 use crate::instance::config::InterflowConfig;
 
@@ -81,7 +83,7 @@ fn of_greyproxy(e: std::io::Error) -> String {
 }
 
 #[cfg(not(feature = "compat"))]
-#[expect(clippy::unused_async, clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
+#[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
 impl CompatApis {
     pub fn bind(_: &InterflowConfig, _: &ListenSockets) -> Result<Self, String> {
         Ok(Self::default())
