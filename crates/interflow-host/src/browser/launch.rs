@@ -19,6 +19,7 @@ use crate::data_dir::DataDir;
 use crate::exec::{ProxyLogin, exit_code, not_started, remove_secrets};
 
 /// How long a browser that was asked to end may take before it is killed.
+#[cfg(unix)]
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of the end of its messages is kept, in bytes.
 const MAX_MESSAGES: usize = 8 << 10;

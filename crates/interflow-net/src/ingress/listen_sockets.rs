@@ -4,7 +4,9 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 
-use interflow_types::{Error, ErrorKind, ErrorSource, Result};
+#[cfg(unix)]
+use interflow_types::ErrorSource;
+use interflow_types::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use super::listen::{self, ListenOptions};

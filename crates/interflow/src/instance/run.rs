@@ -428,6 +428,7 @@ pub enum StopSignal {
     /// SIGTERM, which service managers send.
     Terminate,
     /// SIGUSR2: the installed binary takes over the listening sockets.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no signal for it"))]
     Restart,
 }
 
@@ -463,9 +464,9 @@ impl ShutdownSignal {
 
     /// Waits for the next signal that is obeyed: a restart is not if the successor could not start.
     pub async fn recv_accepted(&mut self) -> StopSignal {
+        #[cfg(unix)]
         loop {
             let asked = self.recv().await;
-            #[cfg(unix)]
             if asked == StopSignal::Restart
                 && let Some((_, successor)) = &self.restart
                 && let Err(e) = successor.check().await
@@ -475,6 +476,8 @@ impl ShutdownSignal {
             }
             return asked;
         }
+        #[cfg(not(unix))]
+        self.recv().await
     }
 
     /// Waits for the next signal. Forever if the handlers could not be installed.
