@@ -428,7 +428,6 @@ pub enum StopSignal {
     /// SIGTERM, which service managers send.
     Terminate,
     /// SIGUSR2: the installed binary takes over the listening sockets.
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no signal for it"))]
     Restart,
 }
 

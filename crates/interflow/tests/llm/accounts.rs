@@ -105,9 +105,10 @@ async fn streamed_response_findings_are_audited_and_unpriced_models_counted() {
     let line: Value = serde_json::from_str(&log).unwrap();
     assert_eq!(line["outbound_entity_count"], 1, "{line}");
     assert_eq!(line["dollars"], Value::Null, "{line}");
-    let page = running.admin("GET", "/metrics", "").await.text();
     let first_token = "interflow_llm_time_to_first_token_seconds_count{provider=\"openai\",model=\"house-model\"} 1\n";
-    assert!(page.contains(first_token), "{page}");
+    // Counted after the line of the audit log is written.
+    running.until(async || running.admin("GET", "/metrics", "").await.text().contains(first_token)).await;
+    let page = running.admin("GET", "/metrics", "").await.text();
     assert!(
         page.contains("interflow_redaction_entities_total{type=\"email-address\",direction=\"response\"} 1\n"),
         "{page}"
