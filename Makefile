@@ -66,6 +66,11 @@ check: ## The quick part of `make test`: format, lints, architecture rules
 fmt: ## Format all code
 	@$(CARGO) fmt --all
 
+.PHONY: fleet
+fleet: ## Start two replicas behind HAProxy with PostgreSQL, Redis and an S3 server on this machine (ARGS=status, ARGS=stop)
+	@$(if $(ARGS),,scripts/setup test && scripts/ui build && $(CARGO) build --locked --release -p interflow)
+	@scripts/fleet $(or $(ARGS),start)
+
 .PHONY: docs
 docs: ## Generate what is made from the code: the pages of docs/reference, docs/reference/openapi.json, the UI's types of the API
 	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference) || { echo "$$said"; exit 1; }

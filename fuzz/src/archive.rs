@@ -51,7 +51,7 @@ fn archive(format: ArchiveFormat, data: &[u8]) {
             };
             let kept = flows.len() - flows.iter().filter(left_out).count();
             let found = read(*format, &file).len();
-            // Of packets, only exchanges in HTTP/1 are read back.
+            // Of packets, only exchanges whose requests were recorded are read back.
             let is_packets = *format == ArchiveFormat::Pcapng;
             assert!(found == kept || is_packets && found < kept, "{format}: {found} of {kept}");
         }

@@ -1,4 +1,4 @@
-//! Authentication for the admin port: the token or a browser session, and checks of `Host` and `Origin` against
+//! Authentication for the admin port: a token or a browser session, and checks of `Host` and `Origin` against
 //! malicious web pages.
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,12 +12,18 @@ use axum::response::{IntoResponse, Response};
 use interflow_types::Host;
 use subtle::ConstantTimeEq as _;
 
+use crate::admin_audit::AdminAudit;
 use crate::error::ApiError;
+use crate::identity::caller::Caller;
+use crate::identity::tokens::{ApiTokens, TokenCheck};
+use crate::identity::{Identity, IdentityKind};
+use crate::oidc::OidcLogin;
+use crate::oidc::config::OidcRoles;
+use crate::person_sessions::{PersonSession, PersonSessions};
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
 
 /// Credentials and addresses that requests are checked against.
-#[derive(Debug)]
 pub(crate) struct AuthGuard {
     token: String,
     hosts: Vec<String>,
@@ -26,6 +32,15 @@ pub(crate) struct AuthGuard {
     /// The file that contains the token; `None` if it was given in another way.
     pub token_file: Option<PathBuf>,
     pub sessions: Arc<BrowserSessions>,
+    pub access: AdminAccess,
+}
+
+/// Who may enter besides the holder of the admin token, and where it is written down.
+pub(crate) struct AdminAccess {
+    pub tokens: Arc<ApiTokens>,
+    pub audit: Arc<AdminAudit>,
+    /// The login of people, with their sessions.
+    pub oidc: Option<(OidcLogin, PersonSessions)>,
 }
 
 impl AuthGuard {
@@ -35,8 +50,11 @@ impl AuthGuard {
         sessions: Arc<BrowserSessions>,
         config: &AdminConfig,
         address: SocketAddr,
+        access: AdminAccess,
     ) -> Self {
-        Self { token, hosts: config.hosts.clone(), address, open_metrics: config.public_metrics, token_file, sessions }
+        let public = access.oidc.as_ref().and_then(|(oidc, _)| oidc.public_host());
+        let hosts = config.hosts.iter().cloned().chain(public).collect();
+        Self { token, hosts, address, open_metrics: config.public_metrics, token_file, sessions, access }
     }
 
     fn is_own_host(&self, value: &str) -> bool {
@@ -59,7 +77,7 @@ impl AuthGuard {
         origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host))
     }
 
-    fn token_source(&self, headers: &HeaderMap) -> AdminTokenSource {
+    fn credential(&self, headers: &HeaderMap) -> Credential {
         let bearer = headers
             .get(header::AUTHORIZATION)
             .and_then(|v| v.to_str().ok())
@@ -67,17 +85,33 @@ impl AuthGuard {
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         // A wrong bearer token is not made up for by a valid cookie.
         if let Some((_, token)) = bearer {
-            return if self.is_token(token.trim()) { AdminTokenSource::Bearer } else { AdminTokenSource::No };
+            return self.bearer_credential(token.trim());
         }
-        let name = self.sessions.cookie_name();
-        // Cookies of the same name may be set for other paths; any valid one counts.
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
-        let ours =
-            cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('=')).filter(|(n, _)| *n == name);
-        let mut left = ours.filter_map(|(_, value)| self.sessions.check(value));
-        left.next().map_or(AdminTokenSource::No, |left| AdminTokenSource::Session {
-            renew: self.sessions.is_to_be_renewed(left),
-        })
+        let values = cookies(headers, &self.sessions.cookie_name());
+        values.into_iter().find_map(|value| self.session_credential(value)).unwrap_or(Credential::None)
+    }
+
+    fn bearer_credential(&self, token: &str) -> Credential {
+        if self.is_token(token) {
+            return Credential::Bearer(Identity::admin_token());
+        }
+        match self.access.tokens.check(token) {
+            TokenCheck::Valid(identity) => Credential::Bearer(identity),
+            TokenCheck::Expired => Credential::Expired,
+            TokenCheck::Unknown => Credential::None,
+        }
+    }
+
+    fn session_credential(&self, value: &str) -> Option<Credential> {
+        if let Some(left) = self.sessions.check(value) {
+            let renew = self.sessions.is_to_be_renewed(left);
+            return Some(Credential::Session { identity: Identity::admin_token(), renew });
+        }
+        let (oidc, people) = self.access.oidc.as_ref()?;
+        let (person, until) = people.check(value)?;
+        let identity = Identity { until: Some(until), ..identity_of(&person, &oidc.config.roles)? };
+        // Not renewed: groups are asked for again at the next login.
+        Some(Credential::Session { identity, renew: false })
     }
 
     pub(crate) fn is_token(&self, shown: &str) -> bool {
@@ -86,16 +120,49 @@ impl AuthGuard {
     }
 }
 
-/// How the token was presented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AdminTokenSource {
-    /// As a bearer token: no web page can send that across origins.
-    Bearer,
-    /// As a session cookie: browsers attach it automatically, so the page's origin is checked too.
+/// The values of a cookie. Cookies of the same name may be set for other paths; any valid one counts.
+pub(crate) fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
+    let pairs = cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('='));
+    pairs.filter(|(n, _)| *n == name).map(|(_, value)| value).collect()
+}
+
+/// Who somebody is who logged in; `None` if the configuration gives none of their groups a role any more.
+pub(crate) fn identity_of(person: &PersonSession, roles: &OidcRoles) -> Option<Identity> {
+    let (role, rights) = roles.for_groups(&person.groups)?;
+    Some(Identity {
+        kind: IdentityKind::Person,
+        name: person.name.clone(),
+        subject: Some(person.subject.clone()),
+        token: None,
+        role,
+        rights,
+        until: None,
+    })
+}
+
+/// What a request presents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Credential {
+    /// A bearer token: no web page can send that across origins.
+    Bearer(Identity),
+    /// A session cookie: browsers attach it automatically, so the page's origin is checked too.
     Session {
+        identity: Identity,
         renew: bool,
     },
-    No,
+    /// A token that was valid once.
+    Expired,
+    None,
+}
+
+impl Credential {
+    fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Bearer(identity) | Self::Session { identity, .. } => Some(identity),
+            Self::Expired | Self::None => None,
+        }
+    }
 }
 
 /// Checks every request before it reaches a handler.
@@ -107,22 +174,31 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     {
         return refusal_response(refusal, &request);
     }
-    let in_session = matches!(verdict, Ok(AdminTokenSource::Bearer | AdminTokenSource::Session { .. }));
-    let request = match login::handle_login(&guard, request, in_session).await {
+    let identity = verdict.as_ref().ok().and_then(Credential::identity).cloned().map(Arc::new);
+    let mut request = match login::handle_login(&guard, request, identity.as_deref()).await {
         Ok(response) => return response,
         Err(request) => request,
     };
-    match verdict {
-        Err(refusal) => refusal_response(refusal, &request),
-        Ok(shown) => {
-            let mut response = next.run(request).await;
-            // Renewed while it is used, so that the session ends only after a pause.
-            if shown == (AdminTokenSource::Session { renew: true }) {
-                login::set_cookie(&mut response, &guard.sessions.issue_cookie());
-            }
-            response
-        }
+    let shown = match verdict {
+        Err(refusal) => return refusal_response(refusal, &request),
+        Ok(shown) => shown,
+    };
+    if let Some(identity) = identity {
+        let address = client_of(&request);
+        let (audit, tokens) = (Arc::clone(&guard.access.audit), Arc::clone(&guard.access.tokens));
+        request.extensions_mut().insert(Caller { identity, address, audit, tokens, detail: Arc::default() });
     }
+    if guard.access.tokens.has_unsaved_uses() {
+        let tokens = Arc::clone(&guard.access.tokens);
+        // Nobody waits for the disk.
+        tokio::task::spawn_blocking(move || tokens.save_uses());
+    }
+    let mut response = next.run(request).await;
+    // Renewed while it is used, so that the session ends only after a pause.
+    if matches!(shown, Credential::Session { renew: true, .. }) {
+        login::set_cookie(&mut response, &guard.sessions.issue_cookie());
+    }
+    response
 }
 
 fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
@@ -146,6 +222,7 @@ enum AuthRefusal {
     Origin,
     NoOrigin,
     NoToken,
+    ExpiredToken,
 }
 
 impl AuthRefusal {
@@ -166,6 +243,11 @@ impl AuthRefusal {
                 "no_token",
                 "the admin token is missing or wrong: it is in admin.token in the data folder",
             ),
+            Self::ExpiredToken => (
+                StatusCode::UNAUTHORIZED,
+                "token_expired",
+                "this API token has expired: create another one with interflow tokens create",
+            ),
         }
     }
 
@@ -180,7 +262,7 @@ impl AuthRefusal {
 
 /// Decides whether a request is authorised, and by which credential. `Host` is checked first: it protects even paths
 /// without a token against DNS rebinding.
-fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, AuthRefusal> {
+fn authorize(guard: &AuthGuard, request: &Request) -> Result<Credential, AuthRefusal> {
     let headers = request.headers();
     // Two fields could be read differently by a proxy in front and by us (RFC 9112 section 3.2).
     if headers.get_all(header::HOST).iter().count() > 1 {
@@ -197,7 +279,7 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, A
         return Err(AuthRefusal::Origin);
     }
     let path = request.uri().path();
-    let shown = guard.token_source(headers);
+    let shown = guard.credential(headers);
     // Health checks come without a token.
     if matches!(path, "/livez" | "/readyz") || (path == "/metrics" && guard.open_metrics) {
         return Ok(shown);
@@ -205,10 +287,9 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, A
     match shown {
         // A browser sends `Origin` with every request that is neither GET nor HEAD, so one without it is not trusted
         // with the cookie.
-        AdminTokenSource::Session { .. } if !is_safe(request.method()) && origin.is_none() => {
-            Err(AuthRefusal::NoOrigin)
-        }
-        AdminTokenSource::No => Err(AuthRefusal::NoToken),
+        Credential::Session { .. } if !is_safe(request.method()) && origin.is_none() => Err(AuthRefusal::NoOrigin),
+        Credential::Expired => Err(AuthRefusal::ExpiredToken),
+        Credential::None => Err(AuthRefusal::NoToken),
         shown => Ok(shown),
     }
 }
@@ -227,7 +308,14 @@ mod tests {
         let sessions = Arc::new(BrowserSessions::new("right", 7072, std::time::Duration::from_secs(60)));
         let cookie = sessions.issue_cookie();
         let session = cookie.split(';').next().unwrap().to_owned();
-        let guard = AuthGuard::new("right".into(), None, sessions, &config, "127.0.0.1:7072".parse().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let access = AdminAccess {
+            tokens: Arc::new(ApiTokens::open(dir.path()).unwrap()),
+            audit: Arc::new(AdminAudit::new(&config.audit, dir.path()).unwrap()),
+            oidc: None,
+        };
+        let address = "127.0.0.1:7072".parse().unwrap();
+        let guard = AuthGuard::new("right".into(), None, sessions, &config, address, access);
         let mut request = axum::http::Request::builder().method(method).uri(path);
         for (name, value) in fields {
             request = request.header(*name, value.replace("{session}", &session));

@@ -1,10 +1,13 @@
 //! The `[admin]` section of the config.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use interflow_types::units::HumanDuration;
+use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::oidc::config::OidcConfig;
 
 /// The admin port: API, metrics, health and the web UI.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +35,34 @@ pub struct AdminConfig {
     /// Whether the web UI and the API may change the configuration file: `write`, or `read-only` where something else
     /// manages it.
     pub settings: SettingsAccess,
+    /// Login of people at an OpenID Connect issuer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<OidcConfig>,
+    /// The audit trail: who looked at contents, and who changed what.
+    pub audit: AdminAuditConfig,
+}
+
+/// The audit trail of the admin side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminAuditConfig {
+    /// Whether it is written.
+    pub enabled: bool,
+    /// The file, relative to the data directory. Its lines are hash-chained (`interflow audit verify`).
+    pub file: PathBuf,
+    /// A secret for keyed hashes (HMAC), so that nobody without it can forge the chain: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The size at which the file is rotated; the old one becomes `FILE.1`.
+    pub rotate: ByteSize,
+    /// Rotated files to keep.
+    pub keep: u32,
+}
+
+impl Default for AdminAuditConfig {
+    fn default() -> Self {
+        Self { enabled: true, file: "admin-audit.jsonl".into(), key: None, rotate: ByteSize(10_000_000), keep: 5 }
+    }
 }
 
 /// Whether the configuration file may be changed over the admin API.
@@ -57,6 +88,8 @@ impl Default for AdminConfig {
             events_write_timeout: HumanDuration::from_secs(10),
             mcp_writes: false,
             settings: SettingsAccess::Write,
+            oidc: None,
+            audit: AdminAuditConfig::default(),
         }
     }
 }

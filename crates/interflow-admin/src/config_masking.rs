@@ -39,8 +39,12 @@ fn mask_keys(config: &mut Value) {
     if let Some(webhooks) = config.pointer_mut("/quota/alerts/webhooks") {
         mask_all(webhooks);
     }
-    if let Some(key) = config.pointer_mut("/audit/key") {
-        mask_secret(key);
+    // Its password may also be a parameter of the URL.
+    if let Some(Value::String(store)) = config.pointer_mut("/record/store") {
+        *store = interflow_store::shared::masked(store);
+    }
+    for pointer in ["/audit/key", "/admin/audit/key"] {
+        config.pointer_mut(pointer).into_iter().for_each(mask_secret);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The admin side: health, metrics, the API and the web UI, authenticated by a token, on a separate listener.
 #![forbid(unsafe_code)]
 
+pub mod admin_audit;
 mod api;
 mod auth;
 mod collections;
@@ -11,9 +12,13 @@ mod error;
 pub mod error_kinds;
 mod event_clients;
 mod health;
+pub mod identity;
+mod issuer_login;
 mod login;
 pub mod mcp;
 pub mod metrics;
+pub mod oidc;
+mod person_sessions;
 mod reload;
 mod serve;
 mod server;
@@ -26,7 +31,8 @@ mod ui;
 
 pub use api::rules::flow_fixture;
 pub use api::run_query;
-pub use config::{AdminConfig, SettingsAccess};
+pub use api::tokens::parse_expiry as parse_token_expiry;
+pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};
 pub use doctor::{DoctorFinding, DoctorFn, FindingState};
 pub use error::ApiError;
 pub use reload::{ReloadFn, ReloadReport};

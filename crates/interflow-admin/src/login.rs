@@ -2,6 +2,7 @@
 //! that `interflow run` prints, and the one-time code of `interflow open`. The page needs no script.
 
 use interflow_codec::html::escape;
+use interflow_types::percent::encoded;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -15,16 +16,19 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::admin_audit::AuditEntry;
 use crate::auth::{AuthGuard, client_of};
+use crate::identity::Identity;
+use crate::oidc::{CALLBACK_PATH, START_PATH};
 use crate::sessions::LOGIN_PATH;
-use crate::ui;
+use crate::{issuer_login, ui};
 
 const LOGOUT: &str = "/logout";
 /// Maximum size of the form, in bytes.
 const MAX_FORM: usize = 8 << 10;
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
-const STYLE: &str = include_str!("login.css");
+pub(crate) const STYLE: &str = include_str!("login.css");
 
 /// Allows only the page's own style, and form submission to its own origin.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -51,13 +55,14 @@ struct LoginParams {
     next: Option<String>,
 }
 
-/// Handles requests that concern sessions; returns all others. `in_session` is whether the request already presents a
-/// session or the token. `Host` and `Origin` have been checked.
+/// Handles requests that concern sessions; returns all others. `identity` is who presents a session or a token already.
+/// `Host` and `Origin` have been checked.
 pub(crate) async fn handle_login(
     guard: &Arc<AuthGuard>,
     request: Request,
-    in_session: bool,
+    identity: Option<&Identity>,
 ) -> Result<Response, Request> {
+    let in_session = identity.is_some();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     let client = client_of(&request);
@@ -65,13 +70,19 @@ pub(crate) async fn handle_login(
         LOGIN_PATH if *request.method() == Method::POST => {
             return Ok(submit_form(guard, client, request.into_body()).await);
         }
-        LOGOUT if *request.method() == Method::POST => return Ok(logout(guard)),
+        LOGOUT if *request.method() == Method::POST => {
+            record_login(guard, client, identity, "logout", 303);
+            return Ok(logout(guard));
+        }
+        START_PATH | CALLBACK_PATH if *request.method() == Method::GET && guard.access.oidc.is_some() => {
+            return Ok(issuer_login::handle(guard, client, request.uri(), request.headers()).await);
+        }
         LOGIN_PATH if reads => {
             let LoginParams { code, next, .. } = login_params(request.uri());
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
                 // A code leads to the first page only, so that it cannot be combined with a redirect.
-                Some(code) if guard.sessions.redeem_code(&code) => begin_session(guard, "/"),
+                Some(code) if guard.sessions.redeem_code(&code) => begin_session(guard, client, "/"),
                 Some(_) if !in_session => {
                     let why = "This link was used already, or is older than a minute. Run interflow open again.";
                     login_page(guard, client, &next, Some(why))
@@ -89,7 +100,7 @@ pub(crate) async fn handle_login(
     if let Some(token) = login_params(request.uri()).token {
         // The redirect removes the token from the address bar.
         return Ok(match guard.is_token(&token) {
-            true => begin_session(guard, safe_next(path)),
+            true => begin_session(guard, client, safe_next(path)),
             false => wrong_token(guard, client, safe_next(path)),
         });
     }
@@ -109,7 +120,7 @@ fn login_params(uri: &Uri) -> LoginParams {
 }
 
 /// A local path to redirect to; the first page for anything that might lead to another site.
-fn safe_next(next: &str) -> &str {
+pub(crate) fn safe_next(next: &str) -> &str {
     // A backslash counts as a slash in browsers.
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(LOGIN_PATH) { next } else { "/" }
@@ -129,7 +140,7 @@ async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body)
         return (StatusCode::BAD_REQUEST, "the form cannot be read\n").into_response();
     };
     let next = safe_next(&next);
-    if guard.is_token(token.trim()) { begin_session(guard, next) } else { wrong_token(guard, client, next) }
+    if guard.is_token(token.trim()) { begin_session(guard, client, next) } else { wrong_token(guard, client, next) }
 }
 
 fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Response {
@@ -139,10 +150,24 @@ fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Respons
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
         return response;
     }
+    // Only attempts that count are written down, so that nobody can fill the trail.
+    record_login(guard, client, None, "login", 401);
     login_page(guard, client, next, Some("This is not the token of this instance."))
 }
 
-fn begin_session(guard: &AuthGuard, next: &str) -> Response {
+/// Writes a login or its end to the audit trail.
+pub(crate) fn record_login(
+    guard: &AuthGuard,
+    address: Option<IpAddr>,
+    identity: Option<&Identity>,
+    operation: &str,
+    status: u16,
+) {
+    guard.access.audit.record(&AuditEntry { identity, address, operation, target: LOGIN_PATH, status, detail: None });
+}
+
+fn begin_session(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Response {
+    record_login(guard, client, Some(&Identity::admin_token()), "login", 303);
     let mut response = see_other(next);
     set_cookie(&mut response, &guard.sessions.issue_cookie());
     response
@@ -161,7 +186,7 @@ pub(crate) fn set_cookie(response: &mut Response, cookie: &str) {
     }
 }
 
-fn see_other(next: &str) -> Response {
+pub(crate) fn see_other(next: &str) -> Response {
     let next = HeaderValue::from_str(next).unwrap_or(HeaderValue::from_static("/"));
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, next)]).into_response();
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -186,23 +211,37 @@ fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Opti
             .into(),
     };
     let error = error.map_or_else(String::new, |e| format!("<p class=\"error\" role=\"alert\">{}</p>", escape(e)));
+    // People log in at the issuer; the token is for the operator of the instance.
+    let issuer = guard.access.oidc.as_ref().map_or_else(String::new, |(oidc, _)| {
+        let (next, name) = (encoded(next), escape(&oidc.display_name()));
+        format!(
+            "<p><a class=\"button\" href=\"{START_PATH}?next={next}\">Log in with {name}</a></p><h2>With the admin token</h2>"
+        )
+    });
     let html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>Log in · Interflow</title>\
          <style>{STYLE}</style></head><body><main><h1>Interflow</h1>\
-         <p>Log in with the admin token of this instance.</p>{error}\
+         {error}{issuer}<p>Log in with the admin token of this instance.</p>\
          <form method=\"post\" action=\"{LOGIN_PATH}\"><input type=\"hidden\" name=\"next\" value=\"{next}\">\
          <label for=\"token\">Admin token</label>\
-         <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" autofocus required>\
+         <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\"{focus} required>\
          <button type=\"submit\">Log in</button></form>\
          <h2>Where is the token?</h2>{place}\
          <h2>Without the token</h2><p>On the machine where Interflow runs, this command opens the page, logged in:</p>\
          <pre>interflow open</pre></main></body></html>\n",
         next = escape(next),
+        // People go to the issuer, not to this field.
+        focus = if guard.access.oidc.is_some() { "" } else { " autofocus" },
     );
     // Not a redirect: the address stays, and a script that lacks a token gets an error status.
-    let mut response = (StatusCode::UNAUTHORIZED, Html(html)).into_response();
+    page_response(StatusCode::UNAUTHORIZED, html)
+}
+
+/// A page without scripts, in the style of the login page.
+pub(crate) fn page_response(status: StatusCode, html: String) -> Response {
+    let mut response = (status, Html(html)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -9,13 +9,19 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
+use interflow_archive::hourly::ArchiveProgress;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_llm_gateway::gateway::LlmGateway;
 #[cfg(feature = "media")]
 use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
-use crate::auth::{self, AuthGuard};
+use crate::admin_audit::AdminAudit;
+use crate::auth::{self, AdminAccess, AuthGuard};
+use crate::identity::tokens::ApiTokens;
+use crate::oidc::OidcLogin;
+use crate::oidc::config::OidcConfig;
+use crate::person_sessions::PersonSessions;
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
@@ -35,13 +41,16 @@ impl AdminServer {
     /// Creates the server on a listener that is bound already, because the proxy must know its address beforehand.
     ///
     /// # Errors
-    /// The listener has no address.
+    /// The listener has no address, a section of the config is incomplete, or a file of the data directory cannot be
+    /// opened.
     pub fn new(config: &AdminConfig, listener: TcpListener, deps: AdminDeps) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
         let sessions = Arc::new(BrowserSessions::new(&deps.token, address.port(), config.session_duration.0));
         let (token, token_file) = (deps.token.clone(), deps.token_file.clone());
-        let guard = Arc::new(AuthGuard::new(token, token_file, Arc::clone(&sessions), config, address));
-        let state = Arc::new(AdminState::new(config, address, sessions, deps));
+        let access = open_access(config, &deps, address.port()).map_err(std::io::Error::other)?;
+        let issuer = access.oidc.as_ref().map(|(oidc, _)| oidc.display_name());
+        let guard = Arc::new(AuthGuard::new(token, token_file, Arc::clone(&sessions), config, address, access));
+        let state = Arc::new(AdminState::new(config, address, sessions, issuer, deps));
         let router = api::router()
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
@@ -59,6 +68,11 @@ impl AdminServer {
     /// Gives the LLM gateway to the API.
     pub fn set_llm(&self, gateway: Arc<LlmGateway>) {
         let _ = self.state.llm.set(gateway);
+    }
+
+    /// Gives the state of the record's archive to the API.
+    pub fn set_archive(&self, progress: impl Fn() -> ArchiveProgress + Send + Sync + 'static) {
+        let _ = self.state.archive.set(Box::new(progress));
     }
 
     /// Gives the media component to the API.
@@ -101,6 +115,22 @@ impl AdminServer {
     pub async fn serve(self, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
         serve(self.listener, self.router, self.state.port_limits, end).await
     }
+}
+
+/// Opens the tokens and the audit trail, and prepares the login of people.
+fn open_access(config: &AdminConfig, deps: &AdminDeps, port: u16) -> Result<AdminAccess, String> {
+    let people = |oidc: &OidcConfig| {
+        // Codes, tokens and claims are nobody's to look up later.
+        let http = Arc::new(deps.engine.local_client().unrecorded());
+        let login = OidcLogin::new(oidc, &deps.token, port, http)?;
+        let sessions = PersonSessions::new(oidc, &deps.token, port, login.is_https());
+        Ok::<_, String>((login, sessions))
+    };
+    // The config is checked before files are opened.
+    let oidc = config.oidc.as_ref().map(people).transpose()?;
+    let tokens = Arc::new(ApiTokens::open(&deps.data_dir)?);
+    let audit = Arc::new(AdminAudit::new(&config.audit, &deps.data_dir)?);
+    Ok(AdminAccess { tokens, audit, oidc })
 }
 
 /// Sets default security headers, where a handler has not set stricter ones.

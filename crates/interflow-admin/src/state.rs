@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use interflow_approvals::approvals::Approvals;
+use interflow_archive::hourly::ArchiveProgress;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
@@ -67,6 +68,9 @@ pub struct AdminDeps {
     pub doctor: Option<DoctorFn>,
 }
 
+/// Returns the state of the record's archive; must not block.
+pub type ArchiveProgressFn = Box<dyn Fn() -> ArchiveProgress + Send + Sync>;
+
 /// Keys and limits of LLM traffic.
 #[derive(Clone)]
 pub struct LimitDeps {
@@ -84,6 +88,8 @@ pub struct AdminState {
     pub media: OnceLock<Arc<MediaService>>,
     /// The LLM gateway; set after the start.
     pub(crate) llm: OnceLock<Arc<LlmGateway>>,
+    /// The state of the record's archive; set after the start, if there is one.
+    pub(crate) archive: OnceLock<ArchiveProgressFn>,
     pub redaction: Option<Arc<RedactionService>>,
     config: RwLock<Arc<serde_json::Value>>,
     pub rules: Option<Arc<ActiveRules>>,
@@ -106,6 +112,8 @@ pub struct AdminState {
     pub(crate) mcp_writes: bool,
     pub limits: Option<LimitDeps>,
     pub(crate) sessions: Arc<BrowserSessions>,
+    /// The issuer at which people log in, as the login page names it.
+    pub(crate) issuer: Option<String>,
     pub(crate) collections: Arc<CollectionStore>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
@@ -118,6 +126,7 @@ impl AdminState {
         config: &AdminConfig,
         address: SocketAddr,
         sessions: Arc<BrowserSessions>,
+        issuer: Option<String>,
         deps: AdminDeps,
     ) -> Self {
         Self {
@@ -127,6 +136,7 @@ impl AdminState {
             #[cfg(feature = "media")]
             media: OnceLock::new(),
             llm: OnceLock::new(),
+            archive: OnceLock::new(),
             redaction: deps.redaction,
             config: RwLock::new(Arc::new(deps.config)),
             rules: deps.rules,
@@ -146,6 +156,7 @@ impl AdminState {
             mcp_writes: config.mcp_writes,
             limits: deps.limits,
             sessions,
+            issuer,
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             port_limits: PortLimits::new(config),

@@ -9,6 +9,7 @@ pub mod diff;
 mod frames;
 pub mod fxzy;
 pub mod har;
+pub mod hourly;
 pub mod import_support;
 pub mod jsonl;
 mod mitm;

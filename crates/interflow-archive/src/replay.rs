@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
-use interflow_types::{Authority, Body, ByteStr, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+use interflow_types::{Body, ByteStr, HttpVersion, Method, Request, RequestHead, Url};
 
 use super::request::{is_masked, replay_headers};
 use interflow_store::{FlowKind, FlowRow, MissingReason};
@@ -73,12 +73,9 @@ impl FromStr for UrlEdit {
         if text.starts_with('/') {
             return Ok(Self::Path(text.to_owned()));
         }
-        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let scheme = Scheme::parse(scheme).ok_or_else(wrong)?;
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let authority = Authority::parse(&rest[..end], Some(scheme.default_port())).map_err(|_| wrong())?;
+        let (scheme, authority, rest) = Url::split(text).map_err(|_| wrong())?;
         // A fragment is not sent.
-        let path = rest[end..].split('#').next().unwrap_or_default();
+        let path = rest.split('#').next().unwrap_or_default();
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(Self::Whole(Url { scheme, authority, path: format!("{slash}{path}").into() }))
     }

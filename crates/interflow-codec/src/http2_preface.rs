@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
-/// The client connection preface (RFC 9113 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use crate::hpack::{HpackDecoder, HpackError};
+use crate::http2_frame::{Http2Frame, PREFACE, flag, kind, number};
+
 /// No known client sends more bytes before its first request.
 const MAX_PREFACE_BYTES: usize = 64 << 10;
 
@@ -57,23 +58,29 @@ impl PrefaceReader {
 
     /// Consumes the next complete frame (RFC 9113 4.1) and adds it to the fingerprint; a HEADERS frame completes it.
     fn frame(&mut self) -> Option<Option<String>> {
-        let rest = self.seen.get(self.at..)?;
-        let head = rest.get(..9)?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let (kind, flags) = (head[3], head[4]);
-        // The highest bit is reserved (RFC 9113 4.1).
-        let stream = number(&head[5..9]) & 0x7fff_ffff;
-        let payload = rest.get(9..9 + length)?.to_vec();
-        self.at += 9 + length;
-        match kind {
-            1 => return Some(Some(pseudo_order(fragment(&payload, flags)))),
-            2 if payload.len() >= 5 => self.priority(stream, &payload),
+        let seen = std::mem::take(&mut self.seen);
+        let frame = Http2Frame::parse(seen.get(self.at..).unwrap_or_default());
+        let added = frame.map(|frame| {
+            self.at += frame.byte_len();
+            self.add(&frame)
+        });
+        self.seen = seen;
+        added
+    }
+
+    fn add(&mut self, frame: &Http2Frame<'_>) -> Option<String> {
+        let payload = frame.payload;
+        match frame.kind {
+            kind::HEADERS => return Some(pseudo_order(frame.content())),
+            kind::PRIORITY if payload.len() >= 5 => self.priority(frame.stream, payload),
             // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
-            4 if flags & 1 == 0 && self.settings.is_empty() => self.settings(&payload),
-            8 if stream == 0 && payload.len() == 4 && self.window == 0 => self.window = number(&payload) & 0x7fff_ffff,
+            kind::SETTINGS if !frame.has(flag::ACK) && self.settings.is_empty() => self.settings(payload),
+            kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && self.window == 0 => {
+                self.window = number(payload) & 0x7fff_ffff;
+            }
             _ => {}
         }
-        Some(None)
+        None
     }
 
     fn settings(&mut self, payload: &[u8]) {
@@ -93,81 +100,26 @@ impl PrefaceReader {
     }
 }
 
-fn number(bytes: &[u8]) -> u32 {
-    bytes.iter().take(4).fold(0, |n, b| n << 8 | u32::from(*b))
-}
-
-/// The field block of a HEADERS frame, without padding and priority (RFC 9113 6.2).
-fn fragment(payload: &[u8], flags: u8) -> &[u8] {
-    let (padding, mut rest) = match (flags & 0x8, payload.split_first()) {
-        (0, _) | (_, None) => (0, payload),
-        (_, Some((padding, rest))) => (usize::from(*padding), rest),
-    };
-    // The PRIORITY flag: five bytes of dependency and weight.
-    if flags & 0x20 != 0 {
-        rest = rest.get(5..).unwrap_or_default();
-    }
-    &rest[..rest.len().saturating_sub(padding)]
-}
-
-/// The order of the pseudo-header fields by their initials, if the block uses static-table names, as all clients do
-/// (RFC 7541 6, appendix A).
-fn pseudo_order(mut block: &[u8]) -> String {
+/// The order of the pseudo-header fields by their initials.
+fn pseudo_order(block: &[u8]) -> String {
     let mut order = String::new();
-    while let Some(first) = block.first().copied() {
-        let (prefix, value) = match first {
-            // An indexed field is a name with its value; the others are followed by a literal value.
-            0x80.. => (7, false),
-            0x40..0x80 => (6, true),
-            // Dynamic table size updates precede all fields.
-            0x20..0x40 => (5, false),
-            _ => (4, true),
-        };
-        // The block may be cut off by CONTINUATION; what is known of the order is returned.
-        let Some((index, rest)) = integer(block, prefix) else { break };
-        block = rest;
-        if matches!(first, 0x20..0x40) {
-            continue;
-        }
-        let letter = match index {
-            1 => 'a',
-            2 | 3 => 'm',
-            4 | 5 => 'p',
-            6 | 7 => 's',
+    // The block may be cut off by CONTINUATION; what is known of the order is returned.
+    let _ = HpackDecoder::default().decode(block, &mut |name, _| {
+        let letter = match name {
+            b":authority" => 'a',
+            b":method" => 'm',
+            b":path" => 'p',
+            b":scheme" => 's',
             // A regular field: pseudo-header fields come first (RFC 9113 8.3).
-            _ => break,
+            _ => return Err(HpackError::TooMany),
         };
         if !order.is_empty() {
             order.push(',');
         }
         order.push(letter);
-        if value {
-            let Some((length, rest)) = integer(block, 7) else { break };
-            // The length counts coded bytes, Huffman or not.
-            block = rest.get(length..).unwrap_or_default();
-        }
-    }
+        Ok(())
+    });
     order
-}
-
-/// An integer with a prefix of this many bits (RFC 7541 5.1), and the bytes after it.
-fn integer(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
-    let mask = (1_usize << prefix) - 1;
-    let (first, mut rest) = bytes.split_first()?;
-    let mut value = usize::from(*first) & mask;
-    if value < mask {
-        return Some((value, rest));
-    }
-    // At most four continuation bytes: larger integers do not occur in a valid block.
-    for shift in (0..28).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        rest = after;
-        value += usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some((value, rest));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

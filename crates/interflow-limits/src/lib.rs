@@ -39,7 +39,9 @@ pub use keys::{KeyContext, KeyedEndpoint, any_matches};
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use redis_client::{RedisClient, RedisServer};
-pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount};
+pub use rules::{
+    CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
+};
 pub use spend::{SpendBy, SpendLedger, SpendQuery, SpendReport, SpendSums};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;

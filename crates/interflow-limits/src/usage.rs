@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::prices::TokenCounts;
-use crate::rules::RequestAttributes;
+use crate::rules::{MCP_PROVIDER, RequestAttributes};
 
 /// Maximum number of rows; further combinations are summed in the row `other`.
 const MAX_ROWS: usize = 5_000;
@@ -26,6 +26,8 @@ struct UsageKey {
 pub struct UsageSums {
     /// Requests that were admitted and have ended.
     pub requests: u64,
+    /// The part of `requests` that were calls of the MCP gateway.
+    pub mcp_calls: u64,
     /// Requests that a limit rejected.
     pub refused: u64,
     pub input_tokens: u64,
@@ -72,6 +74,7 @@ impl UsageTotals {
     pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
         self.update_row(subject, |s| {
             s.requests += 1;
+            s.mcp_calls += u64::from(&*subject.provider == MCP_PROVIDER);
             s.input_tokens += tokens.input;
             s.output_tokens += tokens.output;
             s.cached_tokens += tokens.cache_read;

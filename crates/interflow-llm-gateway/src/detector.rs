@@ -1,12 +1,11 @@
 //! The first LLM stage: detects calls to providers, records what they request, and reads the usage of responses.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use interflow_types::{
-    Authority, Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock,
-    MaybeFuture, MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId,
-    RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
+    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use bytes::Bytes;
@@ -281,15 +280,18 @@ impl Stage for ProviderDetector {
             return MaybeFuture::Ready(Ok(body));
         };
         let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
-        let tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone(), clock: flow.clock };
+        let mut tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone(), clock: flow.clock };
         MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
-                let mut tap = tap;
                 tap.feed(&bytes);
                 tap.finish();
                 Body::Full(bytes)
             }
-            body => Body::stream(TappedBody { body, tap }),
+            body => body.inspect(move |frame| match frame {
+                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
+                Some(Ok(BodyFrame::Trailers(_))) => {}
+                None | Some(Err(_)) => tap.finish(),
+            }),
         }))
     }
 
@@ -374,36 +376,9 @@ impl UsageTap {
     }
 }
 
-struct TappedBody {
-    body: Body,
-    tap: UsageTap,
-}
-
-impl BodyStream for TappedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        let frame = ready!(self.body.poll_frame(cx));
-        match &frame {
-            Some(Ok(BodyFrame::Data(data))) => {
-                self.tap.feed(data);
-                // The reader may not poll again if it knows that nothing follows.
-                if self.body.remaining() == Some(0) {
-                    self.tap.finish();
-                }
-            }
-            Some(Ok(BodyFrame::Trailers(_))) => {}
-            None | Some(Err(_)) => self.tap.finish(),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
-    }
-}
-
-impl Drop for TappedBody {
+impl Drop for UsageTap {
     /// A client abort is charged for what was counted so far. `finish` does nothing when called again.
     fn drop(&mut self) {
-        self.tap.finish();
+        self.finish();
     }
 }

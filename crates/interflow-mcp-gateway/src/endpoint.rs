@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use interflow_limits::KeyedEndpoint;
+use interflow_limits::{KeyedEndpoint, MCP_PROVIDER};
 use interflow_types::{
     BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response,
-    Result, StatusCode, UsageLabel,
+    Result, StatusCode,
 };
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::stages::McpExchange;
 
 const PATH: &str = "/mcp";
 /// The name by which key scopes and quotas know the endpoints, as if of a provider.
-const PROVIDER: &str = "mcp";
+const PROVIDER: &str = MCP_PROVIDER;
 
 /// Claims the endpoints, if there are servers.
 pub struct McpMount(pub Arc<McpService>);
@@ -53,7 +53,6 @@ impl LocalHandler for EndpointHandler {
     fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
         flow.tag("mcp");
         *flow.extension_mut() = KeyedEndpoint(Some(PROVIDER));
-        *flow.extension_mut() = UsageLabel(Some(PROVIDER));
         flow.extension_mut::<McpExchange>().endpoint = Some(self.endpoint.clone());
     }
 

@@ -25,6 +25,5 @@ mod upstream;
 
 pub use config::{McpConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use redaction::ValuePolicy;
 pub use service::{McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_redact::{
-    EntityModel, ExternalDetectors, MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, Redactor, StopFlag,
-    string_values,
+    MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, StopFlag, ValuePolicy, scan_capacity, string_values,
 };
 use serde_json::{Value, json};
 
@@ -15,29 +14,6 @@ use crate::settings::McpServer;
 
 /// Larger values are scanned off the worker thread, which serves other requests.
 const MAX_INLINE: usize = 32 << 10;
-
-/// How values are redacted, for one request.
-#[derive(Clone)]
-pub struct ValuePolicy {
-    /// What is done where the server's configuration does not say.
-    pub mode: RedactMode,
-    pub redactor: Arc<Redactor>,
-    pub detectors: Option<Arc<ExternalDetectors>>,
-    pub model: Option<Arc<EntityModel>>,
-    /// Whether what was redacted in arguments is restored in results for the client.
-    pub restore: bool,
-    /// The context that conditions of the policy may test.
-    pub context: String,
-    /// The largest value that is inspected, in bytes.
-    pub max_size: usize,
-}
-
-impl ValuePolicy {
-    /// Whether there are detectors besides the built-in ones, which have to be waited for.
-    pub(crate) const fn has_more_detectors(&self) -> bool {
-        self.detectors.is_some() || self.model.is_some()
-    }
-}
 
 /// Findings by type.
 pub(crate) type Findings = BTreeMap<String, u64>;
@@ -80,22 +56,16 @@ async fn scan(
     if json.len() > policy.max_size {
         return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
     }
-    // The client is not told which detector failed.
-    let unavailable = |e| {
-        tracing::error!("{e}");
-        "a detector is unavailable"
-    };
-    let (mut external, mut model) = (None, None);
-    if policy.has_more_detectors() {
+    let mut further = None;
+    if !policy.detectors.is_empty() {
         let mut texts = RedactionSession::collecting();
         policy.redactor.redact_json(json.as_bytes(), &mut texts).map_err(|e| e.to_string())?;
-        let texts = texts.collected_texts();
-        if let Some(detectors) = &policy.detectors {
-            external = Some(detectors.find_all(&texts).await.map_err(unavailable)?);
-        }
-        if let Some(entities) = &policy.model {
-            model = Some(entities.find_all(&texts).await.map_err(unavailable)?);
-        }
+        let findings = policy.detectors.find_all(&texts.collected_texts()).await;
+        // The client is not told which detector failed.
+        further = Some(findings.map_err(|e| {
+            tracing::error!("{e}");
+            "a detector is unavailable"
+        })?);
     }
     let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(vault), json.len());
     let context = policy.context.clone();
@@ -110,11 +80,8 @@ async fn scan(
             one_way = RedactionSession::one_way().in_context(context);
             &mut one_way
         };
-        if let Some(external) = external {
-            session.set_external_findings(external);
-        }
-        if let Some(model) = model {
-            session.set_model_findings(model);
+        if let Some(further) = further {
+            further.apply_to(session);
         }
         redactor.redact_json(json.as_bytes(), session).map_err(|e| e.to_string())
     };
@@ -124,8 +91,12 @@ async fn scan(
         // When the client disconnects, this future is dropped, which stops the work.
         let stop = StopFlag::default();
         let _left = stop.on_drop();
-        let work = tokio::task::spawn_blocking(move || stop.run(work));
-        work.await.map_err(|_| "the scan was cut short".to_owned())??
+        let capacity = scan_capacity::reserve(size).await;
+        let scan = move || {
+            let _capacity = capacity;
+            stop.run(work)
+        };
+        tokio::task::spawn_blocking(scan).await.map_err(|_| "the scan was cut short".to_owned())??
     };
     for span in &done.spans {
         *found.entry(span.type_name.clone()).or_default() += 1;
@@ -262,6 +233,8 @@ pub(crate) fn restore_json(vault: &SharedVault, json: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use interflow_redact::{AdditionalDetectors, Redactor};
+
     use super::*;
     use crate::sessions::McpSession;
 
@@ -269,8 +242,7 @@ mod tests {
         ValuePolicy {
             mode: RedactMode::Redact,
             redactor: Arc::new(Redactor::default()),
-            detectors: None,
-            model: None,
+            detectors: AdditionalDetectors::default(),
             restore: true,
             context: String::new(),
             max_size: 1 << 20,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use interflow_types::{BoxFuture, Direction, Flow, HttpClient, RequestHead, Stage};
+use interflow_redact::ValuePolicy;
+use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead, Stage};
 use parking_lot::Mutex;
 
 use crate::config::McpConfig;
-use crate::redaction::{Findings, ValuePolicy};
+use crate::redaction::Findings;
 use crate::sessions::SessionTable;
 use crate::settings::McpSettings;
 use crate::stages::{PrepareStage, RestoreStage};
@@ -18,6 +19,8 @@ use crate::upstream::StdioRuntime;
 pub type Reviewer = Box<dyn Fn(&Flow, &RequestHead, String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 /// The redaction policy of a flow; a server may name one. `Err` says why there is none.
 pub type PolicySource = Box<dyn Fn(&Flow, Option<&str>) -> Result<ValuePolicy, String> + Send + Sync>;
+/// Counts a call against the limits of its key and user. `Err` is what the client gets instead.
+pub type CallAdmission = Box<dyn for<'f> Fn(&'f mut Flow) -> BoxFuture<'f, Result<(), EarlyExit>> + Send + Sync>;
 /// Counts findings by type, in arguments (`Request`) or in results.
 pub type FindingCounter = Box<dyn Fn(Direction, &BTreeMap<String, u64>) + Send + Sync>;
 
@@ -27,6 +30,7 @@ pub struct McpDeps {
     pub http: Arc<dyn HttpClient>,
     pub review: Reviewer,
     pub policy: PolicySource,
+    pub admit: CallAdmission,
     pub count: FindingCounter,
 }
 
@@ -79,7 +83,7 @@ impl McpService {
     /// The stages, in order: one that parses and redacts requests before the recorder takes its copy, and one that
     /// restores originals in responses after it.
     pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
-        [Arc::new(PrepareStage(Arc::clone(self))), Arc::new(RestoreStage)]
+        [Arc::new(PrepareStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
     }
 
     pub fn counts(&self) -> McpCallCounts {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use interflow_limits::{KeyContext, VirtualKey};
-use interflow_redact::RedactMode;
+use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::{
     Body, CollectError, Direction, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
     RequestHead, Response, ResponseHead, Result, Stage, StatusCode,
@@ -16,7 +16,7 @@ use crate::access::{self, Offer};
 use crate::client_message::{ClientMessage, ClientMethod};
 use crate::endpoint::{Endpoint, json_response, refusal};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
-use crate::redaction::{Findings, ValuePolicy, redact_json};
+use crate::redaction::{Findings, redact_json};
 use crate::restore;
 use crate::service::McpService;
 use crate::sessions::McpSession;
@@ -86,10 +86,7 @@ impl Stage for PrepareStage {
         if head.method != Method::POST {
             return MaybeFuture::Ready(Ok(Body::Empty));
         }
-        MaybeFuture::pending(async move {
-            let prepared = prepare(&self.0, flow, head, &endpoint, body).await;
-            prepared.map_err(EarlyExit::Answer)
-        })
+        MaybeFuture::pending(async move { prepare(&self.0, flow, head, &endpoint, body).await })
     }
 
     fn finish(&self, flow: &mut Flow) {
@@ -102,28 +99,29 @@ impl Stage for PrepareStage {
     }
 }
 
-/// Parses and redacts a request. `Err` is the response to one that is invalid.
+/// Parses and redacts a request. `Err` is the response to one that is invalid, or to a call over a limit.
 async fn prepare(
     service: &Arc<McpService>,
     flow: &mut Flow,
     head: &mut RequestHead,
     endpoint: &Endpoint,
     body: Body,
-) -> Result<Body, Box<Response>> {
+) -> Result<Body, EarlyExit> {
+    let answer = |response: Response| EarlyExit::Answer(Box::new(response));
     let settings = service.settings();
     if let Some(name) = endpoint.0.as_deref().filter(|name| settings.get(name).is_none()) {
-        return Err(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}")).into());
+        return Err(answer(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}"))));
     }
-    let text = read_body(head, body, settings.max_message).await?;
-    let invalid = |(id, e): (Value, RpcError)| json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e)));
+    let text = read_body(head, body, settings.max_message).await.map_err(answer)?;
+    let invalid = |(id, e): (Value, RpcError)| answer(json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e))));
     let mut message = ClientMessage::parse(&text).map_err(invalid)?;
-    check_version(head)?;
+    check_version(head).map_err(EarlyExit::Answer)?;
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
     let id = match &message {
         ClientMessage::Request(request) => request.id.clone(),
         _ => Value::Null,
     };
-    let failed = |e: RpcError| json_response(StatusCode::OK, response(&id, &Err(e)));
+    let failed = |e: RpcError| answer(json_response(StatusCode::OK, response(&id, &Err(e))));
     let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
     let session = match &message {
         ClientMessage::Request(request) if matches!(request.method, ClientMethod::Initialize(..)) => {
@@ -132,7 +130,7 @@ async fn prepare(
             let session = McpSession::new(key, endpoint.0.clone(), &policy.context);
             Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
         }
-        _ => find_session(service, &settings, head, key.as_deref(), endpoint)?,
+        _ => find_session(service, &settings, head, key.as_deref(), endpoint).map_err(EarlyExit::Answer)?,
     };
     let mut target = None;
     if let ClientMessage::Request(request) = &mut message {
@@ -143,6 +141,10 @@ async fn prepare(
         }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
+    if server.is_some() {
+        // Before the arguments are scanned, so that a call over a limit costs nothing more.
+        (service.deps.admit)(flow).await?;
+    }
     let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
     let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
     if let (Some(server), ClientMessage::Request(request)) = (&server, &mut message) {
@@ -292,7 +294,7 @@ async fn redact_values(
 }
 
 /// Restores in responses what the client sent and the first stage replaced.
-pub(crate) struct RestoreStage;
+pub(crate) struct RestoreStage(pub Arc<McpService>);
 
 impl RestoreStage {
     fn session(flow: &Flow) -> Option<Arc<McpSession>> {
@@ -309,7 +311,11 @@ impl Stage for RestoreStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        if scope.transport == EntryKind::Gateway { PhaseSet::from_phase(Phase::ResponseBody) } else { PhaseSet::NONE }
+        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
+            PhaseSet::from_phase(Phase::ResponseBody)
+        } else {
+            PhaseSet::NONE
+        }
     }
 
     fn restores_secrets(&self, flow: &Flow) -> bool {

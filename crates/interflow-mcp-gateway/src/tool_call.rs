@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use interflow_redact::RedactMode;
+use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::Direction;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client_message::{ClientMethod, named_params};
 use crate::jsonrpc::RpcError;
-use crate::redaction::{Findings, ValuePolicy, redact_result, redact_text, restore_json};
+use crate::redaction::{Findings, redact_result, redact_text, restore_json};
 use crate::service::McpService;
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
@@ -88,7 +88,7 @@ impl ServerCall {
             }
             // A message that further detectors would have to see is left out: this must not wait.
             let message =
-                params["message"].as_str().filter(|_| mode != RedactMode::Redact || !policy.has_more_detectors());
+                params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_empty());
             if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
                 let redacted = match mode {
                     RedactMode::Redact => {

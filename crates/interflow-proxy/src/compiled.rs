@@ -21,7 +21,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
-use crate::config::{ConfigError, InterceptMode, ProxyServerConfig};
+use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig};
 use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
@@ -332,7 +332,25 @@ pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
             "the validity of leaf certificates must be 2 to 90 days".to_owned(),
         ));
     }
+    check_ca(&config.intercept)?;
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
+}
+
+/// A CA of the configuration has both halves, and neither is written into the configuration itself, which others may read.
+fn check_ca(config: &InterceptConfig) -> Result<(), ConfigError> {
+    let halves = [("intercept.ca_certificate", &config.ca_certificate), ("intercept.ca_key", &config.ca_key)];
+    for ((key, value), (other, _)) in [(halves[0], halves[1]), (halves[1], halves[0])] {
+        match value {
+            None if config.ca_certificate.is_some() || config.ca_key.is_some() => {
+                return Err(ConfigError::at_key(key)(format!("it is needed, since {other} is set")));
+            }
+            Some(text) if !text.starts_with("file:") && !text.starts_with("env:") => {
+                return Err(ConfigError::at_key(key)("it must be file:PATH or env:NAME".to_owned()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn resolver_options(config: &ProxyServerConfig) -> ResolverOptions {

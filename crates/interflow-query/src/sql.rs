@@ -54,12 +54,55 @@ pub enum SqlColumn {
 /// # Ok::<(), interflow_query::QueryError>(())
 /// ```
 pub trait SqlColumns {
+    /// The dialect of the condition.
+    fn dialect(&self) -> SqlDialect {
+        SqlDialect::Sqlite
+    }
+
     /// Where a key's texts or numbers are; `None` leaves the key to the residual query, which reads every row.
     fn column(&self, key: Key) -> Option<SqlColumn>;
 
     /// A condition that is true if the flag is set, and otherwise false, never `NULL`, since it is also used negated.
     fn flag(&self, _flag: Flag) -> Option<&'static str> {
         None
+    }
+}
+
+/// Where conditions differ from one database to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SqlDialect {
+    /// Placeholders are `?`.
+    #[default]
+    Sqlite,
+    /// Placeholders are `$1`, `$2` and so on. Text columns must have the collation `"C"`, in which `lower` folds ASCII
+    /// only, as the matcher does; numbers must be `bigint`.
+    Postgres,
+}
+
+impl SqlDialect {
+    /// A condition that is always true, or never.
+    const fn constant(self, value: bool) -> &'static str {
+        match (self, value) {
+            (Self::Sqlite, true) => "1",
+            (Self::Sqlite, false) => "0",
+            (Self::Postgres, true) => "true",
+            (Self::Postgres, false) => "false",
+        }
+    }
+
+    /// A condition and its parameter for texts that contain these pieces in their order: `anchored` says whether the
+    /// text must begin with the first piece and end with the last.
+    fn pattern<S: AsRef<str>>(self, folded: &str, pieces: &[S], anchored: bool) -> (String, String) {
+        let pattern = match self {
+            Self::Sqlite => sqlite_glob(pieces),
+            Self::Postgres => like_pattern(pieces),
+        };
+        match (self, anchored) {
+            (Self::Sqlite, true) => (format!("{folded} GLOB ?"), pattern),
+            (Self::Sqlite, false) => (format!("{folded} GLOB ?"), format!("*{pattern}*")),
+            (Self::Postgres, true) => (format!("{folded} LIKE ?"), pattern),
+            (Self::Postgres, false) => (format!("{folded} LIKE ?"), format!("%{pattern}%")),
+        }
     }
 }
 
@@ -72,7 +115,8 @@ pub enum SqlParam {
 /// A `WHERE` condition with its parameters and residual query. Values are always parameters, never part of the SQL.
 #[derive(Clone, Debug)]
 pub struct SqlCondition {
-    /// SQL in SQLite's dialect, with one `?` for each of `params`; `1` if nothing can be said.
+    /// SQL in the dialect of the columns, with one placeholder for each of `params`; a true condition if nothing can be
+    /// said.
     pub sql: String,
     /// Values in the order of the placeholders in `sql`.
     pub params: Vec<SqlParam>,
@@ -111,8 +155,27 @@ fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
         }
         conditions.extend(translated);
     }
-    let whole = join_fragments(conditions, " AND ", "1");
-    SqlCondition { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
+    let dialect = columns.dialect();
+    let whole = join_fragments(conditions, " AND ", dialect.constant(true));
+    let sql = match dialect {
+        SqlDialect::Sqlite => whole.sql,
+        SqlDialect::Postgres => numbered(&whole.sql),
+    };
+    SqlCondition { sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
+}
+
+/// Numbers the placeholders. Neither the expressions of columns nor anything written here has a `?` of its own: values
+/// are always parameters.
+fn numbered(sql: &str) -> String {
+    let mut out = String::with_capacity(sql.len() + 8);
+    for (i, piece) in sql.split('?').enumerate() {
+        if i > 0 {
+            out.push('$');
+            out.push_str(&i.to_string());
+        }
+        out.push_str(piece);
+    }
+    out
 }
 
 /// The condition for an expression or its negation; `None` if nothing can be said. Negation is pushed down to the
@@ -120,14 +183,15 @@ fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
 fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     match (expr, negative) {
         (Expr::All, _) => {
-            Some(SqlFragment { sql: if negative { "0" } else { "1" }.to_owned(), params: vec![], exact: true })
+            let sql = columns.dialect().constant(!negative).to_owned();
+            Some(SqlFragment { sql, params: vec![], exact: true })
         }
         (Expr::Not(inner), _) => condition(inner, !negative, columns),
         (Expr::And(parts), false) | (Expr::Or(parts), true) => {
             let found: Vec<SqlFragment> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
             let complete = found.len() == parts.len();
             (!found.is_empty()).then(|| {
-                let mut whole = join_fragments(found, " AND ", "1");
+                let mut whole = join_fragments(found, " AND ", columns.dialect().constant(true));
                 // A part that is left out makes the condition wider than the query.
                 whole.exact &= complete;
                 whole
@@ -136,7 +200,7 @@ fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<Sq
         (Expr::Or(parts), false) | (Expr::And(parts), true) => {
             // One part that cannot be translated could select any row, and so could the whole.
             let found: Option<Vec<SqlFragment>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
-            found.map(|f| join_fragments(f, " OR ", "0"))
+            found.map(|f| join_fragments(f, " OR ", columns.dialect().constant(false)))
         }
         (Expr::Term(term), _) => term_condition(term, negative, columns),
     }
@@ -161,20 +225,21 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
             exact: true,
         });
     }
+    let dialect = columns.dialect();
     match columns.column(term.key)? {
-        SqlColumn::Integer(column) => integer_condition(column, term, negative),
-        SqlColumn::Text(list) => texts_condition(list, false, term, negative),
-        SqlColumn::LowerText(list) => texts_condition(list, true, term, negative),
+        SqlColumn::Integer(column) => integer_condition(column, term, negative, dialect),
+        SqlColumn::Text(list) => texts_condition(list, false, term, negative, dialect),
+        SqlColumn::LowerText(list) => texts_condition(list, true, term, negative, dialect),
         SqlColumn::Rows { exists, value } => {
             // The condition on the rows is never negated: "no row matches" differs from "a row does not match".
-            let part = text_condition(value, false, term, false)?;
+            let part = text_condition(value, false, term, false, dialect)?;
             let sql = exists.replacen("{}", &part.sql, 1);
             Some(SqlFragment { sql: if negative { format!("NOT {sql}") } else { sql }, ..part })
         }
     }
 }
 
-fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFragment> {
+fn integer_condition(column: &str, term: &Term, negative: bool, dialect: SqlDialect) -> Option<SqlFragment> {
     let now = interflow_types::Timestamp::now().micros();
     let bounds = match term.test {
         TermTest::Present => return Some(presence_condition(column, negative)),
@@ -184,9 +249,9 @@ fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFra
     };
     // An empty interval: no number is less than 0.
     let Some((low, high)) = bounds else {
-        return Some(SqlFragment { sql: if negative { "1" } else { "0" }.to_owned(), params: vec![], exact: true });
+        return Some(SqlFragment { sql: dialect.constant(negative).to_owned(), params: vec![], exact: true });
     };
-    // SQLite's integers are signed. A bound beyond them is left to the residual query.
+    // The integers of databases are signed. A bound beyond them is left to the residual query.
     let low = i64::try_from(low).ok()?;
     // The largest `u64` means that there is no upper bound.
     let high = if high == u64::MAX { None } else { Some(i64::try_from(high).ok()?) };
@@ -201,13 +266,21 @@ fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFra
 }
 
 /// A test of several columns: any of them may match, or, negated, none.
-fn texts_condition(list: &[&str], lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
-    let parts: Option<Vec<SqlFragment>> = list.iter().map(|c| text_condition(c, lower, term, negative)).collect();
-    Some(if negative { join_fragments(parts?, " AND ", "1") } else { join_fragments(parts?, " OR ", "0") })
+fn texts_condition(
+    list: &[&str],
+    lower: bool,
+    term: &Term,
+    negative: bool,
+    dialect: SqlDialect,
+) -> Option<SqlFragment> {
+    let parts: Option<Vec<SqlFragment>> =
+        list.iter().map(|c| text_condition(c, lower, term, negative, dialect)).collect();
+    let between = if negative { " AND " } else { " OR " };
+    Some(join_fragments(parts?, between, dialect.constant(negative)))
 }
 
-/// A test of one text column; `None` if SQLite cannot evaluate it as the matcher does.
-fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
+/// A test of one text column; `None` if the database cannot evaluate it as the matcher does.
+fn text_condition(column: &str, lower: bool, term: &Term, negative: bool, dialect: SqlDialect) -> Option<SqlFragment> {
     let pattern = match &term.test {
         TermTest::Present => return Some(presence_condition(column, negative)),
         TermTest::Text(pattern) => pattern,
@@ -216,24 +289,25 @@ fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Opt
     // `lower()` of SQLite folds ASCII only, as the matcher does; it would prevent the use of an index.
     let folded = if lower { column.to_owned() } else { format!("lower({column})") };
     let (sql, param) = match (pattern, term.key.kind()) {
-        // SQLite has no regular expressions of its own.
+        // SQLite has no regular expressions of its own, and those of PostgreSQL are others.
         (TextPattern::Regex(_), _) => return None,
         (TextPattern::Exact(text), _) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
         (TextPattern::Text(text), ValueKind::Whole | ValueKind::Choice(_)) => {
             (format!("{folded} = ?"), text.to_ascii_lowercase())
         }
-        (TextPattern::Text(text), ValueKind::Prefix) => (format!("{folded} GLOB ?"), sqlite_glob(&[text, ""])),
-        (TextPattern::Text(text), ValueKind::Anywhere | ValueKind::Inside) => {
-            (format!("instr({folded}, ?) > 0"), text.to_ascii_lowercase())
-        }
-        (TextPattern::Glob(pieces), ValueKind::Inside) => {
-            (format!("{folded} GLOB ?"), format!("*{}*", sqlite_glob(pieces)))
-        }
-        (TextPattern::Glob(pieces), _) => (format!("{folded} GLOB ?"), sqlite_glob(pieces)),
+        (TextPattern::Text(text), ValueKind::Prefix) => dialect.pattern(&folded, &[text.as_str(), ""], true),
+        (TextPattern::Text(text), ValueKind::Anywhere | ValueKind::Inside) => match dialect {
+            SqlDialect::Sqlite => (format!("instr({folded}, ?) > 0"), text.to_ascii_lowercase()),
+            // An index of trigrams serves LIKE.
+            SqlDialect::Postgres => dialect.pattern(&folded, &[text], false),
+        },
+        (TextPattern::Glob(pieces), ValueKind::Inside) => dialect.pattern(&folded, pieces, false),
+        (TextPattern::Glob(pieces), _) => dialect.pattern(&folded, pieces, true),
         (TextPattern::Text(_), _) => return None,
     };
-    // SQLite's text functions end at a NUL.
-    if param.contains('\0') || param.matches('*').count() > MAX_STARS {
+    // SQLite's text functions end at a NUL, and PostgreSQL refuses it.
+    let stars = if dialect == SqlDialect::Sqlite { param.matches('*').count() } else { 0 };
+    if param.contains('\0') || stars > MAX_STARS {
         return None;
     }
     Some(with_negation(column, SqlFragment { sql, params: vec![SqlParam::Text(param)], exact: true }, negative))
@@ -265,6 +339,23 @@ fn sqlite_glob<S: AsRef<str>>(pieces: &[S]) -> String {
                 '*' | '?' | '[' => out.extend(['[', c, ']']),
                 other => out.push(other.to_ascii_lowercase()),
             }
+        }
+    }
+    out
+}
+
+/// The pattern for `LIKE`, in lower case, with its special characters escaped.
+fn like_pattern<S: AsRef<str>>(pieces: &[S]) -> String {
+    let mut out = String::new();
+    for (i, piece) in pieces.iter().enumerate() {
+        if i > 0 {
+            out.push('%');
+        }
+        for c in piece.as_ref().chars() {
+            if matches!(c, '%' | '_' | '\\') {
+                out.push('\\');
+            }
+            out.push(c.to_ascii_lowercase());
         }
     }
     out

@@ -157,7 +157,7 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>,
     let (mut at, mut copied) = (first, 0);
     loop {
         out.push_str(&text[copied..at]);
-        let (c, len) = match escape(&raw[at..]) {
+        let (c, len) = match json_escape(&raw[at..]) {
             JsonEscape::Char(c, len) => (c, len),
             JsonEscape::Cut => return Ok(DecodedString { text: out.into(), map, open: raw.len() - at }),
             JsonEscape::Wrong => return Err(json_error(base + at, "a wrong escape in a string")),
@@ -190,14 +190,18 @@ pub fn decode_lossy(raw: &str) -> (std::borrow::Cow<'_, str>, &str) {
     }
 }
 
-/// An escape and its raw length; cut if the text ends within it.
-enum JsonEscape {
+/// What an escape stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonEscape {
+    /// A character, with the raw length of the escape. An unpaired surrogate is U+FFFD.
     Char(char, usize),
+    /// More input may complete it: the text ends within it, or behind a high surrogate.
     Cut,
     Wrong,
 }
 
-fn escape(raw: &[u8]) -> JsonEscape {
+/// The escape at the beginning of a text, which begins with a backslash (RFC 8259 7).
+pub fn json_escape(raw: &[u8]) -> JsonEscape {
     let plain = |c| JsonEscape::Char(c, 2);
     match raw.get(1) {
         None => JsonEscape::Cut,

@@ -1,6 +1,7 @@
 //! Redaction: detectors, policies, strategies, the placeholder vault, and streaming redaction and restoration.
 #![forbid(unsafe_code)]
 
+mod additional_detectors;
 mod check_digits;
 mod config;
 mod custom_rules;
@@ -21,13 +22,16 @@ mod own_placeholders;
 mod policy;
 mod redactor;
 mod restore;
+pub mod scan_capacity;
 mod span_resolution;
 mod stop_flag;
 mod strategy;
 mod stream;
 mod token;
+mod value_policy;
 mod vault;
 
+pub use additional_detectors::{AdditionalDetectors, AdditionalFindings};
 pub use config::{
     AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
 };
@@ -36,7 +40,7 @@ pub use document::{DocumentExplanation, DocumentFormat, ExplainedReplacement};
 pub use error::RedactError;
 pub use external_detectors::{BackendConfig, BackendFailure, BackendKind, ExternalDetectors, ExternalFindings};
 pub use finding_cache::FindingCache;
-pub use json::{JsonPart, JsonSpan, decode_lossy, escape_into, may_hold_json, string_values};
+pub use json::{JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, may_hold_json, string_values};
 pub use kind::{Kind, KindSet};
 pub use model::{EntityModel, ModelConfig, ModelFindings};
 pub use policy::{
@@ -47,4 +51,5 @@ pub use redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 pub use restore::PlaceholderRestorer;
 pub use stop_flag::{StopFlag, StopOnDrop};
 pub use stream::{EscapeLevel, StreamRedactor};
+pub use value_policy::ValuePolicy;
 pub use vault::{PlaceholderVault, VaultKey};

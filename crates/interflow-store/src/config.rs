@@ -16,6 +16,13 @@ pub struct RecordConfig {
     pub enabled: bool,
     /// The folder of the store; relative to the data folder.
     pub dir: PathBuf,
+    /// The shared store of several replicas: `postgres://user:password@host:5432/database?sslmode=verify-full`, or
+    /// `env:NAME` or `file:PATH` of it. `dir` then holds only what was not moved there yet. If unset, everything stays in
+    /// `dir`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound.
+    pub spool_max_bytes: ByteSize,
     /// Whether the bytes of bodies and messages are kept, or only their sizes.
     pub bodies: bool,
     /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
@@ -47,6 +54,21 @@ pub struct RecordConfig {
     /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
     /// the data folder; read at the start.
     pub schemas: Vec<PathBuf>,
+    /// Where every hour of the record is written as Parquet files when it is over, for query engines: `s3://bucket/prefix`,
+    /// `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`. Credentials come from the environment, as for the
+    /// clouds' own tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<String>,
+    /// Whether the bytes of bodies are in the archive, or only their sizes.
+    pub archive_bodies: bool,
+    /// How long after its end an hour is archived, so that flows in progress may end; those that do not follow in further
+    /// files.
+    pub archive_delay: HumanDuration,
+    /// Size at which a file of the archive is closed and the next one is begun. Smaller files of one hour are merged up to it.
+    pub archive_file_bytes: ByteSize,
+    /// Whether flows are kept until they are archived, though they are older than `retention_age` or the store is larger than
+    /// `retention_bytes`.
+    pub archive_before_delete: bool,
 }
 
 /// How media and large bodies are recorded.
@@ -76,6 +98,8 @@ impl Default for RecordConfig {
         Self {
             enabled: true,
             dir: "record".into(),
+            store: None,
+            spool_max_bytes: ByteSize(10 << 30),
             bodies: true,
             max_body: ByteSize(0),
             large_bodies: LargeBodies::Head,
@@ -90,6 +114,11 @@ impl Default for RecordConfig {
             segment_bytes: ByteSize(64 << 20),
             compress: true,
             schemas: Vec::new(),
+            archive: None,
+            archive_bodies: true,
+            archive_delay: HumanDuration(Duration::from_secs(300)),
+            archive_file_bytes: ByteSize(256 << 20),
+            archive_before_delete: false,
         }
     }
 }

@@ -307,6 +307,91 @@ pub trait ConversationStore {
     /// # Errors
     /// The store is read-only or cannot be written.
     fn annotate_conversation(&self, id: &str, message: Option<u128>, change: FlowAnnotation) -> Result<()>;
+
+    /// How several processes index one store together; `None` if only this one writes to it.
+    fn shared_index(&self) -> Option<&dyn SharedIndex> {
+        None
+    }
+}
+
+/// A store to which several processes record, and of which one at a time builds the conversations of all.
+pub trait SharedIndex: Send + Sync {
+    /// Takes the right to index, or keeps it; `None` while another process has it. It ends unless this is called every
+    /// few seconds. What was read of the index stays valid as long as the number returned is the same.
+    ///
+    /// # Errors
+    /// The store is read-only or does not answer.
+    fn lead(&self) -> Result<Option<u64>>;
+
+    /// Gives up the right to index, so that another process need not wait.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    fn resign(&self) -> Result<()>;
+
+    /// Waits until what this process recorded is where all processes see it.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses a flow.
+    fn flush_recorded(&self) -> Result<()>;
+
+    /// The next flows that may contain a call, in the order in which they became visible.
+    ///
+    /// # Errors
+    /// A database error.
+    fn unindexed(&self, limit: usize) -> Result<UnindexedFlows>;
+
+    /// Applies an update atomically, with how far the index has come.
+    ///
+    /// # Errors
+    /// [`Stale`](crate::StoreError::Stale) if the index must be read again: another process has taken over, everything
+    /// is being rebuilt, or messages were deleted.
+    fn save(&self, update: ConversationUpdate, progress: IndexProgress) -> Result<()>;
+
+    /// The flows of a session's conversations, at most `limit`.
+    ///
+    /// # Errors
+    /// A database error.
+    fn flows_of_session(&self, session: &str, limit: usize) -> Result<Vec<FlowId>>;
+
+    /// How far the index is behind.
+    ///
+    /// # Errors
+    /// A database error.
+    fn lag(&self) -> Result<IndexLag>;
+}
+
+/// A flow that may contain a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedFlow {
+    pub id: FlowId,
+    /// When it ended, in microseconds since the Unix epoch.
+    pub ended: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct UnindexedFlows {
+    pub flows: Vec<RecordedFlow>,
+    /// The position up to which these are all.
+    pub through: u64,
+    /// Whether there are no more for now.
+    pub is_last: bool,
+}
+
+/// What is stored together with an update of a shared index.
+#[derive(Clone, Debug, Default)]
+pub struct IndexProgress {
+    /// All flows up to this position are indexed.
+    pub position: Option<u64>,
+    /// Sessions whose conversations are replaced by those of the update.
+    pub reassembled: Vec<String>,
+}
+
+/// How far a shared index has come, and how far it could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexLag {
+    pub indexed: u64,
+    pub newest: u64,
 }
 
 impl TokenUsage {

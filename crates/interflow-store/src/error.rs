@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The process-wide memory budget is exhausted.
     #[error("{}", .0.message())]
     Overloaded(interflow_types::Error),
+    /// The shared store does not answer, or refuses what it was asked; the message names it and the remedy.
+    #[error("{0}")]
+    Shared(String),
     /// The disk is full or refuses writes for another reason.
     #[error("recording is suspended: {0}")]
     Suspended(String),

@@ -6,21 +6,25 @@ mod config;
 mod conversations;
 pub mod decoded_body;
 mod error;
+mod instances;
 mod model;
 mod originals;
 mod overview;
+mod record_store;
 mod recorder;
 pub mod serde_repr;
+pub mod shared;
 mod store;
 mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
 pub use conversations::{
     ConversationNote, ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
-    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange, call_text_matches, call_tokens,
-    single_line,
+    ConversationUpdate, ExchangeRow, IndexLag, IndexProgress, MessageNodeRow, RecordedFlow, SharedIndex, TokenUsage,
+    TotalsRange, UnindexedFlows, call_text_matches, call_tokens, single_line,
 };
 pub use error::{Result, StoreError};
+pub use instances::{InstanceReport, InstanceRow};
 pub use model::{
     BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, MessageRow,
     MissingReason, ProcessRow, RequestRow, ResponseRow, Sha256Digest, StaticLabel, TunnelRow, UpstreamRow,
@@ -31,8 +35,10 @@ pub use overview::{
     FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
     OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
 };
+pub use record_store::{RecordStore, shared_url};
 pub use recorder::StoreRecorder;
+pub use shared::SharedStore;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
-    SearchProgress, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
+    SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
 };

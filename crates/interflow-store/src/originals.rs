@@ -1,6 +1,6 @@
 //! Requests and responses as received, recorded next to the edited versions that were sent on.
 
-use interflow_types::{Authority, Direction, Scheme};
+use interflow_types::{Authority, Direction, Scheme, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,10 +61,7 @@ impl OriginalRow {
 
 /// The origin named by a URL. `None` for a URL that an import brought in a form that is not understood.
 fn target(url: &str) -> Option<(Scheme, Authority)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let scheme = Scheme::parse(scheme)?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    Some((scheme, Authority::parse(authority, Some(scheme.default_port())).ok()?))
+    Url::split(url).ok().map(|(scheme, authority, _)| (scheme, authority))
 }
 
 impl FlowRow {

@@ -20,14 +20,19 @@
 //! - [`Wire`]: a client (and server) connection with exact control over the bytes; [`client`] opens tunnels by CONNECT and SOCKS5;
 //!   [`H2Client`] speaks HTTP/2.
 //! - Certificates come from [`TestCa`].
-//! - [`llm`] is a fake LLM provider.
+//! - [`llm`] is a fake LLM provider, [`oidc`] a fake OpenID Connect issuer, [`object_server`] an S3 server with faults on
+//!   demand; [`PostgresServer`] is a real PostgreSQL.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod docs;
 pub mod llm;
 mod message;
+pub mod object_server;
+pub mod oidc;
 mod origin;
+#[cfg(unix)]
+mod postgres;
 mod reply;
 mod script;
 mod serve;
@@ -35,9 +40,14 @@ pub mod site;
 mod tls;
 mod wire;
 
+/// The signature algorithms of the fake issuer.
+pub use jsonwebtoken::Algorithm as SigningAlgorithm;
+
 pub use client::{H2Client, ProxyLogin};
 pub use message::{Answer, Framing, Request};
 pub use origin::{Origin, OriginBuilder};
+#[cfg(unix)]
+pub use postgres::{PostgresDatabase, PostgresServer};
 pub use reply::{Ending, Reply};
 /// The client's TLS configuration, for [`Wire::into_tls`].
 pub use rustls::ClientConfig as TlsClientConfig;

@@ -58,7 +58,9 @@ pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
 pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use id::{FlowId, FlowIdError, random_token};
-pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
+pub use message::{
+    HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url, UrlError,
+};
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
 pub use random::random_bytes;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::{Authority, Body, ByteStr, Headers, Scheme};
+use crate::{Authority, AuthorityError, Body, ByteStr, Headers, Scheme};
 
 pub use http::{Method, StatusCode};
 
@@ -58,7 +58,50 @@ pub struct Url {
     pub path: ByteStr,
 }
 
+/// Why a text is not an absolute `http` or `https` URL, in words that follow "the URL is wrong: ".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("it has no scheme")]
+    NoScheme,
+    #[error("its scheme is neither http nor https")]
+    Scheme,
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error("a path that begins with / must follow the host")]
+    Path,
+}
+
 impl Url {
+    /// Splits an absolute URL into scheme, authority with its port, and the rest: empty, or a text that begins with `/`,
+    /// `?` or `#` (RFC 3986 3).
+    ///
+    /// # Errors
+    /// What is wrong with scheme or authority.
+    pub fn split(text: &str) -> Result<(Scheme, Authority, &str), UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::NoScheme)?;
+        let scheme = Scheme::parse(scheme).ok_or(UrlError::Scheme)?;
+        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        Ok((scheme, Authority::parse(authority, Some(scheme.default_port()))?, rest))
+    }
+
+    /// As [`split`](Self::split), for the address of a service: the rest is empty or begins with `/`.
+    ///
+    /// # Errors
+    /// Also for a query or a fragment right behind the authority.
+    pub fn split_service(text: &str) -> Result<(Scheme, Authority, &str), UrlError> {
+        let (scheme, authority, path) = Self::split(text)?;
+        if path.is_empty() || path.starts_with('/') { Ok((scheme, authority, path)) } else { Err(UrlError::Path) }
+    }
+
+    /// The address of a service, which has the path `/` if it names none.
+    ///
+    /// # Errors
+    /// As for [`split_service`](Self::split_service).
+    pub fn of_service(text: &str) -> Result<Self, UrlError> {
+        let (scheme, authority, path) = Self::split_service(text)?;
+        Ok(Self { scheme, authority, path: ByteStr::from(if path.is_empty() { "/" } else { path }) })
+    }
+
     pub fn path_only(&self) -> &str {
         let p = self.path.as_str();
         p.split_once('?').map_or(p, |(path, _)| path)
@@ -151,6 +194,31 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absolute_urls_are_split_before_path_query_and_fragment() {
+        for (text, port, rest) in [
+            ("https://a.test", 443, ""),
+            ("http://a.test:8080/x?y#z", 8080, "/x?y#z"),
+            ("https://a.test?q=/", 443, "?q=/"),
+            ("http://[::1]#f", 80, "#f"),
+        ] {
+            let (_, authority, found) = Url::split(text).unwrap();
+            assert_eq!((authority.port, found), (port, rest), "{text}");
+            let is_service = rest.is_empty() || rest.starts_with('/');
+            assert_eq!(Url::split_service(text).err(), (!is_service).then_some(UrlError::Path), "{text}");
+        }
+        assert_eq!(Url::of_service("https://a.test").unwrap().to_string(), "https://a.test/");
+        assert_eq!(Url::of_service("https://a.test/x?y").unwrap().to_string(), "https://a.test/x?y");
+        for (text, error) in [
+            ("a.test/x", UrlError::NoScheme),
+            ("ftp://a.test/", UrlError::Scheme),
+            ("https://", UrlError::Authority(AuthorityError::Empty)),
+            ("https://user@a.test/", UrlError::Authority(AuthorityError::UserInfo)),
+        ] {
+            assert_eq!(Url::split(text), Err(error), "{text}");
+        }
+    }
 
     #[test]
     fn urls_are_displayed_without_default_ports() {

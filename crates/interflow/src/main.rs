@@ -5,6 +5,7 @@ mod cli;
 mod components;
 mod instance;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,14 +31,27 @@ fn main() -> ExitCode {
         Err(e) => renamed::suggest(e, &words).exit(),
     };
     match cli::dispatch(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => end_process(0),
         Err(error) => {
             if !matches!(error, CliError::Child(_)) {
                 print_error(&error.to_string());
             }
-            ExitCode::from(error.code())
+            end_process(error.code())
         }
     }
+}
+
+/// Ends the process without running the destructors of C libraries. AWS-LC frees its random number generator in one of
+/// them, and aborts the process if a thread that is still running needs it after that: a worker, or the thread that
+/// generates keys in advance.
+fn end_process(code: u8) -> ! {
+    // Whoever reads the output may have closed it.
+    let _ = std::io::stdout().flush();
+    #[cfg(unix)]
+    signal_hook::low_level::exit(code.into());
+    // Windows ends all other threads before it runs destructors.
+    #[cfg(not(unix))]
+    std::process::exit(code.into());
 }
 
 fn print_error(text: &str) {

@@ -414,3 +414,67 @@ fn the_first_exec_of_an_agent_on_a_terminal_asks_once_what_is_done_with_prompts(
     assert!(code == 2 && err.contains("exec-prompts") && err.contains("--flag-only"), "{err}");
     assert_eq!(run(home.path(), &["exec", "--flag-only", "--", "./claude"]).0, 0);
 }
+
+#[test]
+fn variables_of_kubernetes_are_ignored_and_unknown_ones_are_named_at_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    // Those of a Service `interflow` and a Service `interflow-admin` in the pod's namespace.
+    let services = [
+        ("INTERFLOW_SERVICE_HOST", "10.0.0.1"),
+        ("INTERFLOW_SERVICE_PORT", "7070"),
+        ("INTERFLOW_SERVICE_PORT_HTTP_GATEWAY", "7071"),
+        ("INTERFLOW_PORT", "tcp://10.0.0.1:7070"),
+        ("INTERFLOW_PORT_7070_TCP", "tcp://10.0.0.1:7070"),
+        ("INTERFLOW_PORT_7070_TCP_PORT", "7070"),
+        ("INTERFLOW_ADMIN_SERVICE_HOST", "10.0.0.2"),
+        ("INTERFLOW_ADMIN_PORT", "tcp://10.0.0.2:7072"),
+        ("INTERFLOW_ADMIN_PORT_7072_TCP_ADDR", "10.0.0.2"),
+    ];
+    let words = ["run", "--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
+    let log = std::fs::File::create(home.path().join("log")).unwrap();
+    let mut command = interflow(home.path(), &words);
+    command.envs(services).env("INTERFLOW_TEAM", "search").stdout(Stdio::null()).stderr(log);
+    let child = command.spawn().unwrap();
+    let running = Running { child, info: serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap() };
+    let said = std::fs::read_to_string(home.path().join("log")).unwrap();
+    assert!(said.contains("INTERFLOW_TEAM is not a configuration key and is ignored"), "{said}");
+    for (name, _) in services {
+        assert!(!said.contains(name), "{name}: {said}");
+    }
+    assert!(running.info["admin"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", running.info);
+}
+
+#[test]
+fn the_ca_of_the_configuration_takes_the_place_of_the_one_in_the_data_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let own = ok(home.path(), &["ca", "export"]);
+    ok(home.path(), &["ca", "create", "shared"]);
+    let (code, _, err) = run(home.path(), &["ca", "create", "shared"]);
+    assert!(code == 1 && err.contains("there is a CA in shared already"), "{err}");
+    let shared = std::fs::read_to_string(home.path().join("shared/ca.pem")).unwrap();
+    let halves = ["ca_certificate = \"file:shared/ca.pem\"\n", "ca_key = \"file:shared/ca.key\"\n"];
+    {
+        let _running = Running::start(home.path(), &format!("[intercept]\n{}{}", halves[0], halves[1]), &[]);
+        assert_ne!(shared, own);
+        assert_eq!(ok(home.path(), &["ca", "export"]), shared);
+    }
+    // Half of a CA, a key in the configuration itself, and files that are missing.
+    for (text, why) in [
+        (halves[0], "intercept.ca_key: it is needed, since intercept.ca_certificate is set"),
+        (halves[1], "intercept.ca_certificate: it is needed"),
+        ("ca_certificate = \"env:A\"\nca_key = \"secret\"\n", "intercept.ca_key: it must be file:PATH or env:NAME"),
+    ] {
+        std::fs::write(home.path().join("c.toml"), format!("[intercept]\n{text}")).unwrap();
+        let (code, _, err) = run(home.path(), &["-c", "c.toml", "config", "check"]);
+        assert!(code == 1 && err.contains(why), "{err}");
+    }
+    std::fs::write(home.path().join("c.toml"), "[intercept]\nca_certificate = \"file:no\"\nca_key = \"file:no\"\n")
+        .unwrap();
+    let (code, _, err) = run(home.path(), &["-c", "c.toml", "run"]);
+    assert!(code != 0 && err.contains("intercept.ca_certificate: no cannot be read"), "{err}");
+    // Another one, which clients trust already.
+    ok(home.path(), &["ca", "create", "next"]);
+    ok(home.path(), &["ca", "rotate", "--from", "next", "--yes"]);
+    assert_eq!(ok(home.path(), &["ca", "export"]), std::fs::read_to_string(home.path().join("next/ca.pem")).unwrap());
+    assert!(ok(home.path(), &["ca", "rotate", "--from", "next", "--yes"]).contains("nothing was changed"));
+}

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Counter, Key } from '../privacy/types';
-import { allowed, amount, budgetsOf, counterLabel, groupBudgets, share, tagsFromText, tagText } from './labels';
+import { allowed, amount, budgetsOf, counterLabel, groupBudgets, limitsFrom, listed, share, tagsFromText, tagText } from './labels';
 
 const key = (more: Partial<Key>): Key => ({ id: 'a1', state: 'active', disabled: false, ...more });
 const counter = (more: Partial<Counter>): Counter => ({ rule: 'key', who: 'a1', counter: 'money_per_day', used: 1, limit: 4, ...more }) as Counter;
@@ -29,4 +29,10 @@ it('the budgets of a team are shown before anything is spent', () => {
 it('tags are written as pairs', () => {
   expect(tagsFromText(' a=1, b=2=3,c ')).toEqual({ a: '1', b: '2=3', c: '' });
   expect(tagText({ a: '1', b: '2' })).toBe('a=1, b=2');
+});
+
+it('limits and lists are read from the fields of a form', () => {
+  expect(limitsFrom({ day: '2.5', month: '', requests: '60' })).toEqual({ money_per_day: 2.5, requests: '60/m' });
+  expect(limitsFrom({ day: '0', month: '7' })).toEqual({ money_per_month: 7 });
+  expect(listed(' a, b\tc,')).toEqual(['a', 'b', 'c']);
 });

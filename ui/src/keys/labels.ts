@@ -57,5 +57,17 @@ export function tagsFromText(text: string): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => [pair.split('=', 1)[0]!.trim(), pair.split('=').slice(1).join('=').trim()]));
 }
 
+/** The words of a list, whose separators are spaces and commas. */
+export const listed = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
+
+/** Limits from the fields of a form; an empty field, or 0, is no limit. */
+export function limitsFrom({ day, month, requests = '' }: { day: string; month: string; requests?: string }): Quota {
+  return {
+    ...(Number(day) > 0 ? { money_per_day: Number(day) } : {}),
+    ...(Number(month) > 0 ? { money_per_month: Number(month) } : {}),
+    ...(Number(requests) > 0 ? { requests: `${Number(requests)}/m` } : {}),
+  };
+}
+
 /** The share that is used, in percent. */
 export const share = (c: Counter): number => (c.limit > 0 ? Math.min(100, (100 * c.used) / c.limit) : 100);

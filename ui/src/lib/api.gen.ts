@@ -51,6 +51,27 @@ export interface components {
         };
         /** @description An API format, named after its creator; other providers may use it. */
         ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "ollama";
+        /** @description A token without its secret. */
+        ApiToken: {
+            id: string;
+            name: string;
+            kind: components["schemas"]["TokenKind"];
+            role: components["schemas"]["Role"];
+            /**
+             * @description Whether it may read bodies although its role may not.
+             * @default false
+             */
+            read_bodies: boolean;
+            /** @description Who made it. */
+            created_by: string;
+            /** @description The person of a personal token, as the issuer names them. */
+            subject?: string;
+            created: components["schemas"]["Timestamp"];
+            /** @description Absent if it does not expire. */
+            expires?: components["schemas"]["Timestamp"];
+            /** @description Its last use, to a minute; absent if it was never used. */
+            last_used?: components["schemas"]["Timestamp"];
+        };
         /** @description What changes did. */
         AppliedSettings: {
             file: string;
@@ -128,6 +149,24 @@ export interface components {
             timeout: components["schemas"]["Microseconds"];
             pending: components["schemas"]["PendingRequest"][];
         };
+        /** @description The state of an archive, for people and metrics. */
+        ArchiveProgress: {
+            /** @description The URL of the place, without secrets. */
+            place: string;
+            /** @description Flows that began before are archived, but for `open_flows`. */
+            archived_to: components["schemas"]["Timestamp"] | null;
+            /** @description Flows archived so far. */
+            flows: number;
+            files: number;
+            /** @description Bytes written, of files that were merged since as well. */
+            bytes: number;
+            /** @description Flows of archived hours that were still in progress. */
+            open_flows: number;
+            /** @description When the last run without an error began. */
+            last_success: components["schemas"]["Timestamp"] | null;
+            /** @description Why the last run failed, if it did. */
+            last_error: string | null;
+        };
         /** @description What the response should be. */
         Assertion: {
             kind: components["schemas"]["AssertionKind"];
@@ -161,6 +200,43 @@ export interface components {
             size?: number;
             /** @description BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image. */
             hash?: string;
+        };
+        /** @description Lines of the audit trail, the latest first. */
+        AuditPage: {
+            records: components["schemas"]["AuditRecord"][];
+            /** @description `before` of the next page; null on the last one. */
+            next: number | null;
+        };
+        /** @description Who looked at or changed something. */
+        AuditRecord: {
+            /** @description RFC 3339, UTC. */
+            time: string;
+            /** @description The same, in microseconds since the Unix epoch. */
+            at: number;
+            /**
+             * @description Who it was: a person, or a token's name; empty before a login.
+             * @default
+             */
+            actor: string;
+            /**
+             * @description `admin-token`, `person`, `personal-token` or `service-token`.
+             * @default
+             */
+            actor_kind: string;
+            /** @description The person, as the issuer names them, or the token's id. */
+            actor_id?: string;
+            /** @default  */
+            role: string;
+            /** @default  */
+            client_ip: string;
+            /** @description The operation, such as `GET /flows/{id}/{side}/body`, or `login`. */
+            operation: string;
+            /** @description The path that was asked for, with its query. */
+            target: string;
+            /** @description The status of the response. */
+            status: number;
+            /** @description What was changed, if the path does not say it. */
+            detail?: unknown;
         };
         /** @description Metadata of a body; its bytes are read separately by flow id and direction. */
         Body: {
@@ -374,6 +450,21 @@ export interface components {
             system: number;
             /** @description The beginning of the reply, for auxiliary calls. */
             note?: string;
+        };
+        /** @description The tool call of a conversation that a flow carried. */
+        CarriedCall: {
+            /** @description Null if the flow carried none, or if more than one fits. */
+            call: components["schemas"]["CarriedToolCall"] | null;
+        };
+        /** @description The tool call that a flow carried. */
+        CarriedToolCall: {
+            conversation: string;
+            agent: string;
+            title: string;
+            /** @description The key of the message with the call. */
+            message: string;
+            /** @description The tool as the model named it. */
+            tool: string;
         };
         CertificateView: {
             subject: string;
@@ -768,6 +859,12 @@ export interface components {
             id: string;
             /** @description The key itself. It is shown this once, because only its hash is stored. */
             key: string;
+        };
+        /** @description A new token with its text, which is shown this once. */
+        CreatedToken: {
+            token: components["schemas"]["ApiToken"];
+            /** @description The token itself. */
+            secret: string;
         };
         CredentialRequest: {
             user: string;
@@ -1309,6 +1406,8 @@ export interface components {
         };
         /** @description a duration such as 500ms, 30s, 5m, 2h or 7d */
         HumanDuration: string | number;
+        /** @description What somebody was recognised by. */
+        IdentityKind: "admin-token" | "person" | "personal-token" | "service-token";
         ImportResult: {
             imported: number;
             /** @description Flows whose id was recorded already; they are left unchanged. */
@@ -1317,6 +1416,37 @@ export interface components {
             skipped: number;
             /** @description Why, of the first of them. */
             reasons: string[];
+        };
+        InstanceList: {
+            /** @description The longest running first; empty unless the recording is in a shared store. */
+            instances: components["schemas"]["InstanceRow"][];
+        };
+        /** @description A process that records to the store, as it last reported. */
+        InstanceRow: {
+            /** @description Its host, and a number for this start of it. */
+            name: string;
+            version: string;
+            /** @description Where its API or its proxy listens. */
+            address: string;
+            /** @description Distinguishes configurations: equal ones have equal digests. */
+            config_digest: string;
+            started: components["schemas"]["Timestamp"];
+            /** @description Flows in progress. */
+            open_flows: number;
+            /** @description Open connections of clients. */
+            connections: number;
+            /** @description Finished flows on its disk that were not moved to the shared store yet. */
+            waiting_flows: number;
+            /** @description By how much its clock is ahead of the shared store's, in milliseconds. */
+            clock_ahead_millis: number;
+            /** @description Its last sign of life, by the shared store's clock. */
+            seen: components["schemas"]["Timestamp"];
+            /** @description Whether it has been silent for several reports: it has ended without a word, or cannot reach the store. */
+            silent: boolean;
+            /** @description Whether it indexes conversations for all. */
+            indexes_conversations: boolean;
+            /** @description Whether it is the process that answers. */
+            own: boolean;
         };
         /** @description An interim response (RFC 9110 15.2) that was relayed to the client. */
         Interim: {
@@ -1605,6 +1735,16 @@ export interface components {
             path: string;
             /** @description Seconds until it is no longer valid. */
             expires_in: number;
+        };
+        Me: {
+            name: string;
+            kind: components["schemas"]["IdentityKind"];
+            role: components["schemas"]["Role"];
+            rights: components["schemas"]["Right"][];
+            /** @description The issuer at which people log in; null if only tokens let in. */
+            issuer: string | null;
+            /** @description Whether the caller may create API tokens. */
+            creates_tokens: boolean;
         };
         MediaLink: {
             url: string;
@@ -1895,7 +2035,7 @@ export interface components {
                 string,
                 string
             ][];
-            /** @description The body, if it is short text that has arrived. */
+            /** @description The body, if it is short text that has arrived, and the caller may read bodies. */
             body: string | null;
             body_size: number | null;
             client: components["schemas"]["PendingClient"];
@@ -2488,6 +2628,10 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description What somebody may do. A role is a set of these; bodies are a right of their own. */
+        Right: "view" | "read_bodies" | "operate" | "administer";
+        /** @description The role of a person or a token. */
+        Role: "viewer" | "operator" | "admin";
         RotateInput: {
             /**
              * @description How long the old secret stays valid, too: `24h`. If absent, it is rejected from now on.
@@ -2505,7 +2649,10 @@ export interface components {
             /** @description The client's container, if it is known. */
             container?: string;
             comment?: string;
-            /** @description What the request does, if its body names it: a GraphQL operation or a JSON-RPC method. */
+            /**
+             * @description What the request does, if its body names it, and the caller may read bodies: a GraphQL operation or a JSON-RPC
+             *     method.
+             */
             operation?: string;
         };
         RowDetailsById: {
@@ -2885,6 +3032,25 @@ export interface components {
             /** @description Whether the request comes from the machine of the instance, which is where browsers are started. */
             local: boolean;
         };
+        /** @description The shared store as one replica sees it. */
+        SharedStoreStats: {
+            /** @description Where it is, without the password. */
+            address: string;
+            /** @description Finished flows on this replica's disk that were not moved to the shared store yet. */
+            waiting_flows: number;
+            /** @description Their bytes. */
+            waiting_bytes: number;
+            /** @description How long the oldest of them has been waiting, in seconds. */
+            waiting_seconds: number;
+            /** @description Flows that this replica has moved since its start. */
+            shipped_flows: number;
+            /** @description Attempts to move flows that failed since the start. */
+            failures: number;
+            /** @description Flows that cannot be moved and stay on this replica's disk; the log says why. */
+            stuck_flows: number;
+            /** @description Why the shared store cannot be reached or refuses flows; absent if it does neither. */
+            error?: string;
+        };
         /** @description Health of the shared store. */
         SharedStoreStatus: {
             /** @description Whether the last command succeeded. */
@@ -2942,6 +3108,8 @@ export interface components {
             latency_bounds: number[];
             /** @description The store; null if nothing is recorded. */
             store: components["schemas"]["StoreStats"] | null;
+            /** @description The archive of the record; null without `record.archive`. */
+            archive: components["schemas"]["ArchiveProgress"] | null;
             /** @description Connected clients of the event socket. */
             event_clients: number;
             held: components["schemas"]["HeldCounts"];
@@ -2983,6 +3151,8 @@ export interface components {
             damaged_flows: number;
             /** @description Why recording is suspended, if it is. */
             suspended: string | null;
+            /** @description The shared store, if there is one: `flows` and `database_bytes` are then its own. */
+            shared?: components["schemas"]["SharedStoreStats"];
         };
         /** @description All streams, for display. */
         StreamsView: {
@@ -3082,6 +3252,8 @@ export interface components {
             result: components["schemas"]["ToolOutcome"] | null;
             /** @description The conversation of the sub-agent that it started. */
             child?: string;
+            /** @description The flow of the MCP gateway that carried the call, if exactly one fits. */
+            flow?: string;
         } | (components["schemas"]["Attachment"] & {
             /** @constant */
             kind: "image";
@@ -3138,6 +3310,25 @@ export interface components {
             last_byte?: number;
             done?: number;
         };
+        TokenInput: {
+            name: string;
+            role: components["schemas"]["Role"];
+            /**
+             * @description Whether it may read bodies and conversations, too; an admin's always may.
+             * @default false
+             */
+            read_bodies?: boolean;
+            /**
+             * @description A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
+             * @default null
+             */
+            expires?: string | null;
+        };
+        /** @description Whose token it is. */
+        TokenKind: "service" | "personal";
+        TokenList: {
+            tokens: components["schemas"]["TokenView"][];
+        };
         /** @description Tokens and cost, summed over exchanges. Counts are those that the provider reported. */
         TokenUsage: {
             exchanges: number;
@@ -3156,6 +3347,28 @@ export interface components {
             cost: number;
             /** @description Exchanges whose cost is unknown. */
             unpriced: number;
+        };
+        /** @description A token without its secret. */
+        TokenView: {
+            id: string;
+            name: string;
+            kind: components["schemas"]["TokenKind"];
+            role: components["schemas"]["Role"];
+            /**
+             * @description Whether it may read bodies although its role may not.
+             * @default false
+             */
+            read_bodies: boolean;
+            /** @description Who made it. */
+            created_by: string;
+            /** @description The person of a personal token, as the issuer names them. */
+            subject?: string;
+            created: components["schemas"]["Timestamp"];
+            /** @description Absent if it does not expire. */
+            expires?: components["schemas"]["Timestamp"];
+            /** @description Its last use, to a minute; absent if it was never used. */
+            last_used?: components["schemas"]["Timestamp"];
+            expired: boolean;
         };
         ToolOutcome: {
             content: components["schemas"]["ContentBlock"][];
@@ -3219,6 +3432,8 @@ export interface components {
             model: string | null;
             /** @description Requests that were admitted and have ended. */
             requests: number;
+            /** @description The part of `requests` that were calls of the MCP gateway. */
+            mcp_calls: number;
             /** @description Requests that a limit rejected. */
             refused: number;
             input_tokens: number;
@@ -3312,6 +3527,7 @@ export type ActiveRule = components['schemas']['ActiveRule'];
 export type ActiveStream = components['schemas']['ActiveStream'];
 export type AnnotationPatch = components['schemas']['AnnotationPatch'];
 export type ApiFormat = components['schemas']['ApiFormat'];
+export type ApiToken = components['schemas']['ApiToken'];
 export type AppliedSettings = components['schemas']['AppliedSettings'];
 export type ApplyInput = components['schemas']['ApplyInput'];
 export type ApprovalAction = components['schemas']['ApprovalAction'];
@@ -3321,10 +3537,13 @@ export type ApprovalRule = components['schemas']['ApprovalRule'];
 export type ApprovalRuleSource = components['schemas']['ApprovalRuleSource'];
 export type ApprovalRules = components['schemas']['ApprovalRules'];
 export type ApprovalsView = components['schemas']['ApprovalsView'];
+export type ArchiveProgress = components['schemas']['ArchiveProgress'];
 export type Assertion = components['schemas']['Assertion'];
 export type AssertionInput = components['schemas']['AssertionInput'];
 export type AssertionKind = components['schemas']['AssertionKind'];
 export type Attachment = components['schemas']['Attachment'];
+export type AuditPage = components['schemas']['AuditPage'];
+export type AuditRecord = components['schemas']['AuditRecord'];
 export type Body = components['schemas']['Body'];
 export type BodyDiff = components['schemas']['BodyDiff'];
 export type BodyView = components['schemas']['BodyView'];
@@ -3340,6 +3559,8 @@ export type CacheBreak = components['schemas']['CacheBreak'];
 export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
+export type CarriedCall = components['schemas']['CarriedCall'];
+export type CarriedToolCall = components['schemas']['CarriedToolCall'];
 export type CertificateView = components['schemas']['CertificateView'];
 export type ChangedMessage = components['schemas']['ChangedMessage'];
 export type ChangedSetting = components['schemas']['ChangedSetting'];
@@ -3375,6 +3596,7 @@ export type ConversationView = components['schemas']['ConversationView'];
 export type CountBy = components['schemas']['CountBy'];
 export type CounterSnapshot = components['schemas']['CounterSnapshot'];
 export type CreatedKey = components['schemas']['CreatedKey'];
+export type CreatedToken = components['schemas']['CreatedToken'];
 export type CredentialRequest = components['schemas']['CredentialRequest'];
 export type DecidedFlow = components['schemas']['DecidedFlow'];
 export type DecidedItem = components['schemas']['DecidedItem'];
@@ -3423,7 +3645,10 @@ export type HeldFlows = components['schemas']['HeldFlows'];
 export type HeldPart = components['schemas']['HeldPart'];
 export type HoldDecision = components['schemas']['HoldDecision'];
 export type HumanDuration = components['schemas']['HumanDuration'];
+export type IdentityKind = components['schemas']['IdentityKind'];
 export type ImportResult = components['schemas']['ImportResult'];
+export type InstanceList = components['schemas']['InstanceList'];
+export type InstanceRow = components['schemas']['InstanceRow'];
 export type Interim = components['schemas']['Interim'];
 export type IssuedCredential = components['schemas']['IssuedCredential'];
 export type KeyChangeInput = components['schemas']['KeyChangeInput'];
@@ -3438,6 +3663,7 @@ export type ListenAddresses = components['schemas']['ListenAddresses'];
 export type LlmRouteView = components['schemas']['LlmRouteView'];
 export type LlmRoutes = components['schemas']['LlmRoutes'];
 export type LoginLink = components['schemas']['LoginLink'];
+export type Me = components['schemas']['Me'];
 export type MediaLink = components['schemas']['MediaLink'];
 export type Message = components['schemas']['Message'];
 export type MessageKind = components['schemas']['MessageKind'];
@@ -3513,6 +3739,8 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type Right = components['schemas']['Right'];
+export type Role = components['schemas']['Role'];
 export type RotateInput = components['schemas']['RotateInput'];
 export type RouteStrategy = components['schemas']['RouteStrategy'];
 export type RowDetails = components['schemas']['RowDetails'];
@@ -3549,6 +3777,7 @@ export type SettingsInput = components['schemas']['SettingsInput'];
 export type SettingsPreview = components['schemas']['SettingsPreview'];
 export type SettingsView = components['schemas']['SettingsView'];
 export type SetupView = components['schemas']['SetupView'];
+export type SharedStoreStats = components['schemas']['SharedStoreStats'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type SpendReport = components['schemas']['SpendReport'];
@@ -3572,7 +3801,11 @@ export type ThreadView = components['schemas']['ThreadView'];
 export type TimeoutAction = components['schemas']['TimeoutAction'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type Timings = components['schemas']['Timings'];
+export type TokenInput = components['schemas']['TokenInput'];
+export type TokenKind = components['schemas']['TokenKind'];
+export type TokenList = components['schemas']['TokenList'];
 export type TokenUsage = components['schemas']['TokenUsage'];
+export type TokenView = components['schemas']['TokenView'];
 export type ToolOutcome = components['schemas']['ToolOutcome'];
 export type Totals = components['schemas']['Totals'];
 export type TunnelBytes = components['schemas']['TunnelBytes'];
@@ -3603,6 +3836,7 @@ export interface ApiCalls {
     'GET /conversations/totals': { request: unknown; response: Totals };
     'GET /conversations/search': { request: unknown; response: TextSearchPage };
     'GET /conversations/by-flow': { request: unknown; response: FlowConversations };
+    'GET /conversations/tool-call': { request: unknown; response: CarriedCall };
     'POST /conversations/rebuild': { request: unknown; response: RebuildResult };
     'GET /conversations/endpoints': { request: unknown; response: EndpointOverrideList };
     'PUT /conversations/endpoints': { request: EndpointOverrideList; response: EndpointOverrideList };
@@ -3644,6 +3878,7 @@ export interface ApiCalls {
     'POST /secrets': { request: SecretSpec; response: SecretView };
     'GET /events': { request: unknown; response: unknown };
     'GET /stats': { request: unknown; response: Stats };
+    'GET /instances': { request: unknown; response: InstanceList };
     'GET /overview': { request: unknown; response: Overview };
     'GET /config': { request: unknown; response: ConfigView };
     'POST /reload': { request: unknown; response: ReloadReport };
@@ -3673,4 +3908,8 @@ export interface ApiCalls {
     'GET /teams': { request: unknown; response: KeyGroups };
     'GET /spend': { request: unknown; response: SpendReport };
     'GET /spend.csv': { request: unknown; response: unknown };
+    'GET /me': { request: unknown; response: Me };
+    'GET /tokens': { request: unknown; response: TokenList };
+    'POST /tokens': { request: TokenInput; response: CreatedToken };
+    'GET /audit': { request: unknown; response: AuditPage };
 }

@@ -44,7 +44,7 @@ const colours = HighlightStyle.define([
 const editorTheme = EditorView.theme({
   '&': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)', borderRadius: '6px', fontSize: '12px' },
   '&.cm-focused': { outline: '2px solid var(--accent)', outlineOffset: '0' },
-  '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55', minHeight: '260px', maxHeight: '60vh' },
+  '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55', minHeight: 'var(--editor-min, 260px)', maxHeight: 'var(--editor-max, 60vh)' },
   '.cm-gutters': { backgroundColor: 'var(--sunk)', color: 'var(--soft)', border: '0', borderRadius: '6px 0 0 6px' },
   '.cm-activeLine': { backgroundColor: 'color-mix(in srgb, var(--picked) 35%, transparent)' },
   '.cm-cursor': { borderLeftColor: 'var(--text)' },

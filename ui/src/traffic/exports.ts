@@ -1,5 +1,5 @@
 // The file formats of exports.
-export type ExportFormat = 'har' | 'jsonl' | 'saz' | 'fxzy' | 'mitm' | 'pcapng' | 'html' | 'curl';
+export type ExportFormat = 'har' | 'jsonl' | 'saz' | 'fxzy' | 'mitm' | 'pcapng' | 'parquet' | 'html' | 'curl';
 
 /** File formats of exports, with the extension of each. */
 export const EXPORTS: { format: ExportFormat; label: string; extension: string }[] = [
@@ -10,5 +10,6 @@ export const EXPORTS: { format: ExportFormat; label: string; extension: string }
   { format: 'fxzy', label: 'Fluxzy', extension: 'fxzy' },
   { format: 'mitm', label: 'mitmproxy', extension: 'mitm' },
   { format: 'pcapng', label: 'pcapng (Wireshark)', extension: 'pcapng' },
+  { format: 'parquet', label: 'Parquet (table of flows)', extension: 'parquet' },
   { format: 'curl', label: 'curl script', extension: 'sh' },
 ];

@@ -1,4 +1,5 @@
 // The entries of the context menu of a flow, or of the selected flows.
+import type { Right } from '../lib/api.gen';
 import { KINDS, type RuleKind } from '../rules/fromFlow';
 import { shortType } from '../lib/format';
 import { term } from '../lib/query';
@@ -33,7 +34,15 @@ export interface FlowContext {
   /** Model and agent of an LLM call. */
   call?: { model: string; agent: string; conversation: string } | undefined;
   process?: string | undefined;
+  /** Why rights are missing; empty if they are not. */
+  why?: (...rights: Right[]) => string;
 }
+
+/** Disables an entry with the reason, for who lacks rights. */
+const gateOf = (why: FlowContext['why']) => (...rights: Right[]) => {
+  const reason = why?.(...rights) ?? '';
+  return reason ? { disabled: true, title: reason } : {};
+};
 
 export function urlOf(flow: Summary): string {
   const implied = flow.scheme === 'https' ? ':443' : ':80';
@@ -63,7 +72,8 @@ export function filterTerms({ flow, call, process }: Pick<FlowContext, 'flow' | 
 
 export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
   const { flow, selection } = context;
-  if (selection.size > 1 && selection.has(flow.id)) return selectionMenu([...selection], act);
+  if (selection.size > 1 && selection.has(flow.id)) return selectionMenu([...selection], act, context.why);
+  const gate = gateOf(context.why);
   const isHttp = flow.kind === 'http';
   const isStarred = flow.tags?.includes(STARRED) ?? false;
   const terms = filterTerms(context);
@@ -75,7 +85,7 @@ export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
       items: [
         { label: 'URL', run: () => act.copyText(urlOf(flow), 'URL') },
         { label: 'Host', run: () => act.copyText(flow.authority.replace(/:\d+$/, ''), 'host') },
-        ...(flow.kind === 'tunnel' ? [] : context.copies.map((c, i) => ({ label: c.label, section: i === 0, ...(c.format === 'curl' ? { hint: 'y' } : {}), run: () => act.copyAs(flow.id, c.format) }))),
+        ...(flow.kind === 'tunnel' ? [] : context.copies.map((c, i) => ({ label: c.label, section: i === 0, ...(c.format === 'curl' ? { hint: 'y' } : {}), run: () => act.copyAs(flow.id, c.format), ...gate('read_bodies') }))),
       ],
     },
     { label: 'Filter by', section: true, items: terms.map((t) => ({ label: t.label, title: t.term, run: () => act.filter(t.term, false) })) },
@@ -85,28 +95,31 @@ export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
       section: true,
       disabled: flow.kind === 'tunnel',
       items: KINDS.map((k) => ({ label: `${k.label}…`, title: k.about, run: () => act.rule(k.kind, flow) })),
+      ...gate('operate', 'read_bodies'),
     },
-    { label: 'Explain rules', disabled: flow.kind === 'tunnel', run: () => act.explain(flow.id) },
-    { label: 'Replay', hint: 'r', section: true, disabled: !isHttp, run: () => act.replay(flow.id) },
-    { label: 'Edit and resend…', hint: 'e', disabled: !isHttp, run: () => act.edit(flow.id) },
+    { label: 'Explain rules', disabled: flow.kind === 'tunnel', run: () => act.explain(flow.id), ...gate('read_bodies') },
+    { label: 'Replay', hint: 'r', section: true, disabled: !isHttp, run: () => act.replay(flow.id), ...gate('operate', 'read_bodies') },
+    { label: 'Edit and resend…', hint: 'e', disabled: !isHttp, run: () => act.edit(flow.id), ...gate('operate', 'read_bodies') },
     { label: selection.has(flow.id) ? 'Deselect' : 'Select', hint: 'x', section: true, run: () => act.select(flow.id) },
-    ...(other ? [{ label: 'Compare with the selected flow', hint: 'c', run: () => act.compare(other, flow.id) }] : []),
-    { label: isStarred ? 'Remove star' : 'Star', hint: 'm', run: () => act.star([flow.id]) },
-    { label: 'Tags and comment…', hint: 't', run: () => act.annotate(flow.id) },
+    ...(other ? [{ label: 'Compare with the selected flow', hint: 'c', run: () => act.compare(other, flow.id), ...gate('read_bodies') }] : []),
+    { label: isStarred ? 'Remove star' : 'Star', hint: 'm', run: () => act.star([flow.id]), ...gate('operate') },
+    { label: 'Tags and comment…', hint: 't', run: () => act.annotate(flow.id), ...gate('operate') },
     {
       label: 'Export',
       items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export([flow.id], e.format) })),
+      ...gate('read_bodies'),
     },
-    { label: 'Delete…', hint: 'd', section: true, danger: true, run: () => act.remove([flow.id]) },
+    { label: 'Delete…', hint: 'd', section: true, danger: true, run: () => act.remove([flow.id]), ...gate('administer') },
   ];
 }
 
-function selectionMenu(ids: string[], act: FlowActions): MenuEntry[] {
+function selectionMenu(ids: string[], act: FlowActions, why: FlowContext['why']): MenuEntry[] {
+  const gate = gateOf(why);
   const [a, b] = ids;
   return [
-    ...(ids.length === 2 && a && b ? [{ label: 'Compare', hint: 'c', run: () => act.compare(a, b) }] : []),
-    { label: `Star ${ids.length} flows`, hint: 'm', run: () => act.star(ids) },
-    { label: `Export ${ids.length} flows`, section: true, items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export(ids, e.format) })) },
-    { label: `Delete ${ids.length} flows…`, hint: 'd', section: true, danger: true, run: () => act.remove(ids) },
+    ...(ids.length === 2 && a && b ? [{ label: 'Compare', hint: 'c', run: () => act.compare(a, b), ...gate('read_bodies') }] : []),
+    { label: `Star ${ids.length} flows`, hint: 'm', run: () => act.star(ids), ...gate('operate') },
+    { label: `Export ${ids.length} flows`, section: true, items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export(ids, e.format) })), ...gate('read_bodies') },
+    { label: `Delete ${ids.length} flows…`, hint: 'd', section: true, danger: true, run: () => act.remove(ids), ...gate('administer') },
   ];
 }

@@ -15,6 +15,7 @@ use interflow_conversations::conversations::endpoints::{EndpointOverride, Endpoi
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_conversations::conversations::load::{self, ConversationView};
+use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
 use interflow_limits::TokenCounts;
@@ -417,6 +418,29 @@ pub(crate) async fn for_flows(
         Ok(Json(FlowConversations { flows }))
     })
     .await
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CarriedCallParams {
+    /// A flow of the MCP gateway.
+    flow: String,
+}
+
+/// The tool call of a conversation that a flow carried.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CarriedCall {
+    /// Null if the flow carried none, or if more than one fits.
+    call: Option<CarriedToolCall>,
+}
+
+/// `GET /conversations/tool-call`: the way back from a flow of the MCP gateway.
+pub(crate) async fn tool_call(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(params): StrictQuery<CarriedCallParams>,
+) -> Result<Json<CarriedCall>> {
+    let flow = flow_id(&params.flow)?;
+    run_query(&state, move |store, _| Ok(Json(CarriedCall { call: mcp_links::call_of_flow(store, flow)? }))).await
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -29,6 +29,8 @@ use super::blocking::run_query;
 use super::input::StrictQuery;
 use super::loaded_flow::LoadedFlow;
 use crate::error::{ApiError, ErrorDetails, Result};
+use crate::identity::caller::Caller;
+use crate::identity::enforce::check_query_rights;
 use crate::state::AdminState;
 
 const MAX_CLIENTS: usize = 64;
@@ -74,6 +76,7 @@ pub(crate) struct FirstQuery {
 /// `GET /events?query=&generation=`
 pub(crate) async fn events(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictQuery(first): StrictQuery<FirstQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
@@ -86,6 +89,7 @@ pub(crate) async fn events(
         let patience = seat.0.events_patience;
         let viewer = EventClient {
             socket,
+            caller,
             patience,
             selection: None,
             paused: false,
@@ -184,6 +188,7 @@ struct EventSelection {
 
 struct EventClient {
     socket: WebSocket,
+    caller: Caller,
     patience: Duration,
     /// `None` until the client has sent a query; events are ignored until then.
     selection: Option<EventSelection>,
@@ -261,6 +266,9 @@ impl EventClient {
 
     /// Starts a new selection; returns the reply.
     fn subscribe(&mut self, query: &str, generation: u64) -> EventMessage {
+        if let Err(e) = check_query_rights(&self.caller, query) {
+            return EventMessage::Error { error: e.into_details(), generation: Some(generation) };
+        }
         match Query::parse(query) {
             Ok(query) => {
                 let canonical = query.to_string();
@@ -274,6 +282,10 @@ impl EventClient {
     }
 
     async fn send_pending(&mut self) -> Result<(), Disconnected> {
+        // A token may be revoked while the socket is open; nothing is sent from then on.
+        if !self.caller.is_active() {
+            return self.close(close_code::POLICY, "the token was revoked, or the session has ended").await;
+        }
         self.resolve_uncertain().await;
         let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
         let (batches, flows) = std::mem::take(&mut self.waiting.missed);

@@ -15,6 +15,8 @@ use super::blocking::run_query;
 use super::input::{StrictQuery, flow_id, query};
 use super::operation_name::operation_name;
 use crate::error::{ApiError, Result};
+use crate::identity::Rights;
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 /// Flows whose values are counted: the newest ones, so that the cost does not grow with the store.
@@ -126,7 +128,8 @@ struct RowDetails {
     container: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<String>,
-    /// What the request does, if its body names it: a GraphQL operation or a JSON-RPC method.
+    /// What the request does, if its body names it, and the caller may read bodies: a GraphQL operation or a JSON-RPC
+    /// method.
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<String>,
 }
@@ -134,10 +137,12 @@ struct RowDetails {
 /// `GET /flows/details`: requested for the visible rows only.
 pub(crate) async fn details(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictQuery(params): StrictQuery<RowDetailsParams>,
 ) -> Result<Json<RowDetailsById>> {
     let ids = params.flows.split(',').filter(|t| !t.is_empty()).take(MAX_ROWS);
     let ids = ids.map(flow_id).collect::<Result<Vec<_>>>()?;
+    let reads_bodies = caller.has(Rights::READ_BODIES);
     run_query(&state, move |store, wanted| {
         let mut flows = BTreeMap::new();
         for id in ids {
@@ -151,7 +156,7 @@ pub(crate) async fn details(
                 Err(e) => return Err(e.into()),
             };
             let found = RowDetails {
-                operation: operation_name(store, &row),
+                operation: reads_bodies.then(|| operation_name(store, &row)).flatten(),
                 timings: row.timings,
                 process: row.client.process.map(|p| p.name),
                 container: row.client.container,

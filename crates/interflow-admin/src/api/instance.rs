@@ -6,9 +6,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use interflow_archive::hourly::ArchiveProgress;
 use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_proxy::tunnel::pinning_bypass::BypassedClient;
-use interflow_store::StoreStats;
+use interflow_store::{InstanceRow, StoreStats};
 use interflow_types::{Host, Microseconds, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub(crate) struct Stats {
     latency_bounds: Vec<u64>,
     /// The store; null if nothing is recorded.
     store: Option<StoreStats>,
+    /// The archive of the record; null without `record.archive`.
+    archive: Option<ArchiveProgress>,
     /// Connected clients of the event socket.
     event_clients: usize,
     held: HeldCounts,
@@ -72,12 +75,28 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<S
         engine: engine.snapshot(),
         latency_bounds: LATENCY_BOUNDS.to_vec(),
         store,
+        archive: state.archive.get().map(|progress| progress()),
         event_clients: state.viewers.count(),
         held: HeldCounts {
             approvals: state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
             rules: state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
         },
     }))
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InstanceList {
+    /// The longest running first; empty unless the recording is in a shared store.
+    instances: Vec<InstanceRow>,
+}
+
+/// `GET /instances`: the processes that record to the shared store.
+pub(crate) async fn instances(State(state): State<Arc<AdminState>>) -> Result<Json<InstanceList>> {
+    let instances = match state.store {
+        Some(_) => run_query(&state, |store, _| Ok(store.instances()?)).await?,
+        None => Vec::new(),
+    };
+    Ok(Json(InstanceList { instances }))
 }
 
 #[derive(Serialize, JsonSchema)]

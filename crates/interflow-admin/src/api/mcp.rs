@@ -13,12 +13,15 @@ use super::blocking::run_query;
 use super::input::{FlowIdPath, StrictJson};
 use super::{flows, proposals, replay, rules, setup};
 use crate::error::{ApiError, Result};
+use crate::identity::Rights;
+use crate::identity::caller::Caller;
 use crate::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
 /// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
 pub(crate) async fn post(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     headers: HeaderMap,
     StrictJson(message): StrictJson<Value>,
 ) -> Result<Response> {
@@ -28,7 +31,10 @@ pub(crate) async fn post(
     {
         return Err(ApiError::bad_request(format!("version `{version}` of the protocol is not spoken")));
     }
-    let access = if state.mcp_writes { WriteAccess::Writes } else { WriteAccess::ReadOnly };
+    // The tools show contents, and search in them.
+    caller.require(Rights::VIEW.and(Rights::READ_BODIES))?;
+    let access =
+        if state.mcp_writes && caller.has(Rights::OPERATE) { WriteAccess::Writes } else { WriteAccess::ReadOnly };
     let (messages, many) = match mcp::messages(message) {
         Ok(messages) => messages,
         Err(answer) => return Ok(Json(answer).into_response()),
@@ -36,6 +42,7 @@ pub(crate) async fn post(
     let mut answers = Vec::new();
     // One after the other: a batch may contain calls that depend on each other.
     for message in messages {
+        record_call(&caller, &message);
         if let Some(call) = mcp::wait_call(&message) {
             answers.push(match call {
                 Ok(call) => wait_for_flow(&state, call).await?,
@@ -56,6 +63,18 @@ pub(crate) async fn post(
         (_, true) => Json(Value::from(answers)).into_response(),
         (_, false) => Json(answers.swap_remove(0)).into_response(),
     })
+}
+
+/// Writes a call that shows or changes something to the audit trail.
+fn record_call(caller: &Caller, message: &Value) {
+    let method = message["method"].as_str().unwrap_or_default();
+    if matches!(method, "tools/call" | "resources/read") {
+        let params = &message["params"];
+        let named = params["name"].as_str().or_else(|| params["uri"].as_str()).unwrap_or_default();
+        let arguments = &params["arguments"];
+        let of = arguments["id"].as_str().or_else(|| arguments["query"].as_str()).unwrap_or_default();
+        caller.record("POST /mcp", &format!("{method} {named} {of}"), 200);
+    }
 }
 
 /// Looks at the store now and then: a call that waits holds none of the places for queries meanwhile.

@@ -2,6 +2,7 @@
 //! [`routes::all_routes`].
 
 mod approvals;
+mod audit;
 mod blocking;
 mod body;
 mod certificates;
@@ -16,12 +17,13 @@ pub(crate) mod limits;
 mod llm;
 mod loaded_flow;
 pub(crate) mod mcp;
+mod me;
 #[cfg(feature = "media")]
 mod media;
 mod openapi;
 #[cfg(test)]
 mod openapi_page;
-mod operation;
+pub(crate) mod operation;
 mod operation_name;
 mod overview;
 mod pending;
@@ -37,6 +39,7 @@ mod settings;
 mod setup;
 mod spend;
 mod teams;
+pub(crate) mod tokens;
 mod transfer;
 mod untrusted_content;
 mod view;
@@ -44,9 +47,12 @@ mod view;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{self, Next};
 
 use crate::error::ApiError;
+use crate::identity::enforce::enforce;
 use crate::state::AdminState;
 
 pub use blocking::run_query;
@@ -57,7 +63,13 @@ pub(crate) const ROOT: &str = "/api/v1";
 pub(crate) fn router() -> Router<Arc<AdminState>> {
     let mut router = Router::new();
     for route in routes::all_routes() {
-        router = router.route(&format!("{ROOT}{}", route.path), route.handler);
+        let access = Arc::new(route.access());
+        let check = move |request: Request, next: Next| {
+            let access = Arc::clone(&access);
+            async move { enforce(&access, request, next).await }
+        };
+        let handler = route.handler.route_layer(middleware::from_fn(check));
+        router = router.route(&format!("{ROOT}{}", route.path), handler);
     }
     router.method_not_allowed_fallback(method_not_allowed)
 }

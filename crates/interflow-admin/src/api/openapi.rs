@@ -50,8 +50,8 @@ fn build() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data directory"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_session_{port}", "description": "a session, set by POST /login and GET /?token=…"},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data directory, or an API token"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_session_{port}", "description": "a session, set by POST /login, GET /?token=… and the login at the issuer"},
             },
             "responses": {"Error": {"description": "an error", "content": error}},
             "schemas": definitions,
@@ -102,6 +102,7 @@ fn operation(route: &ApiRoute, schemas: &mut ApiSchemas) -> Value {
     responses.insert(status.to_string(), success);
     responses.insert("default".into(), json!({"$ref": "#/components/responses/Error"}));
     let mut described = json!({"summary": route.summary, "parameters": parameters, "responses": responses});
+    described["x-required-rights"] = json!(route.needs.list());
     if let Some((media, schema)) = operation.request {
         described["requestBody"] = json!({"content": content(media, schema)});
     }

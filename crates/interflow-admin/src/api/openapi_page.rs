@@ -37,7 +37,9 @@ pub(super) fn render(document: &Value) -> String {
 }
 
 fn write_operation(page: &mut String, operation: &Value) {
-    let _ = writeln!(page, "{}.\n", text(&operation["summary"]));
+    let rights = operation["x-required-rights"].as_array().into_iter().flatten();
+    let rights: Vec<String> = rights.map(|right| format!("`{}`", text(right))).collect();
+    let _ = writeln!(page, "{}. Needs {}.\n", text(&operation["summary"]), rights.join(" and "));
     let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
     if !parameters.is_empty() {
         page.push_str("| parameter | in | type | meaning |\n|---|---|---|---|\n");

@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use super::approvals::MAX_WAIT;
 use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
+use super::rules::check_change;
 use crate::error::{ApiError, Result};
+use crate::identity::Rights;
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 /// Prefix of the ids of flows held by rules. Both kinds have numbers of their own, which may be equal.
@@ -43,6 +46,7 @@ pub(crate) struct PendingParams {
 /// both kinds, each of which only grows.
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictQuery(watch): StrictQuery<PendingParams>,
 ) -> Result<Json<PendingItems>> {
     let query = watch.query.as_deref().map(query).transpose()?;
@@ -82,6 +86,9 @@ pub(crate) async fn list(
     let questions = questions.iter().map(|q| PendingItem::from_question(q, &mask));
     let mut pending: Vec<_> = questions.chain(held.into_iter().map(|h| PendingItem::from_hold(h, &mask))).collect();
     pending.sort_by_key(|item| item.since);
+    if !caller.has(Rights::READ_BODIES) {
+        pending.iter_mut().for_each(|item| item.body = None);
+    }
     if let Some(query) = query {
         for item in &mut pending {
             item.matches = match query.evaluate(&PendingSubject(item)) {
@@ -117,7 +124,7 @@ pub(crate) struct PendingItem {
     /// The response's status, if that is held.
     pub status: Option<u16>,
     pub headers: Vec<(String, String)>,
-    /// The body, if it is short text that has arrived.
+    /// The body, if it is short text that has arrived, and the caller may read bodies.
     pub body: Option<String>,
     pub body_size: Option<u64>,
     pub client: PendingClient,
@@ -271,10 +278,12 @@ pub(crate) struct DecidedItem {
 /// `POST /pending/{id}`: decides a question, or a flow held by a rule.
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     Path(id): Path<String>,
     StrictJson(PendingDecisionInput(mut said)): StrictJson<PendingDecisionInput>,
 ) -> Result<Json<DecidedItem>> {
     let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
+    caller.set_detail(json!({ "action": said["action"] }));
     if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
         // Rules know no `allow`: with a body it is a change, without one the flow continues as it is.
         if said["action"] == "allow" {
@@ -284,6 +293,7 @@ pub(crate) async fn decide(
             };
         }
         let decision: HoldDecision = serde_json::from_value(said).map_err(wrong)?;
+        check_change(&caller, &decision)?;
         let holds = holds(&state).ok_or_else(|| not_found(&id))?;
         // Deciding twice fails: the hold is removed with the first decision.
         holds.decide(number, decision).map_err(|_| not_found(&id))?;

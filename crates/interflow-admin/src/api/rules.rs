@@ -25,6 +25,8 @@ use serde_json::Value;
 use super::blocking::{check_text, run_query};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::error::{ApiError, Result, TextProblem};
+use crate::identity::Rights;
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 /// Maximum size of a body that rules are evaluated on.
@@ -254,20 +256,34 @@ pub(crate) struct DecidedFlow {
     held: HeldFlow,
 }
 
-pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<HeldFlows>> {
-    Ok(Json(HeldFlows { held: active_rules(&state)?.runtime().holds.list() }))
+pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>, caller: Caller) -> Result<Json<HeldFlows>> {
+    let mut held = active_rules(&state)?.runtime().holds.list();
+    if !caller.has(Rights::READ_BODIES) {
+        held.iter_mut().for_each(|flow| flow.body = None);
+    }
+    Ok(Json(HeldFlows { held }))
 }
 
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     Path(number): Path<String>,
     StrictJson(decision): StrictJson<HoldDecision>,
 ) -> Result<Json<DecidedFlow>> {
+    check_change(&caller, &decision)?;
     let number =
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
     let held = active_rules(&state)?.runtime().holds.decide(number, decision);
-    let held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
+    let mut held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
+    if !caller.has(Rights::READ_BODIES) {
+        held.body = None;
+    }
     Ok(Json(DecidedFlow { held }))
+}
+
+/// A change could send the body to another origin, and so to who may not read it.
+pub(super) fn check_change(caller: &Caller, decision: &HoldDecision) -> Result<()> {
+    if matches!(decision, HoldDecision::Change { .. }) { caller.require(Rights::READ_BODIES) } else { Ok(()) }
 }
 
 /// A recorded flow in the form in which rules are evaluated.

@@ -9,10 +9,12 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::input::StrictJson;
 use super::operation::{ApiSchemas, DescribeInput, Operation};
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::settings::{AppliedSettings, SettingChange, SettingsEditor, SettingsError, SettingsPreview, SettingsView};
 use crate::state::AdminState;
 
@@ -102,10 +104,12 @@ pub(crate) async fn preview(
 /// `POST /settings`: writes the file and reloads it, or changes nothing.
 pub(crate) async fn change(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     ClientAddress(client): ClientAddress,
     StrictJson(input): StrictJson<SettingsInput>,
 ) -> Result<Json<AppliedSettings>> {
     check_count(&input.changes)?;
+    caller.set_detail(json!({ "keys": input.changes.iter().map(|c| &c.key).collect::<Vec<_>>() }));
     let applied = editor(&state)?.apply(input.base, input.changes, client).await;
     applied.map(Json).map_err(refused)
 }

@@ -170,6 +170,19 @@ fn recorder(page: &mut MetricsPage, s: &StoreStats) {
     ] {
         page.value(family, value);
     }
+    if let Some(shared) = &s.shared {
+        page.value(&table::SHARED_UP, u8::from(shared.error.is_none()));
+        for (family, value) in [
+            (&table::SHARED_WAITING_FLOWS, shared.waiting_flows),
+            (&table::SHARED_WAITING_BYTES, shared.waiting_bytes),
+            (&table::SHARED_WAITING_SECONDS, shared.waiting_seconds),
+            (&table::SHARED_SHIPPED, shared.shipped_flows),
+            (&table::SHARED_FAILURES, shared.failures),
+            (&table::SHARED_STUCK, shared.stuck_flows),
+        ] {
+            page.value(family, value);
+        }
+    }
     if let Some(free) = s.disk_free_bytes {
         page.value(&table::RECORDER_DISK_FREE, free);
     }

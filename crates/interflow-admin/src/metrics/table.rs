@@ -204,7 +204,28 @@ metric_table! { pub TABLE:
     RECORDER_SEGMENTS = gauge "interflow_recorder_segments" [] "Segment files.";
     RECORDER_SEGMENT_BYTES = gauge "interflow_recorder_segment_bytes" [] "Size of the segment files.";
     RECORDER_DATABASE_BYTES = gauge "interflow_recorder_database_bytes" [] "Size of the database and its write-ahead log.";
+    SHARED_UP = gauge "interflow_shared_store_up" [] "Whether the shared store takes flows: 1, or 0 while it does not.";
+    SHARED_WAITING_FLOWS = gauge "interflow_shared_store_waiting_flows" []
+        "Finished flows on this replica's disk that were not moved to the shared store yet.";
+    SHARED_WAITING_BYTES = gauge "interflow_shared_store_waiting_bytes" [] "Their bytes.";
+    SHARED_WAITING_SECONDS = gauge "interflow_shared_store_waiting_seconds" [] "How long the oldest of them has been waiting.";
+    SHARED_SHIPPED = counter "interflow_shared_store_shipped_flows_total" [] "Flows moved to the shared store.";
+    SHARED_FAILURES = counter "interflow_shared_store_failures_total" [] "Attempts to move flows that failed.";
+    SHARED_STUCK = gauge "interflow_shared_store_stuck_flows" [] "Flows that cannot be moved and stay on this replica's disk.";
     RECORDER_DISK_FREE = gauge "interflow_recorder_disk_free_bytes" [] "Free space on the disk of the store.";
+}
+
+"Archive" {
+    ARCHIVE_UP = gauge "interflow_archive_up" [] "0 if the last run of the archive (`record.archive`) failed, otherwise 1.";
+    ARCHIVE_ARCHIVED_TO = gauge "interflow_archive_archived_to_timestamp_seconds" []
+        "The time up to which the record is archived, in Unix time.";
+    ARCHIVE_LAST_SUCCESS = gauge "interflow_archive_last_success_timestamp_seconds" []
+        "When the last run that succeeded began, in Unix time.";
+    ARCHIVE_FLOWS = counter "interflow_archive_flows_total" [] "Flows archived, by earlier processes as well.";
+    ARCHIVE_BYTES = counter "interflow_archive_bytes_total" [] "Bytes of the files that were written.";
+    ARCHIVE_FILES = gauge "interflow_archive_files" [] "Files of this instance in the archive.";
+    ARCHIVE_OPEN = gauge "interflow_archive_open_flows" []
+        "Flows of archived hours that were still in progress; they follow when they have ended.";
 }
 
 "Admin" {

@@ -10,6 +10,8 @@ mod conversations;
 mod documented;
 mod events;
 mod flows;
+mod identity;
+mod issuer;
 mod overview;
 mod privacy;
 mod replay;

@@ -20,6 +20,12 @@ pub struct ApprovalsConfig {
     pub file: PathBuf,
     /// The file of secrets for placeholders, encrypted, relative to the data directory.
     pub secrets: PathBuf,
+    /// The key that this file is encrypted with, `env:NAME` or `file:PATH`: 32 bytes as hexadecimal digits or Base64.
+    /// All instances that share the file need the same. If unset, one beside the file. Read at the start.
+    pub secrets_key: Option<String>,
+    /// A command that prints this key, such as the client of a key management service, with its arguments. Run once at
+    /// the start.
+    pub secrets_key_command: Vec<String>,
     /// Built-in rule sets for known agents, package registries and code hosts: `npm`, `pypi`, `claude-code`;
     /// `interflow approvals presets` lists them. They count as the operator's rules.
     pub presets: Vec<String>,
@@ -37,6 +43,8 @@ impl Default for ApprovalsConfig {
             max_held: 1000,
             file: "approvals.json".into(),
             secrets: "secrets.json".into(),
+            secrets_key: None,
+            secrets_key_command: Vec::new(),
             presets: Vec::new(),
             notify: false,
             rule: Vec::new(),

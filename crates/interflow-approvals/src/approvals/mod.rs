@@ -18,6 +18,7 @@ mod secret_origin;
 mod secrets;
 mod sessions;
 mod stage;
+mod stored;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -43,9 +43,9 @@ pub use stage::ApprovalsStage;
 use decision::rule_from_resolution;
 use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
-use rules_file::{StoredRule, StoredRules, read_rules};
-use secrets::{SecretVault, StoredSecret};
+use secrets::{StoredSecret, VaultKey};
 use sessions::{ApprovalSession, now};
+use stored::read_files;
 
 /// Bound on rules created at runtime; those of the configuration do not count.
 const MAX_DYNAMIC_RULES: usize = 10_000;
@@ -64,6 +64,7 @@ pub struct Approvals {
     waiting: PendingRequests,
     state: Mutex<ApprovalState>,
     home: PathBuf,
+    vault_key: VaultKey,
     on_interest_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Other notifiers of pending requests, which make desktop notifications unnecessary.
     claims: AtomicUsize,
@@ -182,8 +183,8 @@ impl Approvals {
     /// # Errors
     /// An invalid rule or file.
     pub fn new(config: &ApprovalsConfig, home: &Path) -> Result<Self, String> {
-        let made = read_rules(&home.join(&config.file))?;
-        let kept = SecretVault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
+        let vault_key = VaultKey::from_config(config)?;
+        let (made, kept) = read_files(config, home, &vault_key)?;
         let state = ApprovalState { configured: compile(config)?, made, kept, ..ApprovalState::default() };
         let this = Self {
             settings: ArcSwap::from_pointee(config.clone()),
@@ -195,6 +196,7 @@ impl Approvals {
             waiting: PendingRequests::new(),
             state: Mutex::new(state),
             home: home.to_owned(),
+            vault_key,
             on_interest_change: OnceLock::new(),
             claims: AtomicUsize::new(0),
         };
@@ -208,16 +210,23 @@ impl Approvals {
         let _ = self.on_interest_change.set(Box::new(tell));
     }
 
-    /// Compiles another configuration; calling the result activates it.
+    /// Compiles another configuration, and the files of rules and secrets as they are now; calling the result
+    /// activates them.
     ///
     /// # Errors
-    /// The configuration is invalid.
+    /// The configuration or a file is invalid.
     pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
         let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
+        read_files(&config, &self.home, &self.vault_key)?;
         Ok(move || {
-            // The settings first: publishing reads the mode from them.
-            this.settings.store(Arc::new(config));
             let mut state = this.state.lock();
+            // Read again under the lock, which the API holds while it writes them.
+            match read_files(&config, &this.home, &this.vault_key) {
+                Ok((made, kept)) => state.replace_stored(made, kept),
+                Err(e) => tracing::error!("approvals: the previous rules and secrets stay active: {e}"),
+            }
+            // Before publishing, which reads the mode.
+            this.settings.store(Arc::new(config));
             state.configured = rules;
             this.publish(&mut state);
             // Resolving takes locks of its own.
@@ -609,23 +618,6 @@ impl Approvals {
                 self.waiting.resolve(held.id, action, &by);
             }
         }
-    }
-
-    fn save_rules(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
-        let made: Vec<_> = state
-            .made
-            .iter()
-            .map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() })
-            .collect();
-        let text =
-            serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
-        let path = self.home.join(&self.settings.load().file);
-        write_atomic(&path, &text, FileAccess::Private)
-            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
-    }
-
-    fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
-        SecretVault::new(self.home.join(&self.settings.load().secrets)).write(&state.kept).map_err(ApprovalsError::Io)
     }
 }
 

@@ -13,12 +13,12 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, resolve_secret_ref, write_atomic};
 use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::config::SecretSpec;
+use super::config::{ApprovalsConfig, SecretSpec};
 use super::secret_origin::SecretOrigin;
 use super::sessions::{monotonic_secs, now};
 
@@ -123,6 +123,12 @@ impl StoredSecret {
         self.origins.iter().map(ToString::to_string).collect()
     }
 
+    /// Whether nothing but its count of uses differs.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let parts = |s: &Self| (s.label.clone(), s.placeholder.clone(), s.hosts.clone(), s.plain_http, s.value.clone());
+        parts(self) == parts(other)
+    }
+
     pub fn value(&self) -> &str {
         &self.value
     }
@@ -192,14 +198,56 @@ struct EncryptedSecret {
     sealed: String,
 }
 
-/// The file of secrets, and the key beside it.
+/// The key that the file of secrets is encrypted with.
+#[derive(Clone)]
+pub(crate) enum VaultKey {
+    /// In a file beside it, created with the first secret.
+    Beside,
+    Given([u8; 32]),
+}
+
+impl VaultKey {
+    /// # Errors
+    /// The key cannot be read, or is none. The message never has its value.
+    pub fn from_config(config: &ApprovalsConfig) -> Result<Self, String> {
+        let (key, text) = match (&config.secrets_key, &config.secrets_key_command[..]) {
+            (None, []) => return Ok(Self::Beside),
+            (Some(_), [_, ..]) => {
+                return Err("approvals: set secrets_key or secrets_key_command, not both".to_owned());
+            }
+            (Some(reference), []) => ("secrets_key", resolve_secret_ref(reference)),
+            (None, [program, arguments @ ..]) => ("secrets_key_command", run_key_command(program, arguments)),
+        };
+        let text = text.map_err(|e| format!("approvals.{key}: {e}"))?;
+        let text = text.trim();
+        let bytes = hex::decode(text).ok().filter(|b| b.len() == 32).or_else(|| STANDARD.decode(text).ok());
+        let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        let wrong =
+            || format!("approvals.{key}: a key has 32 bytes: 64 hexadecimal digits, or 44 characters of Base64");
+        bytes.map(Self::Given).ok_or_else(wrong)
+    }
+}
+
+fn run_key_command(program: &str, arguments: &[String]) -> Result<String, String> {
+    let run = std::process::Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
+    let output = run.map_err(|e| format!("{program} cannot be run: {e}"))?;
+    if !output.status.success() {
+        // The standard error of such clients has the reason; the key would be on standard output.
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program}: {}: {}", output.status, reason.trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("{program} printed something else than text"))
+}
+
+/// The file of secrets.
 pub(crate) struct SecretVault {
     path: PathBuf,
+    key: VaultKey,
 }
 
 impl SecretVault {
-    pub fn new(path: PathBuf) -> Self {
-        Self { path }
+    pub fn new(path: PathBuf, key: VaultKey) -> Self {
+        Self { path, key }
     }
 
     /// Loads all secrets; none if the file does not exist.
@@ -234,6 +282,9 @@ impl SecretVault {
     }
 
     fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
+        if let VaultKey::Given(key) = &self.key {
+            return Ok(Aes256Gcm::new(key.into()));
+        }
         let path = self.path.with_extension("key");
         let wrong = |why: String| format!("{}: {why}", path.display());
         let key = match fs::read(&path) {
@@ -344,7 +395,7 @@ mod tests {
     #[test]
     fn legacy_host_only_binding_means_https() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = SecretVault::new(dir.path().join("secrets.json"));
+        let vault = SecretVault::new(dir.path().join("secrets.json"), VaultKey::Beside);
         let earlier = |hosts: &[&str]| Arc::new(StoredSecret::from_stored_spec(spec(hosts)).unwrap());
         vault.write(&[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
         let read = vault.read().unwrap();
@@ -355,10 +406,42 @@ mod tests {
     }
 
     #[test]
+    fn key_of_the_configuration_encrypts_the_file_and_another_does_not_open_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, key) = (dir.path().join("secrets.json"), dir.path().join("vault"));
+        let config = |key: Option<String>, command: &[&str]| ApprovalsConfig {
+            secrets_key: key,
+            secrets_key_command: command.iter().map(|&c| c.to_owned()).collect(),
+            ..ApprovalsConfig::default()
+        };
+        let file = Some(format!("file:{}", key.display()));
+        fs::write(&key, format!("{}\n", "ab".repeat(32))).unwrap();
+        let vault = SecretVault::new(path.clone(), VaultKey::from_config(&config(file.clone(), &[])).unwrap());
+        vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        assert!(!path.with_extension("key").exists(), "the key is nowhere in the data directory");
+        // As from a key management service, in Base64.
+        let printed = STANDARD.encode([0xab; 32]);
+        let same = VaultKey::from_config(&config(None, &["echo", &printed])).unwrap();
+        assert_eq!(SecretVault::new(path.clone(), same).read().unwrap()[0].value(), "s3cret");
+        let other = VaultKey::from_config(&config(Some("cd".repeat(32)), &[])).unwrap();
+        assert!(SecretVault::new(path, other).read().unwrap_err().contains("was modified"));
+        for (bad, why) in [
+            (config(Some("env:NOT_SET_ANYWHERE".into()), &[]), "NOT_SET_ANYWHERE is not set"),
+            (config(Some("tooshort".into()), &[]), "32 bytes"),
+            (config(None, &["false"]), "approvals.secrets_key_command: false: exit status"),
+            (config(None, &["/no/such/program"]), "cannot be run"),
+            (config(file, &["true"]), "not both"),
+        ] {
+            let error = VaultKey::from_config(&bad).err().unwrap();
+            assert!(error.contains(why) && !error.contains("tooshort"), "{error}");
+        }
+    }
+
+    #[test]
     fn secrets_file_is_encrypted_and_tampering_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets.json");
-        let vault = SecretVault::new(path.clone());
+        let vault = SecretVault::new(path.clone(), VaultKey::Beside);
         assert!(vault.read().unwrap().is_empty());
         vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
         let text = fs::read_to_string(&path).unwrap();

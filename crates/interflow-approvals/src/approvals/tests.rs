@@ -164,6 +164,25 @@ fn rules_and_secrets_survive_a_restart() {
 }
 
 #[test]
+fn a_reload_takes_over_the_files_and_keeps_what_did_not_change() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    let second = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    let added = second.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    let secret =
+        SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
+    second.add_secret(secret).unwrap();
+    let before = Arc::as_ptr(&first.state.lock().made[0]);
+    first.prepare(&ApprovalsConfig::default()).unwrap()();
+    assert!([&kept.id, &added.id].iter().all(|id| first.rules().iter().any(|r| r.id == **id)));
+    assert_eq!(first.secrets()[0].label, "key");
+    assert_eq!(Arc::as_ptr(&first.state.lock().made[0]), before, "its counts go on");
+    std::fs::write(home.path().join("approvals.json"), "{").unwrap();
+    assert!(first.prepare(&ApprovalsConfig::default()).err().unwrap().contains("approvals.json"));
+    assert_eq!(first.rules().len(), 3, "a file that is wrong changes nothing");
+}
+
+#[test]
 fn session_rules_end_with_the_session() {
     let (_home, approvals) = approvals(ApprovalMode::Enforce);
     let spec: SessionSpec = serde_json::from_str(

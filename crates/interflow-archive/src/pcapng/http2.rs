@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 
+use interflow_codec::http2_frame::{PREFACE, flag, kind};
 use interflow_types::{Direction, Headers};
 
 use super::connection::{MessageTiming, PacketConnection};
@@ -11,28 +12,17 @@ use interflow_store::{FlowKind, FlowRow};
 /// Payload of one frame, in bytes (RFC 9113 4.2).
 const MAX_FRAME: usize = 16_384;
 
-mod kind {
-    pub const DATA: u8 = 0;
-    pub const HEADERS: u8 = 1;
-    pub const SETTINGS: u8 = 4;
-    pub const CONTINUATION: u8 = 9;
-}
-
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const ACK: u8 = 1;
-
 /// The preface and the settings of both endpoints, each acknowledged (RFC 9113 section 3.4).
 pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
-    let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut preface = PREFACE.to_vec();
     frame(&mut preface, kind::SETTINGS, 0, 0, b"");
     connection.send(out, Direction::Request, &preface)?;
     let mut settings = Vec::new();
     frame(&mut settings, kind::SETTINGS, 0, 0, b"");
-    frame(&mut settings, kind::SETTINGS, ACK, 0, b"");
+    frame(&mut settings, kind::SETTINGS, flag::ACK, 0, b"");
     connection.send(out, Direction::Response, &settings)?;
     let mut ack = Vec::new();
-    frame(&mut ack, kind::SETTINGS, ACK, 0, b"");
+    frame(&mut ack, kind::SETTINGS, flag::ACK, 0, b"");
     connection.send(out, Direction::Request, &ack)
 }
 
@@ -113,7 +103,7 @@ impl StreamSide<'_> {
             // A body may be shorter than its row says if its stored bytes are damaged.
             left = if read == 0 { 0 } else { left - read };
             let end = left == 0 && !trailers && !self.open;
-            frame(&mut bytes, kind::DATA, if end { END_STREAM } else { 0 }, self.stream, &data);
+            frame(&mut bytes, kind::DATA, if end { flag::END_STREAM } else { 0 }, self.stream, &data);
             pipe.write_all(&bytes)?;
         }
         if trailers {
@@ -152,10 +142,10 @@ fn messages(
 fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
     let mut pieces = block.chunks(MAX_FRAME).peekable();
     let mut kind = kind::HEADERS;
-    let mut flags = if end_stream { END_STREAM } else { 0 };
+    let mut flags = if end_stream { flag::END_STREAM } else { 0 };
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
-            flags |= END_HEADERS;
+            flags |= flag::END_HEADERS;
         }
         frame(out, kind, flags, stream, piece);
         // END_STREAM belongs to the HEADERS frame only.
@@ -228,8 +218,8 @@ mod tests {
     fn long_header_block_uses_continuation_frames() {
         let mut out = Vec::new();
         headers(&mut out, 1, &vec![0; MAX_FRAME + 1], true);
-        assert_eq!((out[3], out[4]), (kind::HEADERS, END_STREAM));
+        assert_eq!((out[3], out[4]), (kind::HEADERS, flag::END_STREAM));
         let second = 9 + MAX_FRAME;
-        assert_eq!((out[second + 3], out[second + 4]), (kind::CONTINUATION, END_HEADERS));
+        assert_eq!((out[second + 3], out[second + 4]), (kind::CONTINUATION, flag::END_HEADERS));
     }
 }

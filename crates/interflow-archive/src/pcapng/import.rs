@@ -1,4 +1,4 @@
-//! Imports the HTTP/1 exchanges of a packet capture: plain ones, and those in TLS 1.3 whose secrets are in the file.
+//! Imports the HTTP exchanges of a packet capture: plain ones, and those in TLS whose secrets are in the file.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -7,14 +7,13 @@ use bytes::Bytes;
 use interflow_types::{Authority, EntryKind, FlowTimings, Host, Scheme, Timestamp};
 
 use super::http1_stream::{MessageSpan, requests, responses};
+use super::http2_import;
+use super::http2_stream::is_http2;
 use super::reader::{CaptureItem, CaptureReader, TcpStream};
 use super::tls_reader::{SessionSecrets, decrypt, is_tls};
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, har};
 use interflow_store::{FlowRow, InterimRow, MissingReason, UpstreamRow};
-
-/// What HTTP/2 connections begin with (RFC 9113 3.4).
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// Imports the flows of a capture.
 ///
@@ -29,7 +28,8 @@ pub(crate) fn import(file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport
         match item {
             CaptureItem::Secrets(lines) => secrets.add(&lines),
             CaptureItem::Connection(connection) => {
-                let view = ConnectionView { ends: connection.ends, target: None, scheme: Scheme::Http };
+                let view =
+                    ConnectionView { ends: connection.ends, target: None, scheme: Scheme::Http, is_tunnel: false };
                 let [client, server] = &connection.streams;
                 stored = view.import(client, server, &secrets, &mut intake);
                 if stored.is_err() {
@@ -52,16 +52,41 @@ pub(crate) fn import(file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport
 }
 
 /// What is known of a connection, or of what it carries.
-struct ConnectionView {
-    ends: [SocketAddr; 2],
+pub(super) struct ConnectionView {
+    pub ends: [SocketAddr; 2],
     /// The target of the tunnel or the TLS session.
-    target: Option<Authority>,
-    scheme: Scheme,
+    pub target: Option<Authority>,
+    pub scheme: Scheme,
+    /// Whether a client asked for it with CONNECT.
+    is_tunnel: bool,
 }
 
 impl ConnectionView {
-    fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("connection {} to {}", self.ends[0], self.ends[1])
+    }
+
+    /// The row of an exchange that began at `started`, in microseconds; `parts` tell it from others of the connection.
+    pub fn row(
+        &self,
+        parts: &[&[u8]],
+        started: u64,
+        scheme: Scheme,
+        authority: Authority,
+        version: &'static str,
+    ) -> FlowRow {
+        let place = format!("{} {}", self.ends[0], self.ends[1]);
+        let started = Timestamp::from_micros(started);
+        let id = import_support::stable_id(started, &[&[b"pcapng", place.as_bytes()], parts].concat());
+        let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
+        let mut row = FlowRow::new(id, started, transport, scheme, authority);
+        row.client.peer = Some(self.ends[0]);
+        // The other end of a tunnel is a proxy.
+        if !self.is_tunnel {
+            row.upstream =
+                Some(UpstreamRow { peer: Some(self.ends[1]), version: version.into(), ..UpstreamRow::default() });
+        }
+        row
     }
 
     fn import(
@@ -78,7 +103,10 @@ impl ConnectionView {
                         let name = session.server_name.as_deref()?;
                         Some(Authority::new(Host::parse(name).ok()?, self.ends[1].port()))
                     });
-                    let inner = Self { ends: self.ends, target, scheme: Scheme::Https };
+                    if let Some(problem) = session.problem {
+                        intake.report.skip(format!("{}: {problem}", self.place()));
+                    }
+                    let inner = Self { ends: self.ends, target, scheme: Scheme::Https, is_tunnel: self.is_tunnel };
                     inner.import(&session.client, &session.server, secrets, intake)
                 }
                 Err(problem) => {
@@ -87,13 +115,15 @@ impl ConnectionView {
                 }
             };
         }
-        if client.bytes.starts_with(HTTP2_PREFACE) {
-            intake.report.skip(format!("{}: HTTP/2 is not read from packets", self.place()));
-            return Ok(());
+        if is_http2(&client.bytes) {
+            return http2_import::import(self, client, server, intake);
         }
         let asked = requests(&client.bytes);
         if asked.is_empty() {
-            intake.report.skip(format!("{}: it carries no HTTP/1", self.place()));
+            intake.report.skip(format!(
+                "{}: it carries no HTTP/1 or HTTP/2, or its beginning is not in the capture",
+                self.place()
+            ));
             return Ok(());
         }
         let methods: Vec<&[u8]> = asked.iter().map(|m| m.method(&client.bytes)).collect();
@@ -103,7 +133,7 @@ impl ConnectionView {
             if request.method(&client.bytes) == b"CONNECT" && answer.is_some_and(|a| a.is_success(&server.bytes)) {
                 let inner = [rest(client, request.end), rest(server, answer.map_or(0, |a| a.end))];
                 let target = request.target(&client.bytes).and_then(|t| Authority::parse(t, Some(443)).ok());
-                let tunnel = Self { ends: self.ends, target, scheme: Scheme::Http };
+                let tunnel = Self { ends: self.ends, target, scheme: Scheme::Http, is_tunnel: true };
                 return tunnel.import(&inner[0], &inner[1], secrets, intake);
             }
             let mut notes = Vec::new();
@@ -139,19 +169,11 @@ impl ConnectionView {
         };
         let started = client.time_at(request.start);
         let since = |time: u64| Some(time.saturating_sub(started));
-        let place = format!("{} {}", self.ends[0], self.ends[1]);
         let position = (request.start as u64).to_le_bytes();
-        let id = import_support::stable_id(
-            Timestamp::from_micros(started),
-            &[b"pcapng", place.as_bytes(), &position, &client.bytes[request.start..request.head_end]],
-        );
-        let is_proxied = self.target.is_some() || target.contains("://");
-        let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
-        let mut row = FlowRow::new(id, Timestamp::from_micros(started), transport, scheme, authority);
-        row.client.peer = Some(self.ends[0]);
-        if !is_proxied {
-            row.upstream =
-                Some(UpstreamRow { peer: Some(self.ends[1]), version: "HTTP/1.1".into(), ..UpstreamRow::default() });
+        let parts = [&position[..], &client.bytes[request.start..request.head_end]];
+        let mut row = self.row(&parts, started, scheme, authority, "HTTP/1.1");
+        if target.contains("://") {
+            row.upstream = None;
         }
         row.timings = FlowTimings {
             request_head: since(client.time_at(request.head_end - 1)),
@@ -201,7 +223,7 @@ fn mark_cut(body: &mut interflow_store::BodyRow, span: &MessageSpan) {
     }
 }
 
-fn status(code: &[u8]) -> Result<u16, String> {
+pub(super) fn status(code: &[u8]) -> Result<u16, String> {
     let code = std::str::from_utf8(code).ok().and_then(|c| c.parse().ok());
     code.filter(|c| (100..1000).contains(c)).ok_or_else(|| "the response has no status".to_owned())
 }

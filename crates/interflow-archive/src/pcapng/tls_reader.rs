@@ -1,17 +1,15 @@
-//! Decrypts recorded TLS 1.3 sessions with the traffic secrets of a key log (RFC 8446 5.2 and 7.3). The suites with
-//! AES-GCM only; of other sessions it says why they stay closed.
+//! Decrypts recorded sessions of TLS 1.3 and 1.2 with the secrets of a key log; of other sessions it says why they stay
+//! closed.
 
 use std::collections::HashMap;
 
-use aes_gcm::aead::{AeadInOut, KeyInit};
-use aes_gcm::{Aes128Gcm, Aes256Gcm, Nonce};
-use hmac::{Hmac, Mac};
 use interflow_codec::client_hello::ClientHello;
-use sha2::{Sha256, Sha384};
 
 use super::reader::TcpStream;
+use super::record_keys::{RecordKeys, Suite, TlsVersion};
 
 mod content {
+    pub const CHANGE_CIPHER_SPEC: u8 = 20;
     pub const HANDSHAKE: u8 = 22;
     pub const APPLICATION_DATA: u8 = 23;
 }
@@ -33,21 +31,24 @@ const MAX_SECRETS: usize = 1 << 20;
 pub(super) struct SessionSecrets(HashMap<(&'static str, [u8; 32]), Vec<u8>>);
 
 impl SessionSecrets {
-    const LABELS: [&'static str; 4] = [
+    /// The master secret of TLS 1.2 and older.
+    const MASTER: &'static str = "CLIENT_RANDOM";
+    const TLS13_LABELS: [&'static str; 4] = [
         "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
         "SERVER_HANDSHAKE_TRAFFIC_SECRET",
         "CLIENT_TRAFFIC_SECRET_0",
         "SERVER_TRAFFIC_SECRET_0",
     ];
 
-    /// Adds the lines of a key log; others than those of TLS 1.3 are ignored.
+    /// Adds the lines of a key log; those with other labels are ignored.
     pub fn add(&mut self, lines: &str) {
         for line in lines.lines() {
             let mut words = line.split_ascii_whitespace();
             let (Some(label), Some(random), Some(secret)) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
-            let label = Self::LABELS.into_iter().find(|known| *known == label);
+            let mut known = Self::TLS13_LABELS.into_iter().chain([Self::MASTER]);
+            let label = known.find(|known| *known == label);
             let random = hex::decode(random).ok().and_then(|r| <[u8; 32]>::try_from(r).ok());
             if let (Some(label), Some(random), Ok(secret)) = (label, random, hex::decode(secret))
                 && self.0.len() < MAX_SECRETS
@@ -67,6 +68,8 @@ pub(super) struct DecryptedSession {
     pub server_name: Option<String>,
     pub client: TcpStream,
     pub server: TcpStream,
+    /// Why it does not contain everything.
+    pub problem: Option<&'static str>,
 }
 
 /// Whether a stream begins with a TLS handshake.
@@ -83,18 +86,31 @@ pub(super) fn decrypt(
     let hello = ClientHello::parse(&client.bytes).ok().flatten();
     let random =
         first_message(&client.bytes).and_then(|m| random_of(&m)).ok_or("its TLS ClientHello cannot be read")?;
-    let suite = negotiated_suite(&server.bytes)?;
-    let side = |stream: &TcpStream, labels: [&'static str; 2]| {
-        let [early, late] = labels.map(|label| secrets.get(label, random));
-        let (early, late) = early.zip(late).ok_or("its TLS cannot be decrypted: the file has no secrets of it")?;
-        decrypt_side(stream, suite, early, late)
+    let Negotiated { suite, random: server_random } = negotiated(&server.bytes)?;
+    let secret = |label| secrets.get(label, random).ok_or(NO_SECRETS);
+    let [client, server] = match suite.version {
+        TlsVersion::Tls13 => {
+            let [client_early, server_early, client_late, server_late] = SessionSecrets::TLS13_LABELS.map(secret);
+            [
+                decrypt_tls13(client, suite, client_early?, client_late?)?,
+                decrypt_tls13(server, suite, server_early?, server_late?)?,
+            ]
+        }
+        TlsVersion::Tls12 => {
+            let [client_keys, server_keys] =
+                RecordKeys::tls12(suite, secret(SessionSecrets::MASTER)?, &random, &server_random);
+            [decrypt_tls12(client, client_keys)?, decrypt_tls12(server, server_keys)?]
+        }
     };
     Ok(DecryptedSession {
         server_name: hello.and_then(|h| h.server_name).map(|name| name.to_string()),
-        client: side(client, [SessionSecrets::LABELS[0], SessionSecrets::LABELS[2]])?,
-        server: side(server, [SessionSecrets::LABELS[1], SessionSecrets::LABELS[3]])?,
+        problem: client.problem.or(server.problem),
+        client: client.plain,
+        server: server.plain,
     })
 }
+
+const NO_SECRETS: &str = "its TLS cannot be decrypted: the file has no secrets of it";
 
 /// A record: its position, type and content.
 struct TlsRecord<'a> {
@@ -120,7 +136,8 @@ fn first_message(bytes: &[u8]) -> Option<Vec<u8>> {
     plain_messages(bytes).into_iter().next()
 }
 
-/// The handshake messages in records before the first encrypted one.
+/// The handshake messages in records before the first one of application data. In TLS 1.2, what follows the first ones is
+/// encrypted.
 fn plain_messages(bytes: &[u8]) -> Vec<Vec<u8>> {
     let plain =
         records(bytes).take_while(|r| r.kind != content::APPLICATION_DATA).filter(|r| r.kind == content::HANDSHAKE);
@@ -141,29 +158,58 @@ fn random_of(message: &[u8]) -> Option<[u8; 32]> {
     message.get(6..38)?.try_into().ok()
 }
 
-#[derive(Clone, Copy)]
-enum Suite {
-    Aes128,
-    Aes256,
+/// What the ServerHello decides.
+struct Negotiated {
+    suite: Suite,
+    random: [u8; 32],
 }
 
-fn negotiated_suite(server: &[u8]) -> Result<Suite, &'static str> {
+fn negotiated(server: &[u8]) -> Result<Negotiated, &'static str> {
     let mut hellos = plain_messages(server).into_iter().filter(|m| m[0] == handshake::SERVER_HELLO);
     // The answer to the second ClientHello, if the first one was to be repeated.
-    let hello = hellos.rfind(|m| m.get(6..10).is_none_or(|r| r != RETRY));
+    let hello = hellos.find(|m| m.get(6..10).is_none_or(|r| r != RETRY));
     let hello = hello.ok_or("its TLS has no ServerHello in the capture")?;
+    let random = random_of(&hello).ok_or("its TLS ServerHello is too short")?;
     let session = usize::from(*hello.get(38).ok_or("its TLS ServerHello is too short")?);
-    match hello.get(39 + session..41 + session) {
-        Some([0x13, 0x01]) => Ok(Suite::Aes128),
-        Some([0x13, 0x02]) => Ok(Suite::Aes256),
-        Some([0x13, _]) => Err("its TLS suite is not supported: AES-GCM is"),
-        _ => Err("it uses TLS 1.2 or older: only TLS 1.3 is decrypted"),
+    let number = hello.get(39 + session..41 + session).and_then(|n| n.try_into().ok());
+    let suite = number.and_then(Suite::from_number).ok_or(
+        "its TLS suite is not supported: those of TLS 1.3, and of TLS 1.2 those with AES-GCM and ChaCha20-Poly1305, are",
+    )?;
+    Ok(Negotiated { suite, random })
+}
+
+/// The decrypted application data of one direction, as far as the records could be decrypted.
+#[derive(Default)]
+struct DecryptedSide {
+    plain: TcpStream,
+    /// Why it is not complete.
+    problem: Option<&'static str>,
+}
+
+impl DecryptedSide {
+    fn push(&mut self, stream: &TcpStream, record: &TlsRecord<'_>, body: &[u8]) {
+        if !body.is_empty() {
+            self.plain.marks.push((self.plain.bytes.len(), stream.time_at(record.at)));
+            self.plain.bytes.extend_from_slice(body);
+        }
+    }
+
+    /// A record that cannot be decrypted: the first ones mean that the secrets are not those of this session, later ones
+    /// leave what was decrypted before.
+    fn fail(mut self, problem: &'static str) -> Result<Self, &'static str> {
+        if self.plain.bytes.is_empty() {
+            return Err(problem);
+        }
+        self.problem = Some(problem);
+        Ok(self)
     }
 }
 
-fn decrypt_side(stream: &TcpStream, suite: Suite, early: &[u8], late: &[u8]) -> Result<TcpStream, &'static str> {
-    let mut keys = RecordKeys::new(suite, early);
-    let mut plain = TcpStream::default();
+const WRONG_SECRETS: &str = "its TLS records do not fit the secrets in the file";
+
+fn decrypt_tls13(stream: &TcpStream, suite: Suite, early: &[u8], late: &[u8]) -> Result<DecryptedSide, &'static str> {
+    let mut keys = RecordKeys::tls13(suite, early);
+    let mut side = DecryptedSide::default();
     let mut flight = Vec::new();
     let mut is_finished = false;
     for record in records(&stream.bytes) {
@@ -172,102 +218,40 @@ fn decrypt_side(stream: &TcpStream, suite: Suite, early: &[u8], late: &[u8]) -> 
             continue;
         }
         let mut body = record.body.to_vec();
-        let kind = keys.open(record.header, &mut body).ok_or("its TLS records do not fit the secrets in the file")?;
+        let Some(kind) = keys.open(record.header, &mut body) else { return side.fail(WRONG_SECRETS) };
         match kind {
-            content::APPLICATION_DATA if is_finished && !body.is_empty() => {
-                plain.marks.push((plain.bytes.len(), stream.time_at(record.at)));
-                plain.bytes.extend_from_slice(&body);
-            }
+            content::APPLICATION_DATA if is_finished => side.push(stream, &record, &body),
             content::HANDSHAKE if !is_finished => {
                 flight.extend_from_slice(&body);
                 if split_messages(&flight).any(|m| m[0] == handshake::FINISHED) {
                     is_finished = true;
-                    keys = RecordKeys::new(suite, late);
+                    keys = RecordKeys::tls13(suite, late);
                 }
             }
             content::HANDSHAKE if split_messages(&body).any(|m| m[0] == handshake::KEY_UPDATE) => keys = keys.next(),
             _ => {}
         }
     }
-    Ok(plain)
+    Ok(side)
 }
 
-enum RecordCipher {
-    Aes128(Box<Aes128Gcm>),
-    Aes256(Box<Aes256Gcm>),
-}
-
-/// The keys of one direction.
-struct RecordKeys {
-    suite: Suite,
-    secret: Vec<u8>,
-    cipher: RecordCipher,
-    iv: [u8; 12],
-    number: u64,
-}
-
-impl RecordKeys {
-    fn new(suite: Suite, secret: &[u8]) -> Self {
-        let mut iv = [0; 12];
-        expand(suite, secret, "iv", &mut iv);
-        let mut key = [0; 32];
-        let cipher = match suite {
-            Suite::Aes128 => {
-                expand(suite, secret, "key", &mut key[..16]);
-                let (short, _) = key.split_first_chunk::<16>().expect("a part of the array");
-                RecordCipher::Aes128(Box::new(Aes128Gcm::new(&(*short).into())))
+fn decrypt_tls12(stream: &TcpStream, mut keys: RecordKeys) -> Result<DecryptedSide, &'static str> {
+    let mut side = DecryptedSide::default();
+    let mut is_encrypted = false;
+    for record in records(&stream.bytes) {
+        if record.kind == content::CHANGE_CIPHER_SPEC {
+            if is_encrypted {
+                return side.fail("its TLS is negotiated again, from where on it is not decrypted");
             }
-            Suite::Aes256 => {
-                expand(suite, secret, "key", &mut key);
-                RecordCipher::Aes256(Box::new(Aes256Gcm::new(&key.into())))
+            is_encrypted = true;
+        } else if is_encrypted {
+            let mut body = record.body.to_vec();
+            match keys.open(record.header, &mut body) {
+                None => return side.fail(WRONG_SECRETS),
+                Some(content::APPLICATION_DATA) => side.push(stream, &record, &body),
+                Some(_) => {}
             }
-        };
-        Self { suite, secret: secret.to_vec(), cipher, iv, number: 0 }
-    }
-
-    /// The keys behind a KeyUpdate (RFC 8446 7.2).
-    fn next(&self) -> Self {
-        let mut secret = vec![0; self.secret.len()];
-        expand(self.suite, &self.secret, "traffic upd", &mut secret);
-        Self::new(self.suite, &secret)
-    }
-
-    /// Decrypts a record in place; returns its type.
-    fn open(&mut self, header: &[u8], body: &mut Vec<u8>) -> Option<u8> {
-        let mut nonce = self.iv;
-        nonce[4..].iter_mut().zip(self.number.to_be_bytes()).for_each(|(n, b)| *n ^= b);
-        self.number += 1;
-        let nonce = Nonce::from(nonce);
-        match &self.cipher {
-            RecordCipher::Aes128(cipher) => cipher.decrypt_in_place(&nonce, header, body).ok()?,
-            RecordCipher::Aes256(cipher) => cipher.decrypt_in_place(&nonce, header, body).ok()?,
         }
-        // Padding of zeros follows the type.
-        let end = body.iter().rposition(|b| *b != 0)?;
-        let kind = body[end];
-        body.truncate(end);
-        Some(kind)
     }
-}
-
-/// HKDF-Expand-Label with an empty context (RFC 8446 7.1), one block of HMAC at most.
-fn expand(suite: Suite, secret: &[u8], label: &str, out: &mut [u8]) {
-    let label = format!("tls13 {label}");
-    let mut info = (out.len() as u16).to_be_bytes().to_vec();
-    info.push(label.len() as u8);
-    info.extend_from_slice(label.as_bytes());
-    info.extend_from_slice(&[0, 1]);
-    match suite {
-        Suite::Aes128 => first_block::<Hmac<Sha256>>(secret, &info, out),
-        Suite::Aes256 => first_block::<Hmac<Sha384>>(secret, &info, out),
-    }
-}
-
-fn first_block<M: Mac + KeyInit>(secret: &[u8], info: &[u8], out: &mut [u8]) {
-    let mut mac = <M as KeyInit>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    mac.update(info);
-    let block = mac.finalize().into_bytes();
-    // A secret of a wrong length in the file asks for more than a block; its records fail to decrypt.
-    let length = out.len().min(block.len());
-    out[..length].copy_from_slice(&block[..length]);
+    Ok(side)
 }

@@ -1,10 +1,12 @@
 //! Black-box tests of the archive formats.
 
 mod archives;
+mod captures;
 mod code;
 mod commands;
 mod diff;
 mod har;
+mod hourly;
 mod jsonl;
 mod packets;
 mod parquet;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use interflow_archive::pcapng::{PacketSides, PcapngOptions, PcapngWriter};
 use interflow_archive::{ArchiveFormat, FlowExporter, FlowWithBodies};
-use interflow_store::{ClientTlsRow, FlowKind, MissingReason};
+use interflow_store::{ClientTlsRow, FlowKind, InterimRow, MissingReason};
 use interflow_types::{Direction, EntryKind};
 
 use super::{body_row, exchange, export, headers, samples, web_socket};
@@ -302,6 +302,35 @@ fn http1_exchanges_are_read_back_from_packets_plain_and_from_tls() {
 }
 
 #[test]
+fn http2_exchanges_are_read_back_with_interim_responses_and_trailers() {
+    let long = vec![b'x'; 100_000];
+    let mut flows = [
+        recorded(2, "HTTP/2", "/one", b"asked", &long),
+        recorded(2, "HTTP/2", "/two", b"", b"ok"),
+        recorded(3, "HTTP/2", "/plain", b"", b"plain"),
+    ];
+    let first = &mut flows[0].row;
+    first.interim.push(InterimRow { status: 103, headers: headers(&[("link", "</a.css>")]) });
+    first.request.as_mut().unwrap().headers.append("x-long", "v".repeat(20_000)).unwrap();
+    first.response.as_mut().unwrap().trailers = headers(&[("grpc-status", "0")]);
+    flows[2].row.client.tls = None;
+    flows[2].row.scheme = interflow_types::Scheme::Http;
+    flows[2].row.authority = "api.example.com:80".parse().unwrap();
+    for leg in [PacketSides::Client, PacketSides::Upstream] {
+        let (mut read, report) = super::imported(None, &packets(leg, &flows).0);
+        assert_eq!(report, Ok(Vec::new()), "{leg:?}");
+        read.sort_by_key(|f| (f.row.client.peer, f.row.request.as_ref().unwrap().path.clone()));
+        assert_eq!(read.iter().map(summary).collect::<Vec<_>>(), flows.iter().map(summary).collect::<Vec<_>>());
+        let (row, request) = (&read[0].row, read[0].row.request.as_ref().unwrap());
+        assert_eq!((&*request.version, request.headers.get_str("host")), ("HTTP/2", Some("api.example.com")));
+        assert_eq!(request.headers.get("x-long").map(<[u8]>::len), Some(20_000));
+        assert_eq!(row.interim, flows[0].row.interim);
+        assert_eq!(row.response.as_ref().unwrap().trailers, headers(&[("grpc-status", "0")]));
+        assert!(read.iter().all(|f| f.row.state == interflow_store::FlowState::Complete));
+    }
+}
+
+#[test]
 fn connections_that_cannot_be_read_are_reported() {
     let (file, _) = packets(PacketSides::Client, &[recorded(1, "HTTP/1.1", "/x", b"", b"y"), plain(2, "/ok", b"z")]);
     // Without its secrets.
@@ -318,17 +347,21 @@ fn connections_that_cannot_be_read_are_reported() {
     assert_eq!(read.iter().map(|f| f.row.url()).collect::<Vec<_>>(), ["http://api.example.com/ok"]);
     let skipped = report.unwrap();
     assert!(skipped.len() == 1 && skipped[0].contains("the file has no secrets of it"), "{skipped:?}");
-    let (_, report) = super::imported(None, &packets(PacketSides::Client, &[recorded(1, "HTTP/2", "/x", b"", b"y")]).0);
-    assert!(report.unwrap()[0].contains("HTTP/2 is not read from packets"));
 }
 
 #[test]
 fn damaged_captures_never_panic_and_truncated_ones_say_so() {
-    let (file, _) =
-        packets(PacketSides::Client, &[plain(1, "/one", b"answered"), recorded(2, "HTTP/1.1", "/s", b"", b"y")]);
-    // Within the last acknowledgement, behind the end of both connections.
+    let (file, _) = packets(
+        PacketSides::Client,
+        &[
+            plain(1, "/one", b"answered"),
+            recorded(2, "HTTP/1.1", "/s", b"", b"y"),
+            recorded(3, "HTTP/2", "/s", b"", b"y"),
+        ],
+    );
+    // Within the last acknowledgement, behind the end of all connections.
     let (read, report) = super::imported(None, &file[..file.len() - 10]);
-    assert!(read.len() == 2 && report.unwrap_err().contains("truncated"));
+    assert!(read.len() == 3 && report.unwrap_err().contains("truncated"));
     for at in (0..file.len()).step_by(11) {
         let mut damaged = file.clone();
         damaged[at] ^= 0xff;

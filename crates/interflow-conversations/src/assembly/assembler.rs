@@ -6,6 +6,7 @@ use super::recorded_call::ParsedCall;
 use super::records::{Conversation, NodeFacts};
 pub use super::session::SessionUpdate;
 use super::session::{AgentSession, MAX_THREADS};
+use interflow_types::Timestamp;
 
 /// Maximum number of messages of all sessions in memory, about 100 bytes each. The current session may exceed it.
 const MAX_MESSAGES: usize = 1_000_000;
@@ -63,6 +64,11 @@ impl ConversationAssembler {
         self.weight = self.weight - before + session.message_count();
         self.evict_sessions(&key);
         Ok(found)
+    }
+
+    /// When the last indexed call of a session ended; `None` if it is not in memory.
+    pub fn last_activity(&self, key: &str) -> Option<Timestamp> {
+        self.sessions.get(key).map(|(_, session)| session.last_activity())
     }
 
     /// Drops a session from memory, if its update could not be stored.

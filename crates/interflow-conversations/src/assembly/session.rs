@@ -92,6 +92,11 @@ impl AgentSession {
         Self { threads: threads.collect() }
     }
 
+    /// When its last call ended.
+    pub fn last_activity(&self) -> Timestamp {
+        self.threads.iter().map(|t| t.row.updated).max().unwrap_or_default()
+    }
+
     /// The weight of the session in memory: messages, and 16 more per conversation.
     pub fn message_count(&self) -> usize {
         self.threads.iter().map(|t| t.places.len() + 16).sum()

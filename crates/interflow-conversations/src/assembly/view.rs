@@ -78,6 +78,9 @@ pub enum ItemKind {
         /// The conversation of the sub-agent that it started.
         #[serde(skip_serializing_if = "Option::is_none")]
         child: Option<String>,
+        /// The flow of the MCP gateway that carried the call, if exactly one fits.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        flow: Option<String>,
     },
     Image(Attachment),
     Document(Attachment),
@@ -274,7 +277,7 @@ impl<'a> TurnBuilder<'a> {
             ContentBlock::Thinking { text, .. } => ItemKind::Thinking { text },
             ContentBlock::ToolUse { id, name, input } => {
                 let child = self.children.get(id.as_str()).map(|c| (*c).to_owned());
-                ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child }
+                ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child, flow: None }
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
                 // Results without an id (Gemini) come in the order of their calls.
@@ -298,6 +301,7 @@ impl<'a> TurnBuilder<'a> {
                         input: Value::Null,
                         result: outcome,
                         child: None,
+                        flow: None,
                     },
                 }
             }

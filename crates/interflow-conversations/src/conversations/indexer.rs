@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping::{self, CallPricing};
+use super::shared_indexer::{self, SharedIndexer};
 
 /// Flows read per query while catching up, which bounds the memory for rows.
 const PAGE_SIZE: usize = 500;
@@ -36,9 +37,9 @@ const MAX_CLOCK_SKEW_FLOWS: usize = 10_000;
 /// end, or after a delay. More than that means that the clock was set back.
 const CLOCK_SKEW_MICROS: u64 = 2_000_000;
 /// Delay before retrying after the store failed, while the cursor stays where it is.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-enum IndexerCommand {
+pub enum IndexerCommand {
     Rebuild(oneshot::Sender<Result<u64, StoreError>>),
     /// Use other endpoint overrides for new flows.
     SetEndpoints(EndpointOverrides, oneshot::Sender<Result<u64, StoreError>>),
@@ -64,7 +65,11 @@ impl IndexerHandle {
         let endpoints = Arc::new(ArcSwap::from_pointee(EndpointOverrides::load(&*store).unwrap_or_default()));
         // A runtime of its own: the indexer blocks on the store, which would hold up other tasks.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let current_endpoints = Arc::clone(&endpoints);
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
+            if let Some(index) = store.shared_index() {
+                return shared_indexer::run(&*store, index, pricing, &mut asked, &current_endpoints, &runtime);
+            }
             runtime.block_on(async move {
                 // Subscribed before catching up, so that no flow is missed.
                 let mut news = store.subscribe_to(flow_filter());
@@ -179,7 +184,7 @@ pub fn flow_filter() -> FlowFilterFn {
 
 /// Whether the flow is an attempt of the LLM gateway, or a copy for a shadow: it repeats the call of a client, which has a
 /// flow of its own.
-fn is_attempt(row: &FlowRow) -> bool {
+pub(super) fn is_attempt(row: &FlowRow) -> bool {
     row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:"))
 }
 
@@ -203,6 +208,11 @@ impl<'s> ConversationIndexer<'s> {
     /// # Errors
     /// The store failed.
     pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        if let Some(index) = self.store.shared_index() {
+            let rebuilt = SharedIndexer::new(self.store, index, Arc::clone(&self.pricing)).rebuild(progress);
+            // For those who index all the time, if it was this process's turn.
+            return index.resign().and(rebuilt);
+        }
         // Deleted first: ids are derived from the calls, so the new rows replace the old ones.
         self.store.forget_conversations()?;
         *self = Self::new(self.store, Arc::clone(&self.pricing));

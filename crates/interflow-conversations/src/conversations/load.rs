@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::from_recording::{self, WebSocketCallReader};
-use super::mapping;
+use super::{mapping, mcp_links};
 
 /// Bound on listed sub-agents of one conversation. Others exist, but are not shown in it.
 const MAX_CHILDREN: usize = 1000;
@@ -55,7 +55,8 @@ pub fn load_conversation(
         .collect();
     let linked: Vec<ChildThread<'_>> =
         children.iter().map(|c| ChildThread { id: &c.listed.row.id, link: c.link.as_ref() }).collect();
-    let thread = build_thread(&conversation, nodes, exchanges, &linked, leaf);
+    let mut thread = build_thread(&conversation, nodes, exchanges, &linked, leaf);
+    mcp_links::link_mcp_flows(store, &listed.row, &mut thread)?;
     let ConversationFacts { version, link, .. } = conversation.facts;
     Ok(Some(ConversationView { listed, version, link, children, thread }))
 }

@@ -1,7 +1,7 @@
 //! Conversations with language models, built from recorded flows.
 //!
 //! [`from_recording`] parses LLM calls from recorded flows, [`indexer`] feeds them to the assembler as flows end and
-//! stores its results, [`load`] turns a stored conversation into a view.
+//! stores its results ([`shared_indexer`] where several processes share a store), [`load`] turns a stored conversation into a view.
 
 pub mod endpoints;
 pub mod export;
@@ -9,12 +9,16 @@ pub mod from_recording;
 pub mod indexer;
 pub mod load;
 mod mapping;
+pub mod mcp_links;
 mod otel;
 pub mod prompt_cache;
 pub mod search;
+pub mod shared_indexer;
 mod weight;
 
 pub use mapping::CallPricing;
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

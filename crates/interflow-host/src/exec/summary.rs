@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use interflow_query::Query;
-use interflow_store::{FlowStore as _, FlowSummary, ListOptions, ListOrder, SqliteStore};
+use interflow_store::{FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
 use crate::pluralize::pluralize;
@@ -23,7 +23,7 @@ struct HostSummary {
 
 /// Prints a table to stderr, so that the command's stdout stays clean. `aside` is the directory of a separate recording,
 /// if one was used.
-pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
+pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     let options = ListOptions { query: Query::all(), order: ListOrder::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
     let now = Timestamp::now();

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
-use interflow_types::{
-    Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url,
-};
+use interflow_types::{Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
 use sha2::Sha256;
 
 /// Attempts at one alert; the pauses between them double from the first.
@@ -35,15 +33,12 @@ impl Webhook {
     /// What is wrong with the URL, without the URL.
     pub fn new(url: &str, secret: Option<Arc<str>>) -> Result<Self, String> {
         let wrong = |why: &str| format!("{why}; write https://HOST/PATH");
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-        let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-        let (authority, path) = rest.find(['/', '?']).map_or((rest, "/"), |at| rest.split_at(at));
-        if authority.contains('@') {
-            return Err(wrong("it has a user name or password"));
+        let (scheme, authority, rest) = Url::split(url).map_err(|e| wrong(&e.to_string()))?;
+        if rest.starts_with('#') {
+            return Err(wrong("a fragment is not sent"));
         }
-        let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
-        let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
-        let path = path.split('#').next().unwrap_or_default().to_owned();
+        let path = rest.split('#').next().unwrap_or_default();
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         if path.bytes().any(|b| b <= b' ' || b >= 0x7f) {
             return Err(wrong("its path has characters that must be percent-encoded"));
         }

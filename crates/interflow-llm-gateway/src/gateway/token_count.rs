@@ -29,9 +29,19 @@ pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
             members.map(|members| members.shift_remove("toolConfig"));
             chat
         }
+        (WireFormat::OpenAiResponses, _) => {
+            if let Some(members) = members {
+                members.retain(|name, _| COUNTED_BY_OPENAI.contains(&name.as_str()));
+            }
+            chat
+        }
         _ => chat,
     }
 }
+
+/// Members of a request that `/v1/responses/input_tokens` takes; those about the answer are errors there.
+const COUNTED_BY_OPENAI: [&str; 8] =
+    ["input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"];
 
 /// The number in an upstream's response.
 pub(super) fn parse(body: &[u8]) -> Option<u64> {

@@ -98,6 +98,8 @@ impl Translation {
             (Some(client), _) if upstream.takes(client) => Ok(None),
             (Some(_), Some(format)) => match upstream.missing_for_translation() {
                 Some(missing) => Err(untranslatable(format!("requests are not translated for it: {missing}"))),
+                // Only the newer of OpenAI's two APIs counts.
+                None if self.counts_tokens && format == WireFormat::OpenAiChat => Ok(Some(WireFormat::OpenAiResponses)),
                 None => Ok(Some(format)),
             },
             _ if self.native == Some(upstream.provider) => Ok(None),

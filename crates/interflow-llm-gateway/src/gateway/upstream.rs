@@ -349,12 +349,9 @@ fn profile_credentials(
 /// Splits a target into scheme, authority and base path without a trailing slash. The base path may be empty.
 pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
     let wrong = |why: &str| format!("`{target}` is no URL of a provider: {why}; write it as https://host/path");
-    let (scheme, rest) = target.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-    let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-    let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let (scheme, authority, base) = Url::split_service(target).map_err(|e| wrong(&e.to_string()))?;
     if base.contains(['?', '#']) {
         return Err(wrong("a query has no place here"));
     }
-    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
     Ok((scheme, authority, base.trim_end_matches('/').to_owned()))
 }

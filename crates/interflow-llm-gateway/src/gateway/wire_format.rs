@@ -106,6 +106,7 @@ impl LlmUpstream {
             WireFormat::Anthropic => Some("/v1/messages/count_tokens".to_owned()),
             WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
             WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
+            WireFormat::OpenAiResponses if self.name == "openai" => Some("/v1/responses/input_tokens".to_owned()),
             WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Cohere | WireFormat::Ollama => None,
         }
     }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use interflow_redact::{JsonEscape, json_escape};
+
 /// A decoded character with its raw length.
 type Unit = (char, usize);
 
@@ -12,29 +14,12 @@ fn unit(raw: &str) -> Option<Unit> {
     if first != '\\' {
         return Some((first, first.len_utf8()));
     }
-    let plain = |c| Some((c, 2));
-    match raw.as_bytes().get(1) {
-        Some(b'n') => plain('\n'),
-        Some(b't') => plain('\t'),
-        Some(b'r') => plain('\r'),
-        Some(b'b') => plain('\u{8}'),
-        Some(b'f') => plain('\u{c}'),
-        Some(b @ (b'"' | b'\\' | b'/')) => plain(char::from(*b)),
-        Some(b'u') => Some(match (code_unit(raw, 0), code_unit(raw, 6)) {
-            (Some(high @ 0xd800..0xdc00), Some(low @ 0xdc00..0xe000)) => {
-                let code = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-                (char::from_u32(code).unwrap_or('\u{fffd}'), 12)
-            }
-            (Some(code), _) => (char::from_u32(code).unwrap_or('\u{fffd}'), 6),
-            (None, _) => ('\\', 1),
-        }),
-        _ => Some(('\\', 1)),
-    }
-}
-
-fn code_unit(raw: &str, at: usize) -> Option<u32> {
-    let digits = raw.get(at..at + 6)?.strip_prefix("\\u")?;
-    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
+    Some(match json_escape(raw.as_bytes()) {
+        JsonEscape::Char(c, length) => (c, length),
+        // A high surrogate whose other half is missing.
+        JsonEscape::Cut if raw.len() >= 6 => (char::REPLACEMENT_CHARACTER, 6),
+        JsonEscape::Cut | JsonEscape::Wrong => ('\\', 1),
+    })
 }
 
 /// The decoded text.
@@ -81,15 +66,7 @@ pub(super) fn open_escape(raw: &str) -> usize {
     let before = raw[..start].bytes().rev().take_while(|b| *b == b'\\').count();
     let mut at = start + before % 2;
     while let Some(rest) = raw.get(at..).filter(|r| !r.is_empty()) {
-        let waits = match rest.as_bytes() {
-            [b'\\'] => true,
-            [b'\\', b'u', digits @ ..] if digits.len() < 4 => digits.iter().all(u8::is_ascii_hexdigit),
-            [b'\\', b'u', ..] if matches!(code_unit(rest, 0), Some(0xd800..0xdc00)) => {
-                rest.len() < 12 && "\\u".starts_with(&rest[6..rest.len().min(8)])
-            }
-            _ => false,
-        };
-        if waits {
+        if rest.starts_with('\\') && json_escape(rest.as_bytes()) == JsonEscape::Cut {
             return rest.len();
         }
         at += unit(rest).map_or(1, |(_, length)| length);

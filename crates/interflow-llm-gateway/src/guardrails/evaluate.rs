@@ -62,7 +62,7 @@ impl CheckJob {
         if size <= MAX_INLINE_BYTES {
             return work();
         }
-        let _capacity = crate::redaction::reserve_scan(size).await;
+        let _capacity = interflow_redact::scan_capacity::reserve(size).await;
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
             let failed = |guard| GuardOutcome { guard, result: Err("the check was cut short".into()) };
             names.into_iter().map(failed).collect()

@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, ServedModel,
-    TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
-    parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ScopeRequest, ScopeViolation,
+    ServedModel, TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey,
+    VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
@@ -383,13 +383,26 @@ impl LimitStage {
         let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
         };
-        let subject = RequestAttributes {
-            user: flow.user.clone(),
-            provider: name.into(),
-            client: flow.client.peer.ip(),
-            ..RequestAttributes::default()
-        };
-        match self.limits.admit(subject, UsageEstimate::default()).await {
+        let (user, client) = (flow.user.clone(), flow.client.peer.ip());
+        let subject = RequestAttributes { user, provider: name.into(), client, ..RequestAttributes::default() };
+        self.reserve_requests(flow, subject).await
+    }
+
+    /// Counts a call of the MCP gateway as a request of its key and user.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub async fn admit_mcp_call(&self, flow: &mut Flow) -> Result<(), EarlyExit> {
+        let KeyContext { key, tags } = flow.extension::<KeyContext>().cloned().unwrap_or_default();
+        let (user, client) = (flow.user.clone(), flow.client.peer.ip());
+        let provider = MCP_PROVIDER.into();
+        let subject = RequestAttributes { key, user, provider, client, tags, ..RequestAttributes::default() };
+        self.reserve_requests(flow, subject).await
+    }
+
+    /// Reserves a request that uses no tokens.
+    async fn reserve_requests(&self, flow: &mut Flow, subject: RequestAttributes) -> Result<(), EarlyExit> {
+        match self.limits.admit(subject, UsageEstimate { input: 0, max_output: Some(0) }).await {
             Ok(grant) => {
                 *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
                 Ok(())

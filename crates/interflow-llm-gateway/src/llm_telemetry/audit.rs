@@ -24,7 +24,8 @@ enum AuditLogCommand {
     Flush(SyncSender<()>),
 }
 
-pub(super) struct AuditLog {
+/// Lines in a file that is rotated by size, hash-chained, and written by a thread of its own.
+pub struct AuditLog {
     jobs: SyncSender<AuditLogCommand>,
     next: AtomicU64,
     lost: AtomicU64,
@@ -47,23 +48,17 @@ impl AuditLog {
         Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
     }
 
-    pub fn write(&self, facts: &RequestRecord<'_>) {
+    pub(super) fn write(&self, facts: &RequestRecord<'_>) {
         self.queue(|seq| format_line(facts, seq));
     }
 
-    /// Writes that somebody changed settings: `client`, and the keys with their values before and after.
-    pub fn write_settings(&self, client: &str, changes: &Value) {
+    /// Writes an event other than an LLM request: `msg` names its kind.
+    pub fn write_event(&self, msg: &str, members: impl IntoIterator<Item = (&'static str, Value)>) {
         let time = rfc3339(Timestamp::now().micros());
         self.queue(|seq| {
-            let members = [
-                ("time", json!(time)),
-                ("level", json!("info")),
-                ("msg", json!("settings")),
-                ("client_ip", json!(client)),
-                ("changes", changes.clone()),
-                ("seq", json!(seq)),
-            ];
-            open_object(members.map(|(name, value)| (name.to_owned(), value)))
+            let head = [("time", json!(time)), ("level", json!("info")), ("msg", json!(msg))];
+            let all = head.into_iter().chain(members).chain([("seq", json!(seq))]);
+            open_object(all.map(|(name, value)| (name.to_owned(), value)))
         });
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::{Authority, ByteStr, Headers, HttpClient, Scheme, Url};
+use interflow_types::{Headers, HttpClient, Url};
 use serde_json::{Value, json};
 
 use super::webhook::{WebhookSender, WebhookTarget};
@@ -51,11 +51,7 @@ impl Webhooks {
 fn target(config: &TelemetryWebhookConfig) -> Result<WebhookTarget, String> {
     let secret = |key: &str, value: &str| interflow_files::resolve_secret_ref(value).map_err(|e| format!("{key}: {e}"));
     let address = secret("url", &config.url)?;
-    let wrong = |why: &str| format!("url: {why}; write it as https://host/path");
-    let (scheme, rest) = address.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-    let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-    let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+    let url = Url::of_service(&address).map_err(|e| format!("url: {e}; write it as https://host/path"))?;
     let mut headers = Headers::new();
     for (name, value) in &config.headers {
         let key = format!("headers.{name}");
@@ -72,7 +68,7 @@ fn target(config: &TelemetryWebhookConfig) -> Result<WebhookTarget, String> {
         return Err("events: empty; write request, refused or failed".into());
     }
     Ok(WebhookTarget {
-        url: Url { scheme, authority, path: ByteStr::from(path) },
+        url,
         headers,
         secret: key.transpose()?,
         interval: config.interval.0,

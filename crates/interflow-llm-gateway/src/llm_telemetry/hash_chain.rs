@@ -77,6 +77,10 @@ impl ChainHead {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(ChainError::at_line(&path, 1, format!("it cannot be read: {e}"))),
         };
+        // A log that was opened and has no line yet.
+        if text.is_empty() {
+            return Ok(None);
+        }
         let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
         let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
         if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::gateway::ServedBy;
 use crate::limits::KeyContext;
-use audit::AuditLog;
+pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField};
 pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
 pub use content::{ContentPosition, ContentStage};
@@ -287,7 +287,7 @@ impl LlmTelemetry {
     /// and after.
     pub fn record_settings(&self, client: &str, changes: &serde_json::Value) {
         if let Some(audit) = &self.out.load().audit {
-            audit.write_settings(client, changes);
+            audit.write_event("settings", [("client_ip", client.into()), ("changes", changes.clone())]);
         }
     }
 

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use interflow_llm::{Operation, Provider};
-use interflow_types::{
-    Authority, Body, ByteStr, Flow, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url,
-};
+use interflow_types::{Body, ByteStr, Flow, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -110,10 +108,7 @@ impl SpanExporter {
         }
         let Endpoint { place, url: endpoint, exact } = &settings.endpoint;
         let wrong = |why: &str| format!("{place}: `{endpoint}`: {why}; write it as http://host:4318");
-        let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-        let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-        let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+        let (scheme, authority, base) = Url::split_service(endpoint).map_err(|e| wrong(&e.to_string()))?;
         let base = if *exact { base } else { base.trim_end_matches('/') };
         let path = if *exact {
             if base.is_empty() { "/".to_owned() } else { base.to_owned() }

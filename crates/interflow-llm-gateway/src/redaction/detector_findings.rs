@@ -1,44 +1,20 @@
-//! What detectors besides the built-in ones find in the texts of a request: external services, and a model.
+//! What detectors besides the built-in ones find in the texts of a request.
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{ExternalFindings, ModelFindings, RedactError, RedactionSession};
+use interflow_redact::{AdditionalFindings, RedactError};
 use interflow_types::StatusCode;
 
 use super::effective_policy::RedactSettings;
-use super::scan_capacity;
 
-#[derive(Clone, Default)]
-pub(super) struct DetectorFindings {
-    external: ExternalFindings,
-    model: ModelFindings,
-}
-
-impl DetectorFindings {
-    /// Asks every configured detector about all texts.
-    ///
-    /// # Errors
-    /// One failed and is configured to fail closed.
-    pub async fn collect<T: AsRef<str>>(settings: &RedactSettings, texts: &[T]) -> Result<Self, LlmRefusal> {
-        let external = async {
-            match &settings.backends {
-                Some(backends) => backends.find_all(texts).await,
-                None => Ok(ExternalFindings::default()),
-            }
-        };
-        let model = async {
-            let Some(model) = &settings.model else { return Ok(ModelFindings::default()) };
-            let _capacity = scan_capacity::reserve(texts.iter().map(|t| t.as_ref().len()).sum()).await;
-            model.find_all(texts).await
-        };
-        let (external, model) = tokio::try_join!(external, model).map_err(|e| detector_failed(&e))?;
-        Ok(Self { external, model })
-    }
-
-    /// Sets the findings for the following texts of a session, in place of earlier ones.
-    pub fn apply_to(&self, session: &mut RedactionSession) {
-        session.set_external_findings(self.external.clone());
-        session.set_model_findings(self.model.clone());
-    }
+/// Asks every configured detector about all texts.
+///
+/// # Errors
+/// One failed and is configured to fail closed.
+pub(super) async fn collect<T: AsRef<str>>(
+    settings: &RedactSettings,
+    texts: &[T],
+) -> Result<AdditionalFindings, LlmRefusal> {
+    settings.detectors.find_all(texts).await.map_err(|e| detector_failed(&e))
 }
 
 /// A detector failed, and redaction is configured to fail closed. The client is not told which one.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use interflow_llm::LlmCall;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
-    AddressRule, EntityModel, ExternalDetectors, FindingCache, MAIN_POLICY, MediaRule, OutboundMode, Policy,
-    RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
+    AdditionalDetectors, AddressRule, EntityModel, ExternalDetectors, FindingCache, MAIN_POLICY, MediaRule,
+    OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
 };
 use interflow_types::{ByteStr, EntryKind, Flow, HttpClient, PlanScope, RequestHead};
 
@@ -41,10 +41,7 @@ pub struct RedactSettings {
     pub(super) url: AddressRule,
     pub(super) headers: AddressRule,
     media: [MediaRule; 3],
-    /// External detectors.
-    pub(super) backends: Option<Arc<ExternalDetectors>>,
-    /// The model of `redact.model`.
-    pub(super) model: Option<Arc<EntityModel>>,
+    pub(super) detectors: AdditionalDetectors,
     pub(super) max_body: usize,
     pub(super) conversations: usize,
 }
@@ -105,7 +102,7 @@ impl RedactSettings {
         for (name, file) in &config.policies {
             policies.insert(name.clone(), policy(&format!("redact.policies.{name}"), base.join(file), true)?);
         }
-        let backends = match config.backend.as_slice() {
+        let services = match config.backend.as_slice() {
             [] => None,
             services => {
                 Some(Arc::new(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?))
@@ -114,14 +111,13 @@ impl RedactSettings {
         let same = |s: &&Self| s.config.model == config.model && s.folder == base;
         let model = match (&config.model, earlier.filter(same)) {
             (None, _) => None,
-            (Some(_), Some(earlier)) => earlier.model.clone(),
+            (Some(_), Some(earlier)) => earlier.detectors.model.clone(),
             (Some(model), None) => Some(Arc::new(EntityModel::load(model, base).map_err(|e| e.to_string())?)),
         };
         Ok(Self {
             config: config.clone(),
             folder: base.to_owned(),
-            backends,
-            model,
+            detectors: AdditionalDetectors { services, model },
             gateway: config.gateway,
             intercepted: config.proxied,
             base: EffectivePolicy {
@@ -142,11 +138,6 @@ impl RedactSettings {
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             conversations: config.conversations,
         })
-    }
-
-    /// Whether detectors besides the built-in ones are configured, so that texts must be collected for them.
-    pub(super) const fn has_more_detectors(&self) -> bool {
-        self.backends.is_some() || self.model.is_some()
     }
 
     pub(super) fn policy_of(&self, route: &RouteView) -> &Policy {

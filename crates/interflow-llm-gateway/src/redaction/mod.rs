@@ -13,7 +13,6 @@ mod policy_files;
 mod request_body;
 pub(crate) mod response_body;
 mod rewriters;
-mod scan_capacity;
 #[cfg(test)]
 mod tests;
 mod url_and_headers;
@@ -38,12 +37,11 @@ use serde::Serialize;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
-pub use one_text::{RedactedText, ValuePolicy};
+pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 pub(crate) use request_body::{
     SESSION_HEADERS, overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
 };
-pub(crate) use scan_capacity::reserve as reserve_scan;
 
 /// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";

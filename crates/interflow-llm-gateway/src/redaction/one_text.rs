@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{EntityModel, ExternalDetectors, RedactMode, RedactionSession, Redactor, Replacement, StopFlag};
+use interflow_redact::{RedactionSession, Replacement, StopFlag, ValuePolicy};
 use interflow_types::{Direction, EntryKind, Flow, StatusCode};
 
 use super::RedactionService;
-use super::detector_findings::DetectorFindings;
+use super::detector_findings;
 use crate::limits::KeyContext;
 use crate::llm_telemetry::RedactionFindings;
 
@@ -23,20 +23,6 @@ pub struct RedactedText {
     /// The name of the policy, `default` if it has none, and its fingerprint in hexadecimal.
     pub policy: String,
     pub policy_version: String,
-}
-
-/// How values of another API are redacted: for a component that finds the values itself.
-pub struct ValuePolicy {
-    pub mode: RedactMode,
-    pub redactor: Arc<Redactor>,
-    pub detectors: Option<Arc<ExternalDetectors>>,
-    /// The model of `redact.model`.
-    pub model: Option<Arc<EntityModel>>,
-    /// Whether originals are restored in responses.
-    pub restore: bool,
-    pub context: String,
-    /// The largest value that is inspected, in bytes (`redact.max_body`).
-    pub max_size: usize,
 }
 
 impl RedactionService {
@@ -58,8 +44,7 @@ impl RedactionService {
         Ok(ValuePolicy {
             mode: settings.mode(EntryKind::Gateway),
             redactor,
-            detectors: settings.backends.clone(),
-            model: settings.model.clone(),
+            detectors: settings.detectors.clone(),
             restore: settings.config.restore,
             context: settings.config.context.clone(),
             max_size: settings.max_body,
@@ -70,6 +55,7 @@ impl RedactionService {
     pub fn count_findings(&self, direction: Direction, found: &BTreeMap<String, u64>) {
         self.add_counts(direction, found);
     }
+
     /// The largest text that is redacted, in bytes (`redact.max_body`).
     pub fn max_text(&self) -> usize {
         self.settings().max_body
@@ -96,7 +82,7 @@ impl RedactionService {
         };
         let begun = Instant::now();
         let mut session = RedactionSession::one_way().in_context(context.to_owned());
-        DetectorFindings::collect(&settings, &[&text]).await?.apply_to(&mut session);
+        detector_findings::collect(&settings, &[&text]).await?.apply_to(&mut session);
         let redactor = Arc::clone(redactor);
         let work = move || {
             let done = redactor.redact_text(&text, &mut session);

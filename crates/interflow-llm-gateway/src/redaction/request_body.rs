@@ -12,8 +12,8 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession, Replacement, StopFlag,
-    UnknownRule, VaultKey, may_hold_json,
+    AdditionalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
+    Replacement, StopFlag, UnknownRule, VaultKey, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
@@ -23,10 +23,10 @@ use sha2::{Digest, Sha256};
 use crate::llm_telemetry::RedactionFindings;
 
 use super::background_scan::BackgroundScan;
-use super::detector_findings::DetectorFindings;
+use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
-use super::{RedactionService, RedactionState, SharedSession, scan_capacity};
+use super::{RedactionService, RedactionState, SharedSession};
 
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
@@ -193,7 +193,7 @@ fn scan(
     let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
     let read = ParsedRequestBody::read(&settings, headers, raw, plain)?;
     let session = one_way_session(&choice);
-    RedactionJob { settings, choice, session, read, findings: DetectorFindings::default() }.run()
+    RedactionJob { settings, choice, session, read, findings: AdditionalFindings::default() }.run()
 }
 
 fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
@@ -236,10 +236,10 @@ async fn replace_request(
         choice: Arc::clone(choice),
         session: Arc::clone(session),
         read,
-        findings: DetectorFindings::default(),
+        findings: AdditionalFindings::default(),
     };
-    if strict && settings.has_more_detectors() {
-        job.findings = DetectorFindings::collect(settings, &job.texts()).await?;
+    if strict && !settings.detectors.is_empty() {
+        job.findings = detector_findings::collect(settings, &job.texts()).await?;
     }
     run_off_worker(size, move || job.run()).await
 }
@@ -270,7 +270,7 @@ pub(super) async fn run_off_worker<T: Send + 'static>(
     if size <= MAX_INLINE_BYTES {
         return work();
     }
-    let capacity = scan_capacity::reserve(size).await;
+    let capacity = interflow_redact::scan_capacity::reserve(size).await;
     let cut = |_| bad_request("request_failed", "the work on the body was cut short");
     // When the client disconnects, this future is dropped, which stops the work.
     let stop = StopFlag::default();
@@ -480,7 +480,7 @@ struct RedactionJob {
     choice: Arc<EffectivePolicy>,
     session: SharedSession,
     read: ParsedRequestBody,
-    findings: DetectorFindings,
+    findings: AdditionalFindings,
 }
 
 impl RedactionJob {

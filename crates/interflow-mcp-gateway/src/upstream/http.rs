@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_codec::sse::SseParser;
 use interflow_types::{
-    Authority, Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead,
-    Response, Scheme, StatusCode, Url,
+    Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
+    StatusCode, Url,
 };
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -302,12 +302,11 @@ impl Drop for CancelOnDrop {
 }
 
 fn parse_url(text: &str) -> Result<Url, String> {
-    let wrong = || format!("`{text}` is not the URL of a server: write https://mcp.example.com/mcp");
-    let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-    let scheme = Scheme::parse(scheme).filter(|_| !text.contains(['#', ' '])).ok_or_else(wrong)?;
-    let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
-    let port = if scheme == Scheme::Https { 443 } else { 80 };
-    let authority = Authority::parse(authority, Some(port)).map_err(|e| format!("`{text}`: {e}"))?;
+    let wrong = |why: &str| format!("`{text}` is not the URL of a server: {why}; write https://mcp.example.com/mcp");
+    let (scheme, authority, path) = Url::split(text).map_err(|e| wrong(&e.to_string()))?;
+    if text.contains(['#', ' ']) {
+        return Err(wrong("it has a space or a fragment"));
+    }
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     Ok(Url { scheme, authority, path: ByteStr::from(path) })
 }

@@ -12,9 +12,9 @@ mod tools;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use interflow_mcp_gateway::{McpConfig, McpDeps, McpMount, McpService, ValuePolicy};
+use interflow_mcp_gateway::{McpConfig, McpDeps, McpMount, McpService};
 use interflow_proxy::LocalClient;
-use interflow_redact::{RedactMode, Redactor};
+use interflow_redact::{AdditionalDetectors, RedactMode, Redactor, ValuePolicy};
 use interflow_testkit::{Answer, Origin, Wire};
 use serde_json::{Value, json};
 
@@ -58,13 +58,13 @@ impl Gate {
                 Ok(ValuePolicy {
                     mode: RedactMode::Redact,
                     redactor: Arc::new(Redactor::default()),
-                    detectors: None,
-                    model: None,
+                    detectors: AdditionalDetectors::default(),
                     restore: true,
                     context: String::new(),
                     max_size: 10_000,
                 })
             }),
+            admit: Box::new(|_| Box::pin(async { Ok(()) })),
             count: Box::new(|_, _| ()),
         };
         let service = McpService::new(&config, deps).unwrap();

@@ -65,14 +65,20 @@ pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
     // Checked on the opened file rather than the path, so that the file cannot be replaced in between.
     refuse_open_key(&key, &key_path)?;
     let key = io::read_to_string(key).map_err(|e| io_error("the CA's key cannot be read:", &key_path, e))?;
-    let key = KeyPair::from_pem(&key).map_err(|e| {
+    let at = |path: &Path| path.display().to_string();
+    parse(pem, &key, &at(&pem_path), &at(&key_path)).map(Some)
+}
+
+/// Reads both texts in PEM; `pem_place` and `key_place` say in errors where they are from.
+pub(super) fn parse(pem: String, key: &str, pem_place: &str, key_place: &str) -> Result<CaFiles, Error> {
+    let key = KeyPair::from_pem(key).map_err(|e| {
         let how = "it must be an unencrypted key in PEM (PKCS#8, or what `openssl pkey` writes)";
-        config_error(format!("the CA's key {} cannot be used: {e}; {how}", key_path.display()))
+        config_error(format!("the CA's key {key_place} cannot be used: {e}; {how}"))
     })?;
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| config_error(format!("the CA's certificate {} is not PEM: {e}", pem_path.display())))?;
-    Ok(Some(CaFiles { pem, chain, key }))
+        .map_err(|e| config_error(format!("the CA's certificate {pem_place} is not PEM: {e}")))?;
+    Ok(CaFiles { pem, chain, key })
 }
 
 fn optional<T>(read: io::Result<T>) -> io::Result<Option<T>> {
@@ -112,20 +118,31 @@ fn refuse_open_key(_: &File, _: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a new CA. The key is written first: a certificate without its key would be useless.
+/// Whether the folder has exactly these texts, and others cannot read the key.
+pub(super) fn is_same(dir: &Path, pem: &str, key: &str) -> bool {
+    let has = |name: &str, text: &str| std::fs::read(dir.join(name)).is_ok_and(|t| t == text.as_bytes());
+    has(CERTIFICATE_FILE, pem) && has(KEY_FILE, key) && read(dir).is_ok()
+}
+
+/// Creates a new CA.
 pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     let key = KeyPair::generate()
         .map_err(|e| config_error("a key for the CA could not be made".to_owned()).with_source(e))?;
     let cert = issue::root(&key, &machine_name())
         .map_err(|e| config_error("the CA's certificate could not be made".to_owned()).with_source(e))?;
     let pem = certificate_pem(cert.der());
-    // The key is written first, see above; both are only for their user.
-    for (name, text) in [(KEY_FILE, key.serialize_pem()), (CERTIFICATE_FILE, pem.clone())] {
+    write(dir, &pem, &key.serialize_pem())?;
+    Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
+}
+
+/// Writes both files, only for their user. The key comes first: a certificate without its key would be useless.
+pub(super) fn write(dir: &Path, pem: &str, key: &str) -> Result<(), Error> {
+    for (name, text) in [(KEY_FILE, key), (CERTIFICATE_FILE, pem)] {
         let path = dir.join(name);
         write_atomic(&path, text.as_bytes(), FileAccess::Private)
             .map_err(|e| io_error("the CA's files cannot be written:", &path, e))?;
     }
-    Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
+    Ok(())
 }
 
 /// Renames the certificate after its fingerprint and removes the key, whatever state they are in.
@@ -159,7 +176,7 @@ pub(super) fn certificate_pem(der: &[u8]) -> String {
 }
 
 /// The machine's name, as far as it can be found without calling the C library.
-fn machine_name() -> String {
+pub fn machine_name() -> String {
     let from_file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let from_env = || ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());
     // Last, because it starts a process.

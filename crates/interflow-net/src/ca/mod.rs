@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{Error, Host, Timestamp};
+use interflow_types::{Error, ErrorKind, ErrorSource, Host, Timestamp};
 use rustls_pki_types::CertificateDer;
 
 use crate::tls::{Alpn, ServerTls};
+pub use files::machine_name;
 use issue::LeafIssuer;
 use keys::KeyPool;
 use leaf_cache::{LeafCache, LeafCertificate, LeafStore};
@@ -80,6 +81,38 @@ impl CertificateAuthority {
         files::archive(dir)?;
         let files = files::create(dir)?;
         Self::from_files(dir, files, options)
+    }
+
+    /// Creates a CA in a folder that has none, for use elsewhere. Blocks on file I/O.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`], and a folder that has a CA.
+    pub fn create(dir: &Path) -> Result<Self, Error> {
+        let _lock = files::lock(dir)?;
+        if files::read(dir)?.is_some() {
+            let message = format!("there is a CA in {} already: name another folder", dir.display());
+            return Err(Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config));
+        }
+        Self::from_files(dir, files::create(dir)?, &CaOptions::default())
+    }
+
+    /// Makes the CA of these texts in PEM, a certificate and its key, that of the folder; returns whether it was another
+    /// one. Nothing changes unless they can be used. The former CA is kept as with [`rotate`](Self::rotate).
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`]; `source` says where the texts are from.
+    pub fn adopt(dir: &Path, certificate: &str, key: &str, source: &str) -> Result<bool, Error> {
+        // As they are, since another form of the key might not be read again.
+        let (pem, key) = (certificate.trim().to_owned() + "\n", key.trim().to_owned() + "\n");
+        let files::CaFiles { chain, key: pair, .. } = files::parse(pem.clone(), &key, source, source)?;
+        LeafIssuer::new(chain, pair, CaOptions::default().leaf_days, Path::new(source))?;
+        let _lock = files::lock(dir)?;
+        if files::is_same(dir, &pem, &key) {
+            return Ok(false);
+        }
+        files::archive(dir)?;
+        files::write(dir, &pem, &key)?;
+        Ok(true)
     }
 
     fn from_files(dir: &Path, files: files::CaFiles, options: &CaOptions) -> Result<Self, Error> {

@@ -161,6 +161,32 @@ fn rotation_makes_another_ca_and_keeps_only_the_old_certificate() {
     }
 }
 
+#[test]
+fn a_ca_from_elsewhere_takes_the_place_of_the_present_one_once() {
+    let (dir, next) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = opened(dir.path());
+    let new = CertificateAuthority::create(next.path()).unwrap();
+    assert!(CertificateAuthority::create(next.path()).err().unwrap().message().contains("already"));
+    let key = std::fs::read_to_string(next.path().join("ca.key")).unwrap();
+    let adopt = |pem: &str, key: &str| CertificateAuthority::adopt(dir.path(), pem, key, "the Secret");
+    // Nothing of the present one is lost for one that cannot be used.
+    for (pem, key, text) in [
+        (old.certificate_pem(), &key[..], "is not the key of"),
+        ("nonsense", &key, "contains no certificate"),
+        (new.certificate_pem(), "nonsense", "the CA's key the Secret cannot be used"),
+    ] {
+        let error = adopt(pem, key).unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+        assert_eq!(opened(dir.path()).fingerprint_sha256(), old.fingerprint_sha256());
+    }
+    assert!(adopt(new.certificate_pem(), &key).unwrap());
+    assert!(!adopt(new.certificate_pem().trim(), &key).unwrap(), "the same one is no change");
+    assert_eq!(opened(dir.path()).fingerprint_sha256(), new.fingerprint_sha256());
+    assert_eq!(mode(&dir.path().join("ca.key")), 0o600);
+    let kept = format!("ca-{}.pem", &issue::sha256_hex(old.certificate_der())[..16]);
+    assert_eq!(std::fs::read_to_string(dir.path().join(kept)).unwrap(), old.certificate_pem());
+}
+
 #[tokio::test]
 async fn leaf_certificate_has_the_fields_clients_require() {
     let dir = tempfile::tempdir().unwrap();

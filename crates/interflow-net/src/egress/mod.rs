@@ -12,6 +12,7 @@ mod pool;
 pub mod proxy;
 mod route;
 mod shared_limits;
+mod standalone;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use http1::ExchangeOptions;
 pub use pool::PoolLimits;
 pub use route::{Isolation, PoolKey, RouteResolver, UpstreamProtocol, UpstreamReport, UpstreamResponse, UpstreamRoute};
 pub use shared_limits::EgressShared;
+pub use standalone::{StandaloneClient, StandaloneOptions};
 
 use crate::io::IoStream;
 use crate::tls::{Alpn, connect_tls, is_no_application_protocol};

@@ -3,6 +3,10 @@
 //! connections wait in the socket's queue; none is refused.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
+#[cfg(unix)]
+use std::os::fd::{AsRawFd as _, OwnedFd};
+#[cfg(unix)]
+use std::sync::OnceLock;
 
 #[cfg(unix)]
 use interflow_types::ErrorSource;
@@ -10,6 +14,15 @@ use interflow_types::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use super::listen::{self, ListenOptions};
+
+/// The descriptors by which sockets are passed on, from 3 on (`sd_listen_fds(3)`), held until the process ends. A
+/// successor replaces the process while its threads still run: one that closed a descriptor of its own would otherwise
+/// close a socket that has just got this number.
+#[cfg(unix)]
+static RESERVED: OnceLock<Vec<OwnedFd>> = OnceLock::new();
+/// How many are reserved.
+#[cfg(unix)]
+const RESERVED_DESCRIPTORS: i32 = 64;
 
 /// A listening socket and what listens on it: `proxy`, `gateway`, `admin`; a service manager may give any name.
 pub struct ListenSocket {
@@ -36,16 +49,20 @@ pub struct ListenSockets {
 
 impl ListenSockets {
     /// Takes the sockets that the environment names (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`), and keeps all
-    /// sockets for a successor. To be called once, before other files are opened.
+    /// sockets for a successor. To be called once, before other files are opened and threads are started.
     ///
     /// # Errors
-    /// One of them is not a listening TCP socket.
+    /// One of them is not a listening TCP socket; too few files may be open.
     #[cfg(unix)]
     pub fn from_environment() -> Result<Self> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut fds = listenfd::ListenFd::from_env();
         let mut names = names.split(':').map(ToOwned::to_owned).chain(std::iter::repeat(String::new()));
         let mut inherited = Vec::new();
+        let cannot_reserve =
+            |e: std::io::Error| Error::new(ErrorKind::Internal, "descriptors cannot be reserved").with_source(e);
+        let null = || std::fs::File::open("/dev/null").map_err(cannot_reserve);
+        let mut reserved = Vec::new();
         for index in 0..fds.len() {
             let name = names.next().unwrap_or_default();
             let failed = |e: std::io::Error| {
@@ -55,11 +72,24 @@ impl ListenSockets {
                 Error::new(ErrorKind::Internal, text).with_error_source(ErrorSource::Config).with_source(e)
             };
             let Some(listener) = fds.take_tcp_listener(index).map_err(failed)? else { continue };
-            // Programs that are started later must not hold it open.
-            socket2::SockRef::from(&listener).set_cloexec(true).map_err(failed)?;
+            // Under another number, and closed in programs that are started later.
+            let mut place = OwnedFd::from(listener);
+            let listener = StdListener::from(place.try_clone().map_err(failed)?);
+            rustix::io::dup2(null()?, &mut place).map_err(|e| failed(e.into()))?;
+            rustix::io::fcntl_setfd(&place, rustix::io::FdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+            reserved.push(place);
             listener.set_nonblocking(true).map_err(failed)?;
             inherited.push(ListenSocket { name, listener });
         }
+        // The system gives the lowest number that is free.
+        loop {
+            let place = OwnedFd::from(null()?);
+            if place.as_raw_fd() >= 3 + RESERVED_DESCRIPTORS {
+                break;
+            }
+            reserved.push(place);
+        }
+        let _ = RESERVED.set(reserved);
         Ok(Self { inherited: Mutex::new(inherited), kept: Some(Mutex::default()) })
     }
 

@@ -47,6 +47,8 @@ pub struct TlsProfileOptions {
     pub extra_ca_files: Vec<PathBuf>,
     pub extra_ca_pem: Vec<Vec<u8>>,
     pub danger_accept_invalid: bool,
+    /// Whether a certificate for another name is accepted, if it is valid otherwise.
+    pub any_name: bool,
     /// The certificate with its key for origins that request one.
     pub client_certificate: Option<ClientCertificate>,
     /// The only TLS version to use; `None` for both.
@@ -60,6 +62,7 @@ impl Default for TlsProfileOptions {
             extra_ca_files: Vec::new(),
             extra_ca_pem: Vec::new(),
             danger_accept_invalid: false,
+            any_name: false,
             client_certificate: None,
             version: None,
         }
@@ -70,6 +73,7 @@ impl Default for TlsProfileOptions {
 pub struct TlsProfile {
     id: u64,
     danger: bool,
+    any_name: bool,
     platform_roots: bool,
     extra: Vec<CertificateDer<'static>>,
     pub(super) version: Option<TlsVersion>,
@@ -106,6 +110,7 @@ impl TlsProfile {
             // A new number for each profile: pools never mix connections of different trust.
             id: next_id(),
             danger: options.danger_accept_invalid,
+            any_name: options.any_name,
             platform_roots: options.platform_roots,
             extra,
             version: options.version,
@@ -130,6 +135,7 @@ impl TlsProfile {
         Ok(Arc::new(Self {
             id: next_id(),
             danger: self.danger,
+            any_name: self.any_name,
             platform_roots: self.platform_roots,
             // Trust is the base profile's, see below.
             extra: Vec::new(),
@@ -202,6 +208,7 @@ impl TlsProfile {
             webpki,
             listed,
             danger: self.danger,
+            any_name: self.any_name,
             algorithms: provider().signature_verification_algorithms,
         }
     }
@@ -300,6 +307,7 @@ pub(super) struct UpstreamVerifier {
     /// The additional certificates: a server that presents exactly one of these is trusted for its names.
     listed: Vec<CertificateDer<'static>>,
     pub(super) danger: bool,
+    any_name: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -361,7 +369,11 @@ impl ServerCertVerifier for UpstreamVerifier {
         // If invalid certificates are accepted, the check is made after the handshake, where its result can be
         // reported.
         if !self.danger {
-            self.check(leaf, intermediates, name, now).map_err(CertificateProblem::into_rustls)?;
+            match self.check(leaf, intermediates, name, now) {
+                // The name is compared last, after everything else was found right.
+                Err(problem) if self.any_name && problem.reason == CertificateReason::WrongHost => {}
+                checked => checked.map_err(CertificateProblem::into_rustls)?,
+            }
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -99,13 +99,10 @@ impl CompiledGatewayRoute {
             return Err(format!("the path `{}` must begin with /", config.path));
         }
         let wrong = |why: &str| format!("`{}` is not an origin: {why}; write it as https://host/path", config.to);
-        let (scheme, rest) = config.to.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-        let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-        let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let (scheme, authority, base) = Url::split_service(&config.to).map_err(|e| wrong(&e.to_string()))?;
         if base.contains(['?', '#']) {
             return Err(wrong("a query is not allowed here"));
         }
-        let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
         Ok(Self {
             path: config.path.trim_end_matches('/').to_owned(),
             hosts: HostPatterns::parse_without_ports(&config.hosts).map_err(|e| e.to_string())?,

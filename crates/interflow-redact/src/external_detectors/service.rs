@@ -7,8 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use interflow_files::resolve_secret_ref;
 use interflow_types::{
-    Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, StatusCode, Url,
-    percent,
+    Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -185,10 +184,7 @@ impl DetectorService {
 /// parameters.
 fn service_url(config: &BackendConfig) -> Result<Url, String> {
     let wrong = |why: &str| format!("url: `{}`: {why}; write it as https://host:port", config.url);
-    let (scheme, rest) = config.url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-    let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+    let (scheme, authority, path) = Url::split_service(&config.url).map_err(|e| wrong(&e.to_string()))?;
     let path = path.trim_end_matches('/');
     let path = match (config.kind, path) {
         (BackendKind::Philter, p) => {

@@ -1,6 +1,6 @@
 //! URLs as rules and rule files write them.
 
-use interflow_types::{Authority, Scheme, Url};
+use interflow_types::Url;
 
 /// Parses an absolute `http` or `https` URL. The fragment is dropped, and characters that a request line cannot
 /// contain are escaped.
@@ -8,12 +8,9 @@ use interflow_types::{Authority, Scheme, Url};
 /// # Errors
 /// What is wrong with it.
 pub fn parse_url(text: &str) -> Result<Url, String> {
-    let bad = |what: &str| format!("`{text}` is not a URL ({what}): write it as https://host/path");
-    let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
-    let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
-    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let authority = Authority::parse(&rest[..at], Some(scheme.default_port())).map_err(|e| bad(&e.to_string()))?;
-    let path = rest[at..].split('#').next().unwrap_or_default();
+    let bad = |e| format!("`{text}` is not a URL ({e}): write it as https://host/path");
+    let (scheme, authority, rest) = Url::split(text).map_err(bad)?;
+    let path = rest.split('#').next().unwrap_or_default();
     let path = if path.is_empty() { "/".to_owned() } else { crate::text::query_params::encode_path(path) };
     Ok(Url { scheme, authority, path: path.into() })
 }

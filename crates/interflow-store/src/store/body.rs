@@ -96,14 +96,10 @@ impl StoredBodyParts {
     }
 }
 
-/// Reads a body or a range of it piece by piece. Holds one chunk in memory at a time and verifies each chunk's checksum
-/// and content hash before returning any of its bytes.
+/// Reads a body or a range of it piece by piece. Holds one piece in memory at a time. Of the embedded store it verifies
+/// each chunk's checksum and content hash before returning any of its bytes.
 pub struct BodyReader {
-    db: PooledConnection,
-    dir: PathBuf,
-    files: SegmentFiles,
-    parts: std::vec::IntoIter<ChunkRef>,
-    tail: Option<Bytes>,
+    source: BodyPieces,
     /// Bytes to skip before the requested range.
     skip: u64,
     /// Bytes of the range not yet returned.
@@ -111,19 +107,41 @@ pub struct BodyReader {
     current: Bytes,
 }
 
+/// Returns the bytes of a body from an offset on, as many as are stored together; `None` at the end.
+pub(crate) type FetchPiece = Box<dyn FnMut(u64) -> Result<Option<Bytes>> + Send>;
+
+enum BodyPieces {
+    Segments(Box<SegmentPieces>),
+    /// Elsewhere.
+    Fetched(FetchPiece),
+}
+
+/// A body in segment files.
+struct SegmentPieces {
+    db: PooledConnection,
+    dir: PathBuf,
+    files: SegmentFiles,
+    parts: std::vec::IntoIter<ChunkRef>,
+    tail: Option<Bytes>,
+}
+
 impl BodyReader {
     pub(crate) fn new(db: PooledConnection, dir: PathBuf, parts: StoredBodyParts, range: Range<u64>) -> Self {
-        Self {
+        let source = BodyPieces::Segments(Box::new(SegmentPieces {
             db,
             dir,
             files: SegmentFiles::default(),
             parts: parts.chunks.into_iter(),
             // After the last chunk; taken once.
             tail: Some(parts.tail),
-            skip: range.start,
-            left: range.end.saturating_sub(range.start),
-            current: Bytes::new(),
-        }
+        }));
+        Self { source, skip: range.start, left: range.end.saturating_sub(range.start), current: Bytes::new() }
+    }
+
+    /// A reader of bytes that are fetched as they are read.
+    pub(crate) fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
+        let left = range.end.saturating_sub(range.start);
+        Self { source: BodyPieces::Fetched(fetch), skip: range.start, left, current: Bytes::new() }
     }
 
     /// Reads a body over an existing connection, at most `cap` bytes of it.
@@ -149,22 +167,36 @@ impl BodyReader {
     /// A damaged or missing chunk; the error names its location.
     pub fn next_piece(&mut self) -> Result<Option<Bytes>> {
         while self.left > 0 {
-            let mut piece = match self.parts.next() {
-                // Chunks that lie entirely before the range are not read.
-                Some(r) if r.len <= self.skip => {
-                    self.skip -= r.len;
-                    continue;
+            let mut piece = match &mut self.source {
+                BodyPieces::Segments(pieces) => {
+                    let SegmentPieces { db, dir, files, parts, tail } = &mut **pieces;
+                    let mut piece = match parts.next() {
+                        // Chunks that lie entirely before the range are not read.
+                        Some(r) if r.len <= self.skip => {
+                            self.skip -= r.len;
+                            continue;
+                        }
+                        Some(r) => ChunkReader::new(db, dir, files).read(r)?,
+                        None => match tail.take() {
+                            Some(tail) => tail,
+                            None => return Ok(None),
+                        },
+                    };
+                    // The first piece of the range begins within a chunk.
+                    let skip = self.skip.min(piece.len() as u64);
+                    piece.advance(skip as usize);
+                    self.skip -= skip;
+                    piece
                 }
-                Some(r) => ChunkReader::new(&self.db, &self.dir, &mut self.files).read(r)?,
-                None => match self.tail.take() {
-                    Some(tail) => tail,
-                    None => return Ok(None),
+                BodyPieces::Fetched(fetch) => match fetch(self.skip)? {
+                    Some(piece) if !piece.is_empty() => {
+                        // Here, the offset of what comes next.
+                        self.skip += piece.len() as u64;
+                        piece
+                    }
+                    _ => return Ok(None),
                 },
             };
-            // The first piece of the range begins within a chunk.
-            let skip = self.skip.min(piece.len() as u64);
-            piece.advance(skip as usize);
-            self.skip -= skip;
             piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
             self.left -= piece.len() as u64;
             if !piece.is_empty() {

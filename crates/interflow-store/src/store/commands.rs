@@ -88,6 +88,13 @@ impl StoreWriter {
         Ok(seqs.len() as u64)
     }
 
+    /// Removes flows that are in the shared store now.
+    pub(crate) fn release(&mut self, ids: &[FlowId]) -> Result<u64> {
+        let seqs = self.seqs_of(ids)?;
+        self.remove_rows(&seqs)?;
+        Ok(seqs.len() as u64)
+    }
+
     /// The rows of those flows of a list that have ended, in the same order.
     pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
         // Running flows are left out: their rows would be written again.
@@ -114,7 +121,7 @@ fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
 }
 
 impl FlowAnnotation {
-    pub(super) fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
+    pub(crate) fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
         tags.retain(|t| !self.remove_tags.contains(t));
         for tag in &self.add_tags {
             // Tags are separated by line breaks in the database.

@@ -321,7 +321,7 @@ impl ConversationStore for SqliteStore {
                     parent: key_of(row.get_ref(1)?)?,
                     at: time(row, 2)?,
                     facts: row.get(3)?,
-                    body: decompress_text(row.get_ref(4)?)?,
+                    body: decompress_text(row.get_ref(4)?.as_blob().unwrap_or_default())?,
                 });
             }
             Ok(found)
@@ -519,7 +519,7 @@ pub(super) fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
 }
 
 /// The first byte says whether the rest is compressed.
-fn compress_text(body: &str) -> Vec<u8> {
+pub(crate) fn compress_text(body: &str) -> Vec<u8> {
     if body.len() > MIN_COMPRESSED_LEN
         && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
         // The five bytes are the marker and the length.
@@ -531,11 +531,11 @@ fn compress_text(body: &str) -> Vec<u8> {
     [&[0][..], body.as_bytes()].concat()
 }
 
-fn decompress_text(value: ValueRef<'_>) -> Result<String> {
+pub(crate) fn decompress_text(stored: &[u8]) -> Result<String> {
     let damaged = || StoreError::damaged("a conversation's message", "its body cannot be read");
-    let bytes = match value {
-        ValueRef::Blob([0, plain @ ..]) => plain.to_vec(),
-        ValueRef::Blob([1, a, b, c, d, squeezed @ ..]) => {
+    let bytes = match stored {
+        [0, plain @ ..] => plain.to_vec(),
+        [1, a, b, c, d, squeezed @ ..] => {
             // A damaged length must not allocate gigabytes.
             let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
             zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?

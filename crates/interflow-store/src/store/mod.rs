@@ -10,9 +10,9 @@ mod commands;
 mod compress;
 mod connection_pool;
 mod conversation_notes;
-mod conversations;
-mod damage;
-mod details_blob;
+pub(crate) mod conversations;
+pub(crate) mod damage;
+pub(crate) mod details_blob;
 mod disk_reserve;
 mod disk_space;
 #[cfg(test)]
@@ -20,18 +20,19 @@ mod fault_tests;
 mod header_masking;
 mod in_flight;
 mod messages;
-mod overview;
+pub(crate) mod overview;
 pub(crate) mod pending_flow;
 mod quarantine;
 pub(crate) mod queue;
 mod reconfigure;
 mod recover;
 mod retention;
-mod rows;
+pub(crate) mod rows;
 mod schema;
 mod search;
 mod segment;
 mod select;
+pub(crate) mod spool;
 mod sqlite_store;
 mod startup;
 mod store_state;
@@ -58,6 +59,7 @@ pub use verify::CheckReport;
 
 use crate::conversations::ConversationStore;
 use crate::error::Result;
+use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 use crate::overview::{Overview, OverviewOptions};
 use schemars::JsonSchema;
@@ -105,6 +107,31 @@ pub struct StoreStats {
     pub damaged_flows: u64,
     /// Why recording is suspended, if it is.
     pub suspended: Option<String>,
+    /// The shared store, if there is one: `flows` and `database_bytes` are then its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedStoreStats>,
+}
+
+/// The shared store as one replica sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
+pub struct SharedStoreStats {
+    /// Where it is, without the password.
+    pub address: String,
+    /// Finished flows on this replica's disk that were not moved to the shared store yet.
+    pub waiting_flows: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// How long the oldest of them has been waiting, in seconds.
+    pub waiting_seconds: u64,
+    /// Flows that this replica has moved since its start.
+    pub shipped_flows: u64,
+    /// Attempts to move flows that failed since the start.
+    pub failures: u64,
+    /// Flows that cannot be moved and stay on this replica's disk; the log says why.
+    pub stuck_flows: u64,
+    /// Why the shared store cannot be reached or refuses flows; absent if it does neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
@@ -237,6 +264,22 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// As for [`list`](Self::list).
     fn stats(&self) -> Result<StoreStats>;
 
+    /// The processes that record to the store, if several can; the longest running first.
+    ///
+    /// # Errors
+    /// As for [`list`](Self::list).
+    fn instances(&self) -> Result<Vec<InstanceRow>> {
+        Ok(Vec::new())
+    }
+
+    /// Reports this process to the others that record to the store; call it every few seconds.
+    ///
+    /// # Errors
+    /// The store is read-only or does not answer.
+    fn report_instance(&self, _: InstanceReport) -> Result<()> {
+        Ok(())
+    }
+
     /// Subscribes to flows as they begin, change and end.
     fn subscribe(&self) -> Subscription;
 
@@ -264,6 +307,8 @@ impl Subscription {
     /// The next event; `None` once the store is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {
+            // Written for a gap in what came from other replicas.
+            Ok(flows) if flows.is_empty() => Some(StoreEvent::Lagged(1)),
             Ok(flows) => Some(StoreEvent::Flows(flows)),
             // Lagging is reported once, then the stream continues with the oldest batch that is left.
             Err(broadcast::error::RecvError::Lagged(n)) => Some(StoreEvent::Lagged(n)),

@@ -43,6 +43,8 @@ pub(crate) struct WriterQueue {
     asleep: AtomicBool,
     urgent: AtomicBool,
     suspended: AtomicBool,
+    /// Whether what waits for the shared store has reached its bound.
+    spool_full: AtomicBool,
     closed: AtomicBool,
     max_bytes: usize,
     max_flows: usize,
@@ -64,6 +66,7 @@ impl WriterQueue {
             asleep: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
             suspended: AtomicBool::new(false),
+            spool_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             max_bytes: usize::try_from(config.queue_bytes.0).unwrap_or(usize::MAX).max(1),
             max_flows: config.queue_flows.max(1),
@@ -96,7 +99,7 @@ impl WriterQueue {
             return false;
         }
         match self.overflow {
-            OverflowPolicy::Drop => !self.exceeds(1),
+            OverflowPolicy::Drop => !self.exceeds(1) && !self.spool_full.load(Ordering::Relaxed),
             OverflowPolicy::Wait => !self.exceeds(HARD_LIMIT_FACTOR),
         }
     }
@@ -106,7 +109,7 @@ impl WriterQueue {
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let free = || {
             self.overflow == OverflowPolicy::Drop
-                || !self.exceeds(1)
+                || (!self.exceeds(1) && !self.spool_full.load(Ordering::Relaxed))
                 || self.suspended.load(Ordering::Relaxed)
                 || self.closed.load(Ordering::Relaxed)
         };
@@ -174,7 +177,7 @@ impl WriterQueue {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.flows.fetch_sub(flows, Ordering::AcqRel);
         // All are woken at once; each checks the limit again and registers anew if it is too late.
-        if !self.exceeds(1) {
+        if !self.exceeds(1) && !self.spool_full.load(Ordering::Relaxed) {
             self.wake_all();
         }
     }
@@ -200,6 +203,13 @@ impl WriterQueue {
         // The flag is set before the wake-ups, so that a task that is woken finds it.
         self.suspended.store(on, Ordering::SeqCst);
         if on {
+            self.wake_all();
+        }
+    }
+
+    /// Whether what waits for the shared store has reached its bound: then the policy for overflow applies.
+    pub(crate) fn set_spool_full(&self, on: bool) {
+        if self.spool_full.swap(on, Ordering::SeqCst) && !on {
             self.wake_all();
         }
     }

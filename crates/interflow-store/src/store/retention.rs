@@ -199,7 +199,7 @@ impl StoreWriter {
         // Both limits are expressed as the last row to delete, so that one phase covers both.
         let by_age = self.expired_by_age()?;
         // The larger of the two limits covers the smaller: rows are deleted in the order in which they were stored.
-        let up_to = by_age.max(self.expired_by_size()?);
+        let up_to = self.archived_up_to(by_age.max(self.expired_by_size()?))?;
         if up_to > 0 {
             self.keeper.phase = CollectionPhase::Expire { up_to };
         }
@@ -212,8 +212,16 @@ impl StoreWriter {
             return Ok(None);
         }
         self.keeper.looked = Some(Instant::now());
-        let up_to = self.expired_by_age()?.max(self.expired_by_size()?);
+        let up_to = self.archived_up_to(self.expired_by_age()?.max(self.expired_by_size()?))?;
         Ok((up_to > 0).then_some(up_to))
+    }
+
+    /// The last row up to this one that may be deleted: nothing from the first flow on that waits for the archive.
+    fn archived_up_to(&self, up_to: i64) -> Result<i64> {
+        let Some(keep_from) = *self.shared.keep_from.lock() else { return Ok(up_to) };
+        let sql = "SELECT seq FROM flows WHERE seq <= ? AND id >= ? ORDER BY seq LIMIT 1";
+        let first = self.db.query_row(sql, params![up_to, keep_from.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0));
+        Ok(optional_row(first)?.map_or(up_to, |waiting| up_to.min(waiting - 1)))
     }
 
     /// The last row that exceeds the maximum age; 0 if there is none.
@@ -294,6 +302,12 @@ impl StoreWriter {
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
         // The conversation index loses its references in the same transaction.
         self.detach_flows(seqs)?;
+        self.remove_rows(seqs)
+    }
+
+    /// Deletes these rows as [`delete_rows`](Self::delete_rows) does, except for what conversations know of them: the
+    /// flows are in the shared store now.
+    pub(crate) fn remove_rows(&mut self, seqs: &[i64]) -> Result<()> {
         seqs.iter().try_for_each(|seq| self.forget_columns(*seq))?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;

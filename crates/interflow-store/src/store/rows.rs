@@ -234,19 +234,19 @@ pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
 }
 
 /// The columns that are derived from several parts of a row.
-struct DerivedColumns<'a> {
-    duration: Option<i64>,
-    status: Option<u16>,
-    request_size: i64,
-    response_size: i64,
-    request_type: Option<Cow<'a, str>>,
-    response_type: Option<Cow<'a, str>>,
+pub(crate) struct DerivedColumns<'a> {
+    pub(crate) duration: Option<i64>,
+    pub(crate) status: Option<u16>,
+    pub(crate) request_size: i64,
+    pub(crate) response_size: i64,
+    pub(crate) request_type: Option<Cow<'a, str>>,
+    pub(crate) response_type: Option<Cow<'a, str>>,
     tags: Option<String>,
-    kept: i64,
+    pub(crate) kept: i64,
 }
 
 impl<'a> DerivedColumns<'a> {
-    fn from_row(row: &'a FlowRow) -> Self {
+    pub(crate) fn from_row(row: &'a FlowRow) -> Self {
         let body = |d| row.body(d).copied().unwrap_or_default();
         let (request, response) =
             (body(interflow_types::Direction::Request), body(interflow_types::Direction::Response));
@@ -284,18 +284,8 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     let scheme = *serde_repr::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
     let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
-    row.state = match r.get(2)? {
-        0 => FlowState::Open,
-        1 => FlowState::Complete,
-        2 => FlowState::Failed,
-        // Unknown numbers are read as the state that claims least.
-        _ => FlowState::Cut,
-    };
-    row.kind = match r.get(3)? {
-        0 => FlowKind::Http,
-        1 => FlowKind::WebSocket,
-        _ => FlowKind::Tunnel,
-    };
+    row.state = state_of(r.get(2)?);
+    row.kind = kind_of(r.get(3)?);
     row.request = text(9)?
         .map(|method| -> Result<RequestRow> {
             Ok(RequestRow {
@@ -331,14 +321,14 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
 }
 
 /// A host as stored in `hosts`: IPv6 addresses without brackets.
-fn host(name: &str) -> Option<Host> {
+pub(crate) fn host(name: &str) -> Option<Host> {
     match name.parse() {
         Ok(ip) => Some(Host::Ip(ip)),
         Err(_) => Host::parse(name).ok(),
     }
 }
 
-fn version(text: String) -> StaticLabel {
+pub(crate) fn version(text: String) -> StaticLabel {
     // The usual versions need no allocation.
     for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
         if text == usual {
@@ -357,7 +347,7 @@ pub(crate) const fn state_number(s: FlowState) -> i64 {
     }
 }
 
-const fn kind_number(k: FlowKind) -> i64 {
+pub(crate) const fn kind_number(k: FlowKind) -> i64 {
     match k {
         FlowKind::Http => 0,
         FlowKind::WebSocket => 1,
@@ -365,7 +355,25 @@ const fn kind_number(k: FlowKind) -> i64 {
     }
 }
 
+pub(crate) const fn state_of(number: i64) -> FlowState {
+    match number {
+        0 => FlowState::Open,
+        1 => FlowState::Complete,
+        2 => FlowState::Failed,
+        // Unknown numbers are read as the state that claims least.
+        _ => FlowState::Cut,
+    }
+}
+
+pub(crate) const fn kind_of(number: i64) -> FlowKind {
+    match number {
+        0 => FlowKind::Http,
+        1 => FlowKind::WebSocket,
+        _ => FlowKind::Tunnel,
+    }
+}
+
 /// Enums are stored as their index in the published list.
-fn number_of<T: PartialEq>(all: &[T], value: T) -> i64 {
+pub(crate) fn number_of<T: PartialEq>(all: &[T], value: T) -> i64 {
     all.iter().position(|v| *v == value).unwrap_or_default() as i64
 }

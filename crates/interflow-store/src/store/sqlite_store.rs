@@ -135,6 +135,15 @@ impl SqliteStore {
         w.shared.queue.request_urgent_batch();
     }
 
+    /// Reports how far the archive is: with `archive_before_delete`, retention deletes no flow from this one on.
+    pub fn set_archived(&self, keep_from: FlowId) {
+        let Some(w) = &self.writing else { return };
+        let mut kept = w.shared.keep_from.lock();
+        if kept.is_some() {
+            *kept = Some(keep_from);
+        }
+    }
+
     /// Writes everything recorded so far and stops the writer; running flows are kept, marked as cut off. Existing
     /// recorders drop everything from here on.
     pub fn close(&self) {
@@ -157,7 +166,7 @@ impl SqliteStore {
     }
 
     /// Runs `f` with a pooled read connection.
-    pub(super) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let db = self.connection()?;
         f(&db)
     }
@@ -175,7 +184,11 @@ impl SqliteStore {
         Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
     }
 
-    fn connection(&self) -> Result<PooledConnection> {
+    pub(super) fn damages(&self) -> &DamagedRows {
+        &self.damages
+    }
+
+    pub(super) fn connection(&self) -> Result<PooledConnection> {
         self.readers.acquire(&self.dir)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum WriterStart {
     Waiting {
         dir: PathBuf,
         shared: Arc<StoreState>,
-        config: RecordConfig,
+        config: Box<RecordConfig>,
     },
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn open(
             let why = format!("{e}; free disk space, and recording begins by itself");
             tracing::error!("recording is suspended: {why}; traffic goes on");
             shared.suspend(Some(why));
-            let waiting = WriterStart::Waiting { dir: dir.to_owned(), shared: shared.clone(), config: config.clone() };
+            let waiting =
+                WriterStart::Waiting { dir: dir.to_owned(), shared: shared.clone(), config: Box::new(config.clone()) };
             Ok((waiting, StoreRecovery { full: true, ..StoreRecovery::default() }))
         }
         Err(e) => Err(e),
@@ -153,6 +154,8 @@ fn reject_command(job: WriterCommand, shared: &StoreState) {
         }
         WriterCommand::SaveColumns(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Insert(_, reply) => drop(reply.send(Err(why()))),
-        WriterCommand::Delete(_, reply) | WriterCommand::Collect(reply) => drop(reply.send(Err(why()))),
+        WriterCommand::Delete(_, reply) | WriterCommand::Release(_, reply) | WriterCommand::Collect(reply) => {
+            drop(reply.send(Err(why())))
+        }
     }
 }

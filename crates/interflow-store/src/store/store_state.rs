@@ -51,6 +51,8 @@ pub(crate) enum WriterCommand {
     Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
+    /// Remove flows that are in the shared store now; replies how many.
+    Release(Vec<FlowId>, ReplySender<u64>),
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
@@ -76,6 +78,8 @@ pub(crate) struct StoreState {
     pub(crate) expired_flows: AtomicU64,
     pub(crate) open_flows: AtomicUsize,
     pub(crate) segment: AtomicU64,
+    /// Retention deletes no flow from this one on: they are not archived yet.
+    pub(crate) keep_from: Mutex<Option<FlowId>>,
 }
 
 impl StoreState {
@@ -93,6 +97,8 @@ impl StoreState {
             expired_flows: AtomicU64::new(0),
             open_flows: AtomicUsize::new(0),
             segment: AtomicU64::new(0),
+            // How far the archive is is known when it runs; until then nothing is deleted.
+            keep_from: Mutex::new(keeps_unarchived(config).then(|| FlowId::from_u128(0))),
         }
     }
 
@@ -147,4 +153,9 @@ impl StoreState {
         self.open_flows.store(open, SeqCst);
         self.segment.store(segment, SeqCst);
     }
+}
+
+/// Whether flows are kept until they are archived.
+pub(crate) const fn keeps_unarchived(config: &RecordConfig) -> bool {
+    config.archive.is_some() && config.archive_before_delete
 }

@@ -73,6 +73,36 @@ impl Subscriptions {
         chosen.retain(|(_, sender)| sender.receiver_count() > 0);
     }
 
+    /// Whether anybody would see an event.
+    pub(crate) fn has_subscribers(&self) -> bool {
+        self.all.receiver_count() > 0 || !self.chosen.lock().is_empty()
+    }
+
+    /// Sends flows of other replicas. Any thread may call this: unlike [`notify`](Self::notify) it removes no
+    /// subscriber, so that the positions of the writer stay right.
+    pub(crate) fn publish(&self, rows: &[FlowRow]) {
+        let now = Timestamp::now();
+        if self.all.receiver_count() > 0 && !rows.is_empty() {
+            let _ = self.all.send(rows.iter().map(|row| row.summary(now)).collect());
+        }
+        for (wanted, sender) in self.chosen.lock().iter_mut() {
+            let summaries: Arc<[FlowSummary]> =
+                rows.iter().filter(|row| wanted(row)).map(|row| row.summary(now)).collect();
+            if !summaries.is_empty() {
+                let _ = sender.send(summaries);
+            }
+        }
+    }
+
+    /// Tells all subscribers that they missed something.
+    pub(crate) fn publish_gap(&self) {
+        let gap: Arc<[FlowSummary]> = Arc::new([]);
+        let _ = self.all.send(gap.clone());
+        for (_, sender) in self.chosen.lock().iter() {
+            let _ = sender.send(gap.clone());
+        }
+    }
+
     pub(crate) fn notify_row(&self, row: &FlowRow) {
         let mut told = Notification::default();
         self.add(row, &mut told);

@@ -5,9 +5,8 @@
 //! leave the write-ahead log. A killed process therefore loses at most the last batch; after a power failure the newest
 //! segment may be shorter than the rows say, which recovery detects.
 //!
-//! All state that a batch changes in memory (flows, chunk numbers, segment length, host ids) can be reverted, because
-//! any statement may fail on a full disk. While the disk refuses writes, updates are counted and discarded so that the
-//! queue drains and traffic goes on.
+//! All state that a batch changes in memory can be reverted, because any statement may fail on a full disk. While the
+//! disk refuses writes, updates are counted and discarded so that the queue drains and traffic goes on.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -320,8 +319,7 @@ impl StoreWriter {
 
     /// Inserts the rows of a batch's ended flows, several per statement.
     fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
-        // One INSERT for several rows is what makes short flows cheap. Running flows have rows already and are updated
-        // instead.
+        // One INSERT for several rows makes short flows cheap. Running flows have rows, which are updated instead.
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
         self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
@@ -664,6 +662,7 @@ impl StoreWriter {
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
             WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
+            WriterCommand::Release(ids, reply) => drop(reply.send(self.in_batch(|w| w.release(&ids)))),
             WriterCommand::Keep(found, reply) => {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
             }

@@ -2,12 +2,23 @@
 
 use interflow_query::Query;
 use interflow_store::{
-    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowAnnotation,
-    FlowStore, MessageNodeRow, SqliteStore, StoreError, TokenUsage, TotalsRange,
+    ConversationOptions, ConversationRow, ConversationUpdate, ExchangeRow, FlowAnnotation, MessageNodeRow, StoreError,
+    TokenUsage, TotalsRange,
 };
 use interflow_types::{FlowId, Timestamp};
 
 use interflow_store::RecordConfig;
+
+use super::{StoreKind, TestStore};
+
+both_stores!(
+    conversations_round_trip_through_a_reopened_store,
+    conversation_lists_are_newest_first_filtered_and_skip_folded_ones,
+    deleting_flows_deletes_messages_that_only_they_contain,
+    exchanges_whose_prompt_left_with_findings_are_counted,
+    notes_are_kept_with_conversation_and_message_searchable_and_deleted_with_them,
+    totals_are_summed_per_user_and_count_failures_within_their_range,
+);
 
 fn row(id: &str, updated: u64) -> ConversationRow {
     ConversationRow {
@@ -49,17 +60,15 @@ fn range(since: u64, span: u64) -> TotalsRange {
     TotalsRange { since: Timestamp::from_micros(since), until, span, offset: 0 }
 }
 
-fn ids(store: &SqliteStore, query: &str, all: bool) -> Vec<String> {
+fn ids(store: &TestStore, query: &str, all: bool) -> Vec<String> {
     let options = ConversationOptions { query: Query::parse(query).unwrap(), all, ..ConversationOptions::default() };
     store.conversations(&options).unwrap().into_iter().map(|l| l.row.id).collect()
 }
 
-#[test]
-fn conversations_round_trip_through_a_reopened_store() {
-    let dir = tempfile::tempdir().unwrap();
+fn conversations_round_trip_through_a_reopened_store(kind: &StoreKind) {
     let flow = FlowId::from_u128(7);
     let long = "a long message, ".repeat(1000);
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = kind.open(&RecordConfig::default());
     let found = ConversationUpdate {
         conversations: vec![row("a", 5)],
         nodes: vec![node("a", 1, None, "short"), node("a", 2, Some(1), &long)],
@@ -68,8 +77,7 @@ fn conversations_round_trip_through_a_reopened_store() {
     };
     store.save_update(found.clone()).unwrap();
     store.save_update(found.clone()).unwrap();
-    drop(store);
-    let store = SqliteStore::open_read(dir.path()).unwrap();
+    let store = kind.reopen_read(store);
     let listed = store.conversation("a").unwrap().unwrap();
     assert_eq!((listed.row, listed.used.cost, listed.used.exchanges), (row("a", 5), 0.25, 1));
     assert_eq!(store.nodes("a", true).unwrap(), found.nodes);
@@ -80,10 +88,8 @@ fn conversations_round_trip_through_a_reopened_store() {
     assert!(matches!(store.save_update(ConversationUpdate::default()), Err(StoreError::ReadOnly)));
 }
 
-#[test]
-fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let child = ConversationRow { parent: Some("b".into()), ..row("child", 9) };
     let beside = ConversationRow { turns: 0, ..row("beside", 8) };
     let other = ConversationRow { agent: "codex".into(), ..row("c", 3) };
@@ -110,10 +116,8 @@ fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones() {
     assert_eq!((totals.len(), totals[0].used.input, totals[0].used.exchanges), (1, 200, 2));
 }
 
-#[test]
-fn deleting_flows_deletes_messages_that_only_they_contain() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+fn deleting_flows_deletes_messages_that_only_they_contain(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flows: Vec<FlowId> = (1..=3).map(|_| super::exchange(&recorder, "api.test", "/", b"a", b"b").id).collect();
     store.flush().unwrap();
@@ -136,10 +140,8 @@ fn deleting_flows_deletes_messages_that_only_they_contain() {
     assert_eq!(store.conversation("a").unwrap(), None);
 }
 
-#[test]
-fn exchanges_whose_prompt_left_with_findings_are_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+fn exchanges_whose_prompt_left_with_findings_are_counted(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flows: Vec<FlowId> = (1..=4).map(|_| super::exchange(&recorder, "api.test", "/", b"a", b"b").id).collect();
     store.flush().unwrap();
@@ -155,10 +157,8 @@ fn exchanges_whose_prompt_left_with_findings_are_counted() {
     assert_eq!((summary.used.exchanges, summary.unredacted), (4, 1));
 }
 
-#[test]
-fn notes_are_kept_with_conversation_and_message_searchable_and_deleted_with_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+fn notes_are_kept_with_conversation_and_message_searchable_and_deleted_with_them(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flow = super::exchange(&recorder, "api.test", "/", b"a", b"b").id;
     store.flush().unwrap();
@@ -197,10 +197,8 @@ fn notes_are_kept_with_conversation_and_message_searchable_and_deleted_with_them
     assert!(summary().notes.is_empty(), "a note went with what it was about");
 }
 
-#[test]
-fn totals_are_summed_per_user_and_count_failures_within_their_range() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+fn totals_are_summed_per_user_and_count_failures_within_their_range(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let conversations = vec![ConversationRow { user: "ann".into(), ..row("a", 1) }, row("b", 2)];
     // They start after 1, 2, 4 and 30 seconds; the one after 4 seconds has failed.
     let exchanges = [("a", 1), ("a", 4), ("b", 2), ("b", 30)];

@@ -8,6 +8,12 @@ use interflow_types::Direction;
 
 use super::*;
 
+both_stores!(
+    subscribers_receive_begin_and_end_of_a_flow,
+    filtered_subscription_receives_only_matching_flows,
+    annotations_of_an_active_flow_are_stored,
+);
+
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -43,9 +49,8 @@ fn a_running_stream_can_be_read_by_another_process() {
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
-#[test]
-fn subscribers_receive_begin_and_end_of_a_flow() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn subscribers_receive_begin_and_end_of_a_flow(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let mut events = store.subscribe();
     let recorder = store.recorder().unwrap();
     let flow = flow("live.test");
@@ -67,9 +72,8 @@ fn subscribers_receive_begin_and_end_of_a_flow() {
     assert_eq!(seen.last(), Some(&(flow.id, FlowState::Complete, Some(204))));
 }
 
-#[test]
-fn filtered_subscription_receives_only_matching_flows() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn filtered_subscription_receives_only_matching_flows(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let mut everything = store.subscribe();
     let (asked, count) = std::sync::mpsc::channel();
     let mut chosen = store.subscribe_to(Box::new(move |row| {
@@ -119,9 +123,8 @@ fn a_slow_subscriber_is_notified_of_missed_events() {
     assert!(matches!(runtime.block_on(events.next()), Some(StoreEvent::Flows(_))));
 }
 
-#[test]
-fn annotations_of_an_active_flow_are_stored() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn annotations_of_an_active_flow_are_stored(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let flow = flow("a.test");
     let mut capture = store.recorder().unwrap().begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
     store.flush().unwrap();

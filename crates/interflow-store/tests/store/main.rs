@@ -1,4 +1,7 @@
-//! Black-box tests of the embedded store and its recorder.
+//! Black-box tests of the embedded store, of the shared store, and of their recorder.
+
+#[macro_use]
+mod fixture;
 
 mod configure;
 mod conversations;
@@ -17,6 +20,7 @@ mod selection;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fixture::{StoreKind, TestStore};
 use interflow_store::{RecordConfig, SqliteStore};
 use interflow_types::{
     ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, FlowRecording, Headers, HttpVersion, Method,

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+both_stores!(lists_name_what_stands_out, calls_of_models_are_summed_up_by_model);
+
 /// 2023-11-14 22:13:20 UTC.
 const START: u64 = 1_700_000_000_000_000;
 const SECOND: u64 = 1_000_000;
@@ -14,7 +16,7 @@ fn options(from: Option<u64>, to: u64, buckets: usize) -> OverviewOptions {
     OverviewOptions { query: Query::all(), from, to, buckets, step: None, compare: true }
 }
 
-fn overview(store: &SqliteStore, options: &OverviewOptions) -> Overview {
+fn overview(store: &dyn FlowStore, options: &OverviewOptions) -> Overview {
     loop {
         let found = store.overview(options, &mut || std::ops::ControlFlow::Continue(())).unwrap();
         // A slow machine may need several calls for the first one.
@@ -62,7 +64,7 @@ fn samples(most: usize) -> impl Strategy<Value = Vec<Sample>> {
     proptest::collection::vec(sample, 1..most)
 }
 
-fn insert(store: &SqliteStore, sample: &Sample) -> interflow_types::FlowId {
+fn insert(store: &dyn FlowStore, sample: &Sample) -> interflow_types::FlowId {
     let started = Timestamp::from_micros(START + sample.at * SECOND);
     let id = interflow_types::FlowId::new(started);
     let authority = format!("host-{}.test:443", sample.host).parse().unwrap();
@@ -97,7 +99,7 @@ fn insert(store: &SqliteStore, sample: &Sample) -> interflow_types::FlowId {
 }
 
 /// The same figures, from the rows.
-fn naive(store: &SqliteStore, from: u64, to: u64) -> FlowFigures {
+fn naive(store: &dyn FlowStore, from: u64, to: u64) -> FlowFigures {
     let all = store.list(&ListOptions { limit: usize::MAX, ..ListOptions::default() }).unwrap();
     let rows: Vec<_> = all.iter().filter(|r| (from..to).contains(&r.started.micros())).collect();
     let status = |r: &FlowRow| r.response.as_ref().map_or(0, |r| r.status);
@@ -133,7 +135,7 @@ fn assert_same(found: &FlowFigures, wanted: &FlowFigures) {
 }
 
 /// Asserts that an overview agrees with the rows: in total, before, and in each bucket.
-fn assert_agrees(store: &SqliteStore, from: u64, to: u64, buckets: usize) {
+fn assert_agrees(store: &dyn FlowStore, from: u64, to: u64, buckets: usize) {
     let found = overview(store, &options(Some(from), to, buckets));
     assert_same(&found.totals, &naive(store, from, to));
     let before = found.previous.as_ref().unwrap();
@@ -268,15 +270,15 @@ fn a_flow_that_ends_late_is_counted_in_full() {
     assert_eq!((ended.requests, ended.server_errors, ended.received), (1, 1, 4));
 }
 
-#[test]
-fn lists_name_what_stands_out() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn lists_name_what_stands_out(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     for i in 0..40 {
-        insert(&store, &Sample { user: Some((i % 2) as u8), ..a_sample(i) });
+        insert(&*store, &Sample { user: Some((i % 2) as u8), ..a_sample(i) });
     }
-    insert(&store, &Sample { millis: 90_000, received: 60_000, host: 8, ..a_sample(41) });
-    insert(&store, &Sample { failed: true, status: None, ..a_sample(42) });
-    let found = overview(&store, &options(None, START * 2, 10));
+    insert(&*store, &Sample { millis: 90_000, received: 60_000, host: 8, ..a_sample(41) });
+    insert(&*store, &Sample { failed: true, status: None, ..a_sample(42) });
+    store.flush().unwrap();
+    let found = overview(&*store, &options(None, START * 2, 10));
     assert_eq!(found.from, START);
     assert!(found.previous.is_none(), "nothing precedes the oldest flow");
     assert_eq!(found.hosts.len(), 8);
@@ -312,7 +314,7 @@ fn lists_of_a_span_of_time_are_the_same_with_blocks_and_without() {
         ["time:2023-11-14T22:14Z..2023-11-14T22:15Z", "time:<2023-11-14T22:30Z status:404", "time:>2023-11-14T23:10Z"]
             .map(|q| Query::parse(q).unwrap())
             .into();
-    let found = |store: &SqliteStore| -> Vec<(u64, Vec<_>)> {
+    let found = |store: &dyn FlowStore| -> Vec<(u64, Vec<_>)> {
         let list = |q: &Query| store.list(&ListOptions { query: q.clone(), limit: 5000, ..ListOptions::default() });
         queries.iter().map(|q| (store.count(q).unwrap(), list(q).unwrap().iter().map(|r| r.id).collect())).collect()
     };
@@ -325,11 +327,10 @@ fn lists_of_a_span_of_time_are_the_same_with_blocks_and_without() {
     assert_eq!(with, without);
 }
 
-#[test]
-fn calls_of_models_are_summed_up_by_model() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn calls_of_models_are_summed_up_by_model(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let exchange = |i: u64, model: &str| ExchangeRow {
-        flow: insert(&store, &a_sample(i)),
+        flow: insert(&*store, &a_sample(i)),
         part: 0,
         conversation: "c".into(),
         started: Timestamp::from_micros(START + i * SECOND),
@@ -342,10 +343,11 @@ fn calls_of_models_are_summed_up_by_model() {
         facts: String::new(),
     };
     let exchanges = vec![exchange(1, "big"), exchange(5, "small"), exchange(7, "big"), exchange(20, "big")];
+    store.flush().unwrap();
     store.save_update(ConversationUpdate { exchanges, ..ConversationUpdate::default() }).unwrap();
     let range = options(Some(START + 5 * SECOND), START + 25 * SECOND, 2);
     for query in ["", "host:*.test"] {
-        let found = overview(&store, &OverviewOptions { query: Query::parse(query).unwrap(), ..range.clone() });
+        let found = overview(&*store, &OverviewOptions { query: Query::parse(query).unwrap(), ..range.clone() });
         assert_eq!((found.llm.exchanges, found.llm.input, found.llm.cost), (3, 300, 1.5), "{query}");
         assert_eq!(found.previous.unwrap().llm.exchanges, 1, "{query}");
         assert_eq!(found.series.calls, [2, 1], "{query}");

@@ -155,6 +155,27 @@ fn flows_within_the_age_limit_survive_the_deletion_of_older_ones() {
 }
 
 #[test]
+fn flows_that_wait_for_the_archive_outlive_the_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = two_hours_old(dir.path());
+    let second = {
+        let store = SqliteStore::open(dir.path(), &small_segments()).unwrap();
+        exchange(&store.recorder().unwrap(), "b.test", "/", b"", b"second")
+    };
+    let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
+    assert_eq!(db.execute("UPDATE flows SET stored = stored - 7200000000", []).unwrap(), 2);
+    drop(db);
+    let archive = Some("file:///archive".to_owned());
+    let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    // Both are too old, and deleted in one step; the second is not archived.
+    store.set_archived(second.id);
+    store.configure(&config);
+    wait_until_deleted(&store, &first);
+    assert_eq!(whole(&store, &second), b"second");
+}
+
+#[test]
 fn a_running_flow_cannot_be_deleted() {
     let (_dir, store) = store(&small_segments());
     let fresh = flow("b.test");

@@ -10,21 +10,42 @@ use interflow_types::{
 
 use super::*;
 
-fn read(store: &SqliteStore, id: FlowId, direction: Direction) -> Vec<u8> {
+both_stores!(
+    identity_user_tags_and_timings_of_a_flow_round_trip,
+    fingerprints_and_process_of_the_client_round_trip,
+    certificate_chains_of_both_sides_round_trip,
+    flows_are_found_by_process_and_fingerprint_of_the_client,
+    upstream_connection_and_its_tls_problem_round_trip,
+    heads_interim_responses_and_trailers_round_trip,
+    secret_headers_are_recorded_masked,
+    bodies_round_trip_with_their_sizes,
+    a_row_with_all_details_survives_its_json_form,
+    bodies_of_every_length_and_range_round_trip,
+    messages_keep_order_direction_and_time,
+    a_tunnel_is_recorded_with_its_byte_counts,
+    a_failed_flow_is_recorded_with_its_error,
+    a_capture_dropped_without_an_end_is_recorded_as_cut,
+    an_unknown_flow_is_not_found,
+    configured_caps_are_applied_and_reported,
+    disabled_body_recording_stores_only_sizes,
+    an_imported_flow_is_stored_once,
+    flows_written_together_keep_their_own_host_client_and_type,
+);
+
+fn read(store: &TestStore, id: FlowId, direction: Direction) -> Vec<u8> {
     store.body(id, direction, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().to_vec()
 }
 
 /// A recorded exchange in which every detail is set.
 struct DetailedExchange {
-    store: SqliteStore,
+    store: TestStore,
     flow: Flow,
     row: FlowRow,
     response_body: Vec<u8>,
-    _dir: tempfile::TempDir,
 }
 
-fn detailed_exchange() -> DetailedExchange {
-    let (dir, store) = store(&RecordConfig::default());
+fn detailed_exchange(kind: &StoreKind) -> DetailedExchange {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let mut flow = detailed_flow();
     let mut head = request(&flow, "PoST", "/v1/x?y=1");
@@ -49,7 +70,7 @@ fn detailed_exchange() -> DetailedExchange {
     capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
-    DetailedExchange { store, flow, row, response_body, _dir: dir }
+    DetailedExchange { store, flow, row, response_body }
 }
 
 fn detailed_flow() -> Flow {
@@ -96,9 +117,8 @@ fn detailed_upstream() -> UpstreamInfo {
     }
 }
 
-#[test]
-fn identity_user_tags_and_timings_of_a_flow_round_trip() {
-    let DetailedExchange { row, flow, .. } = detailed_exchange();
+fn identity_user_tags_and_timings_of_a_flow_round_trip(kind: &StoreKind) {
+    let DetailedExchange { row, flow, .. } = detailed_exchange(kind);
     assert_eq!(
         (row.id, row.state, row.kind, row.started),
         (flow.id, FlowState::Complete, FlowKind::Http, flow.clock.started_at())
@@ -110,9 +130,8 @@ fn identity_user_tags_and_timings_of_a_flow_round_trip() {
     assert_eq!(row.timings, flow.timings);
 }
 
-#[test]
-fn fingerprints_and_process_of_the_client_round_trip() {
-    let row = detailed_exchange().row;
+fn fingerprints_and_process_of_the_client_round_trip(kind: &StoreKind) {
+    let row = detailed_exchange(kind).row;
     let tls = row.client.tls.as_ref().unwrap();
     assert_eq!((tls.ja4.as_deref(), tls.alpn_offered.len()), (Some("t13d"), 2));
     assert_eq!(row.client.http2.as_deref(), Some("1:65536|0|0|m,a,s,p"));
@@ -120,34 +139,30 @@ fn fingerprints_and_process_of_the_client_round_trip() {
     assert_eq!(row.client.process, Some(ProcessRow { pid: 4711, name: "curl".into() }));
 }
 
-#[test]
-fn certificate_chains_of_both_sides_round_trip() {
-    let DetailedExchange { store, flow, _dir, .. } = detailed_exchange();
+fn certificate_chains_of_both_sides_round_trip(kind: &StoreKind) {
+    let DetailedExchange { store, flow, .. } = detailed_exchange(kind);
     let chains = store.certificates(flow.id).unwrap();
     let ders = chains.map(|chain| chain.unwrap().iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
     assert_eq!(ders, [vec![b"our leaf".to_vec(), b"our root".to_vec()], vec![b"their leaf".to_vec()]]);
 }
 
-#[test]
-fn flows_are_found_by_process_and_fingerprint_of_the_client() {
-    let DetailedExchange { store, _dir, .. } = detailed_exchange();
+fn flows_are_found_by_process_and_fingerprint_of_the_client(kind: &StoreKind) {
+    let DetailedExchange { store, .. } = detailed_exchange(kind);
     for query in ["process:curl", "pid:4711", "ja4h:po11", "http2:\"1:65536\""] {
         let query = query.parse().unwrap();
         assert_eq!(store.count(&query).unwrap(), 1, "{query}");
     }
 }
 
-#[test]
-fn upstream_connection_and_its_tls_problem_round_trip() {
-    let row = detailed_exchange().row;
+fn upstream_connection_and_its_tls_problem_round_trip(kind: &StoreKind) {
+    let row = detailed_exchange(kind).row;
     let up = row.upstream.as_ref().unwrap();
     assert_eq!((up.peer, up.reused, &*up.version), (Some("[2001:db8::1]:443".parse().unwrap()), true, "HTTP/2"));
     assert_eq!(up.tls.as_ref().unwrap().problem.as_deref(), Some("expired"));
 }
 
-#[test]
-fn heads_interim_responses_and_trailers_round_trip() {
-    let row = detailed_exchange().row;
+fn heads_interim_responses_and_trailers_round_trip(kind: &StoreKind) {
+    let row = detailed_exchange(kind).row;
     let request = row.request.as_ref().unwrap();
     assert_eq!(request.method.as_str(), "PoST");
     assert_eq!(request.headers.get_all("x-raw").collect::<Vec<_>>(), [&b"\xff\xfe"[..], b""]);
@@ -157,32 +172,28 @@ fn heads_interim_responses_and_trailers_round_trip() {
     assert_eq!((response.status, &response.reason[..]), (418, &b"Fine"[..]));
 }
 
-#[test]
-fn secret_headers_are_recorded_masked() {
-    let row = detailed_exchange().row;
+fn secret_headers_are_recorded_masked(kind: &StoreKind) {
+    let row = detailed_exchange(kind).row;
     assert_eq!(row.request.unwrap().headers.get("authorization").unwrap(), b"Bearer *** (9 bytes)");
     assert_eq!(row.response.unwrap().headers.get("set-cookie").unwrap(), b"*** (8 bytes)");
 }
 
-#[test]
-fn bodies_round_trip_with_their_sizes() {
-    let DetailedExchange { store, flow, row, response_body, _dir } = detailed_exchange();
+fn bodies_round_trip_with_their_sizes(kind: &StoreKind) {
+    let DetailedExchange { store, flow, row, response_body } = detailed_exchange(kind);
     assert_eq!(row.request.unwrap().body, BodyRow::partial(8, 8, None));
     assert_eq!(row.response.unwrap().body, BodyRow::partial(300_000, 300_000, None));
     assert_eq!(read(&store, flow.id, Direction::Request), b"question");
     assert_eq!(read(&store, flow.id, Direction::Response), response_body);
 }
 
-#[test]
-fn a_row_with_all_details_survives_its_json_form() {
-    let row = detailed_exchange().row;
+fn a_row_with_all_details_survives_its_json_form(kind: &StoreKind) {
+    let row = detailed_exchange(kind).row;
     let json = serde_json::to_value(&row).unwrap();
     assert_eq!(serde_json::from_value::<FlowRow>(json).unwrap(), row);
 }
 
-#[test]
-fn bodies_of_every_length_and_range_round_trip() {
-    let (dir, store) = store(&RecordConfig::default());
+fn bodies_of_every_length_and_range_round_trip(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let lengths = [0, 1, 511, 512, 513, 8_192, 12_287, 12_288, 12_289, 65_536, 1 << 20, 3_000_000];
     let kept: Vec<_> = lengths
@@ -190,8 +201,7 @@ fn bodies_of_every_length_and_range_round_trip() {
         .map(|&len| (exchange(&recorder, "a.test", "/", &noise(len, 9), &vec![b'x'; len]).id, len))
         .collect();
     store.flush().unwrap();
-    drop(store);
-    let store = SqliteStore::open_read(dir.path()).unwrap();
+    let store = kind.reopen_read(store);
     for (id, len) in kept {
         let sent = noise(len, 9);
         assert_eq!(read(&store, id, Direction::Request), sent, "{len}");
@@ -205,9 +215,8 @@ fn bodies_of_every_length_and_range_round_trip() {
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
-#[test]
-fn messages_keep_order_direction_and_time() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn messages_keep_order_direction_and_time(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flow = flow("ws.test");
     let mut head = request(&flow, "GET", "/chat");
@@ -243,9 +252,8 @@ fn messages_keep_order_direction_and_time() {
     assert_eq!(some, [18, 19, 20, 21, 22]);
 }
 
-#[test]
-fn a_tunnel_is_recorded_with_its_byte_counts() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn a_tunnel_is_recorded_with_its_byte_counts(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let tunnel = flow("t.test");
     let capture = store.recorder().unwrap().begin(&tunnel, None).unwrap();
     capture.finish(&tunnel, FlowOutcome::Tunnelled(ByteCounts { sent: 10, received: 20 }));
@@ -257,9 +265,8 @@ fn a_tunnel_is_recorded_with_its_byte_counts() {
     );
 }
 
-#[test]
-fn a_failed_flow_is_recorded_with_its_error() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn a_failed_flow_is_recorded_with_its_error(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let failed = flow("f.test");
     let error = Error::new(ErrorKind::UpstreamTimeout, "f.test did not answer");
     let capture = store.recorder().unwrap().begin(&failed, Some(&request(&failed, "GET", "/"))).unwrap();
@@ -274,25 +281,22 @@ fn a_failed_flow_is_recorded_with_its_error() {
     assert_eq!(row.tunnel, None);
 }
 
-#[test]
-fn a_capture_dropped_without_an_end_is_recorded_as_cut() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn a_capture_dropped_without_an_end_is_recorded_as_cut(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let cut = flow("c.test");
     drop(store.recorder().unwrap().begin(&cut, Some(&request(&cut, "GET", "/"))).unwrap());
     store.flush().unwrap();
     assert_eq!(store.get(cut.id).unwrap().state, FlowState::Cut);
 }
 
-#[test]
-fn an_unknown_flow_is_not_found() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn an_unknown_flow_is_not_found(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     assert!(matches!(store.get(FlowId::from_u128(1)), Err(StoreError::NotFound(_))));
 }
 
-#[test]
-fn configured_caps_are_applied_and_reported() {
+fn configured_caps_are_applied_and_reported(kind: &StoreKind) {
     let config = RecordConfig { max_body: interflow_types::units::ByteSize(20_000), ..RecordConfig::default() };
-    let (_dir, store) = store(&config);
+    let store = kind.open(&config);
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
@@ -301,9 +305,8 @@ fn configured_caps_are_applied_and_reported() {
     assert_eq!(read(&store, flow.id, Direction::Request), noise(50_000, 1)[..20_000]);
 }
 
-#[test]
-fn disabled_body_recording_stores_only_sizes() {
-    let (_dir, store) = store(&RecordConfig { bodies: false, ..RecordConfig::default() });
+fn disabled_body_recording_stores_only_sizes(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig { bodies: false, ..RecordConfig::default() });
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"secret words", b"more");
     store.flush().unwrap();
     let body = store.get(flow.id).unwrap().request.unwrap().body;
@@ -311,9 +314,8 @@ fn disabled_body_recording_stores_only_sizes() {
     assert_eq!(read(&store, flow.id, Direction::Request), b"");
 }
 
-#[test]
-fn an_imported_flow_is_stored_once() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn an_imported_flow_is_stored_once(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let mut row = FlowRow::new(
         FlowId::from_u128(99),
         Timestamp::from_micros(5),
@@ -346,9 +348,8 @@ fn an_imported_flow_is_stored_once() {
     assert_eq!(read(&store, back.id, Direction::Response), noise(100_000, 4));
 }
 
-#[test]
-fn flows_written_together_keep_their_own_host_client_and_type() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn flows_written_together_keep_their_own_host_client_and_type(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     // More rows than one statement takes, plus a remainder; hosts, clients and types vary from row to row.
     let told: Vec<_> = (0..150u8)

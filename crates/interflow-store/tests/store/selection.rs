@@ -7,8 +7,15 @@ use interflow_store::*;
 
 use super::*;
 
-fn filled() -> (tempfile::TempDir, SqliteStore, Vec<Flow>) {
-    let (dir, store) = store(&RecordConfig::default());
+both_stores!(
+    queries_find_rows_by_columns_by_matching_and_by_bodies,
+    pages_are_contiguous_in_both_orders,
+    search_reports_progress_and_can_be_cancelled,
+    summary_matches_like_its_row_or_is_undecided,
+);
+
+fn filled(kind: &StoreKind) -> (TestStore, Vec<Flow>) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flows = (0..60)
         .map(|i| {
@@ -23,10 +30,10 @@ fn filled() -> (tempfile::TempDir, SqliteStore, Vec<Flow>) {
         })
         .collect();
     store.flush().unwrap();
-    (dir, store, flows)
+    (store, flows)
 }
 
-fn found(store: &SqliteStore, query: &str) -> usize {
+fn found(store: &TestStore, query: &str) -> usize {
     let options = ListOptions { query: Query::parse(query).unwrap(), limit: 1000, ..ListOptions::default() };
     let listed = store.list(&options).unwrap().len();
     assert_eq!(store.count(&options.query).unwrap(), listed as u64, "{query}");
@@ -41,9 +48,8 @@ fn found(store: &SqliteStore, query: &str) -> usize {
     listed
 }
 
-#[test]
-fn queries_find_rows_by_columns_by_matching_and_by_bodies() {
-    let (_dir, store, _) = filled();
+fn queries_find_rows_by_columns_by_matching_and_by_bodies(kind: &StoreKind) {
+    let (store, _) = filled(kind);
     for (query, n) in [
         ("", 60),
         ("host:even.test", 30),
@@ -66,9 +72,8 @@ fn queries_find_rows_by_columns_by_matching_and_by_bodies() {
     }
 }
 
-#[test]
-fn pages_are_contiguous_in_both_orders() {
-    let (_dir, store, flows) = filled();
+fn pages_are_contiguous_in_both_orders(kind: &StoreKind) {
+    let (store, flows) = filled(kind);
     for order in [ListOrder::Newest, ListOrder::Oldest] {
         let mut ids: Vec<_> = flows.iter().map(|f| f.id).collect();
         if order == ListOrder::Newest {
@@ -85,9 +90,8 @@ fn pages_are_contiguous_in_both_orders() {
     }
 }
 
-#[test]
-fn search_reports_progress_and_can_be_cancelled() {
-    let (_dir, store, _) = filled();
+fn search_reports_progress_and_can_be_cancelled(kind: &StoreKind) {
+    let (store, _) = filled(kind);
     let query = Query::parse("body:number").unwrap();
     let last = std::sync::Mutex::new(None);
     store
@@ -113,9 +117,8 @@ fn search_reports_progress_and_can_be_cancelled() {
     assert_eq!(n, 1);
 }
 
-#[test]
-fn summary_matches_like_its_row_or_is_undecided() {
-    let (_dir, store, flows) = filled();
+fn summary_matches_like_its_row_or_is_undecided(kind: &StoreKind) {
+    let (store, flows) = filled(kind);
     let row = store.get(flows[8].id).unwrap();
     let summary = row.summary(Timestamp::now());
     for (text, selected) in [

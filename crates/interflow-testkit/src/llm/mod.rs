@@ -10,6 +10,7 @@
 //! | `GET /v1/responses`, a WebSocket | OpenAI Responses: `response.create` is answered with events |
 //! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item is returned as the answer |
 //! | `POST /v1beta/models/MODEL:generateContent`, `:streamGenerateContent?alt=sse` | Gemini |
+//! | `POST /v1/responses/input_tokens` | OpenAI token count |
 //! | `POST /v1beta/models/MODEL:countTokens` | Gemini token count |
 //! | `POST …/publishers/anthropic/models/MODEL:rawPredict`, `:streamRawPredict` | Claude on Vertex AI; the model `count-tokens` counts |
 //! | `POST /model/MODEL/converse`, `/converse-stream`, `/count-tokens` | Bedrock |
@@ -162,6 +163,7 @@ enum Api {
     VertexClaudeCount,
     Chat,
     Responses,
+    ResponsesCount,
     Gemini,
     GeminiStream,
     GeminiCount,
@@ -190,6 +192,7 @@ fn respond(request: &Request, received: &Arc<Received>) -> Reply {
         ("POST", "/v1/messages/count_tokens") => Api::CountTokens,
         ("POST", "/v1/chat/completions") => Api::Chat,
         ("POST", "/v1/responses") => Api::Responses,
+        ("POST", "/v1/responses/input_tokens") => Api::ResponsesCount,
         ("POST", "/v2/chat") => Api::Cohere,
         ("POST", "/api/chat") => Api::Ollama,
         ("POST", path) if path.ends_with("/publishers/anthropic/models/count-tokens:rawPredict") => {
@@ -223,15 +226,23 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     let body: Value = serde_json::from_slice(&request.body)
         .map_err(|e| refuse(400, "invalid_request_error", &format!("the body is no JSON: {e}")))?;
     let needed = match api {
-        Api::Responses => "input",
+        Api::Responses | Api::ResponsesCount => "input",
         Api::Gemini | Api::GeminiStream => "contents",
         Api::GeminiCount if body["contents"].is_array() => "contents",
         Api::GeminiCount => "generateContentRequest",
         Api::BedrockCount => "input",
         _ => "messages",
     };
-    let in_path =
-        !matches!(api, Api::Anthropic | Api::CountTokens | Api::Chat | Api::Responses | Api::Cohere | Api::Ollama);
+    let in_path = !matches!(
+        api,
+        Api::Anthropic
+            | Api::CountTokens
+            | Api::Chat
+            | Api::Responses
+            | Api::ResponsesCount
+            | Api::Cohere
+            | Api::Ollama
+    );
     if !in_path && body["model"].as_str().is_none() || body[needed].is_null() {
         return Err(refuse(400, "invalid_request_error", &format!("model or {needed} is missing")));
     }
@@ -251,6 +262,9 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     let (whole, events): (Whole, Events) = match api {
         Api::GeminiCount => return Ok(Reply::json(&json!({ "totalTokens": turn.input_tokens }))),
         Api::BedrockCount => return Ok(Reply::json(&json!({ "inputTokens": turn.input_tokens }))),
+        Api::ResponsesCount => {
+            return Ok(Reply::json(&json!({ "object": "response.input_tokens", "input_tokens": turn.input_tokens })));
+        }
         Api::CountTokens | Api::VertexClaudeCount => {
             return Ok(Reply::json(&json!({ "input_tokens": turn.input_tokens })));
         }
@@ -318,7 +332,7 @@ fn error(api: Api, status: u16, kind: &str, message: &str) -> Reply {
         }
         Api::Bedrock | Api::BedrockStream | Api::BedrockCount | Api::Cohere => json!({ "message": message }),
         Api::Ollama => json!({ "error": message }),
-        Api::Chat | Api::Responses => {
+        Api::Chat | Api::Responses | Api::ResponsesCount => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } })
         }
     };

@@ -22,6 +22,14 @@ pub(super) fn check(api: Api, request: &Request, body: &Value) -> Checked {
         Api::VertexClaudeCount => demand(body["model"].is_string(), "model: field required"),
         Api::Chat => chat(body),
         Api::Responses => responses(body),
+        Api::ResponsesCount => {
+            only(
+                body,
+                &["input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"],
+                "input_tokens",
+            )?;
+            responses(body)
+        }
         Api::Gemini | Api::GeminiStream => gemini(body),
         Api::GeminiCount if body["contents"].is_array() => {
             only(body, &["contents", "systemInstruction", "tools", "generationConfig"], "countTokens")

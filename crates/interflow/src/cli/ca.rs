@@ -1,7 +1,7 @@
 //! `interflow ca`: the certificate authority.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use interflow_host::data_dir::DataDir;
@@ -52,8 +52,21 @@ pub enum CaCommand {
         #[arg(value_name = "HOST")]
         host: Option<String>,
     },
-    /// Create a new CA and keep the old one as a backup.
+    /// Create a CA in a folder, without using it: for replicas that share one, or for `rotate --from`.
+    Create {
+        /// The folder for `ca.pem` and `ca.key`.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+    /// Replace the CA with a new one, or with one that clients trust already. The old certificate is kept, its key deleted.
+    ///
+    /// Without an interruption: create the next CA with `interflow ca create next`, let clients trust `next/ca.pem` beside the present
+    /// one, then `interflow ca rotate --from next` and `interflow restart`; remove the old CA from the clients last. Replicas that share a CA
+    /// (`intercept.ca_certificate`) get the files of `next` in place of theirs, and are restarted one after the other.
     Rotate {
+        /// Use the `ca.pem` and `ca.key` of this folder.
+        #[arg(long, value_name = "FOLDER")]
+        from: Option<PathBuf>,
         /// Do not ask for confirmation.
         #[arg(short, long)]
         yes: bool,
@@ -92,16 +105,11 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     match command {
         CaCommand::Show { format } => show(&ca()?, home, format.is_json())?,
         CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
-        CaCommand::Rotate { yes } => {
-            if !yes {
-                interflow_host::confirmed(
-                    "This creates a new CA; everything that trusts the old one must be configured again.",
-                )?;
-            }
-            let ca = CertificateAuthority::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
-            anstream::println!("New CA: {}\nThe old one was saved in {}.", ca.name(), home.ca().display());
-            anstream::println!("Restart a running instance to use the new CA.");
+        CaCommand::Create { folder } => {
+            let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
+            anstream::println!("New CA: {}\nIts files are in {}.", ca.name(), folder.display());
         }
+        CaCommand::Rotate { from, yes } => rotate(home, from.as_deref(), *yes)?,
         CaCommand::Retry { host } => retry(home, host.as_deref())?,
         CaCommand::TrustEnv { shell } => {
             trust_env(home, *shell)?;
@@ -115,6 +123,37 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
         }
         CaCommand::Uninstall { yes, dry_run } => interflow_host::trust_store::uninstall(home, *yes, *dry_run)?,
     }
+    Ok(())
+}
+
+fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError> {
+    let ca = if let Some(folder) = from {
+        if !yes {
+            interflow_host::confirmed("Only clients that trust this CA can connect from the next start on.")?;
+        }
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+        };
+        let source = folder.display().to_string();
+        if !CertificateAuthority::adopt(&home.ca(), &read("ca.pem")?, &read("ca.key")?, &source)
+            .map_err(|e| e.to_string())?
+        {
+            anstream::println!("The CA of {source} is the present one; nothing was changed.");
+            return Ok(());
+        }
+        CertificateAuthority::open_or_create(&home.ca())
+    } else {
+        if !yes {
+            interflow_host::confirmed(
+                "This creates a new CA; everything that trusts the old one must be configured again.",
+            )?;
+        }
+        CertificateAuthority::rotate(&home.ca(), &CaOptions::default())
+    };
+    let ca = ca.map_err(|e| e.to_string())?;
+    anstream::println!("New CA: {}\nThe old certificate was saved in {}.", ca.name(), home.ca().display());
+    anstream::println!("`interflow restart` makes a running instance use the new CA.");
     Ok(())
 }
 
@@ -161,7 +200,7 @@ fn show(ca: &CertificateAuthority, home: &DataDir, as_json: bool) -> Result<(), 
     Ok(())
 }
 
-fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&std::path::Path>) -> Result<(), CliError> {
+fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) -> Result<(), CliError> {
     let bytes = match format {
         CaFormat::Pem => ca.certificate_pem().as_bytes().to_vec(),
         CaFormat::Der => ca.certificate_der().to_vec(),

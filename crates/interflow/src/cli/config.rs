@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_store::shared::PostgresUrl;
 
 use super::output::{print, print_json};
 use crate::CliError;
+use crate::components::record_archive;
 use crate::instance::config::{
     ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
 };
@@ -141,6 +143,15 @@ pub fn check(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     config.media.check().map_err(|e| mistake(e.to_string()))?;
     log::check(&config.log).map_err(mistake)?;
     config.mcp.check().map_err(mistake)?;
+    if let Some(url) = &config.record.store
+        && !url.starts_with("env:")
+        && !url.starts_with("file:")
+    {
+        url.parse::<PostgresUrl>().map_err(|e| mistake(e.to_string()))?;
+    }
+    config.fleet.check(&config.approvals).map_err(mistake)?;
+    config.admin.oidc.iter().try_for_each(|oidc| oidc.check()).map_err(mistake)?;
+    record_archive::check(&config.record).map_err(mistake)?;
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| mistake(e.to_string()))?;
     Ok(())

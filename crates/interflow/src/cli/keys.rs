@@ -361,7 +361,7 @@ fn day(time: Option<Timestamp>) -> String {
 }
 
 /// Left-aligned columns.
-fn format_table(rows: &[Vec<String>]) -> String {
+pub(super) fn format_table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -50,7 +50,7 @@ pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
         if text.trim().is_empty() {
             continue;
         }
-        if let Some(answer) = answer_message(&store, &text, access, home) {
+        if let Some(answer) = answer_message(&*store, &text, access, home) {
             let written = writeln!(out, "{answer}").and_then(|()| out.flush());
             if written.is_err() {
                 return Ok(());

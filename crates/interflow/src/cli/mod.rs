@@ -14,6 +14,7 @@ mod doctor;
 mod event_socket;
 mod exec;
 mod exec_choice;
+mod fleet;
 pub mod flows;
 mod import;
 mod keys;
@@ -27,6 +28,7 @@ mod open;
 mod output;
 mod pending;
 mod proxy_session;
+mod record;
 mod redact;
 #[cfg(test)]
 mod reference;
@@ -35,6 +37,7 @@ mod run;
 mod secrets;
 mod status;
 mod system_proxy;
+mod tokens;
 mod top;
 pub mod welcome;
 
@@ -92,9 +95,15 @@ pub enum CliCommand {
     Open(open::OpenArgs),
     /// Print the admin token, a secret that gives access to the web UI and the API.
     Token,
+    /// Manage API tokens of services, with role and expiry: create, list, revoke.
+    #[command(subcommand)]
+    Tokens(tokens::TokensCommand),
     /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Work with whole recordings: copy one to a shared store or back, archive one as Parquet files.
+    #[command(subcommand)]
+    Record(record::RecordCommand),
     /// Work with conversations with language models: list, show, search, tag, export, rebuild.
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
@@ -112,6 +121,9 @@ pub enum CliCommand {
     /// Work with rules: check, list, explain, test, schema; those that agents propose.
     #[command(subcommand)]
     Rules(rules::RuleFilesCommand),
+    /// Show what replicas with a shared store share, and go back to earlier revisions.
+    #[command(subcommand)]
+    Fleet(fleet::FleetCommand),
     /// Manage virtual keys for the gateway: add, list, rotate, disable, enable, revoke.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
@@ -120,7 +132,7 @@ pub enum CliCommand {
     Llm(llm::LlmCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
-    /// Verify the hash chain of the audit log.
+    /// Show the audit trail (who looked at contents and changed what), or verify the hash chain of an audit log.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     #[cfg(feature = "media")]
@@ -186,7 +198,11 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
         CliCommand::Token => control::token(&home()?),
+        CliCommand::Tokens(command) => tokens::run(command, &home()?),
         CliCommand::Flows(command) => config_and_home().and_then(|(config, home)| flows::run(command, &config, &home)),
+        CliCommand::Record(command) => {
+            config_and_home().and_then(|(config, home)| record::run(&command, &config, &home))
+        }
         CliCommand::Conversations(command) => {
             config_and_home().and_then(|(config, home)| conversations::run(command, &config, &home))
         }
@@ -196,9 +212,10 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Fleet(command) => config_and_home().and_then(|(config, _)| fleet::run(&command, &config)),
         CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),
-        CliCommand::Audit(command) => audit::run(&command),
+        CliCommand::Audit(command) => audit::run(&command, config_and_home),
         #[cfg(feature = "media")]
         CliCommand::Media(command) => media::run(&command, config_and_home),
         CliCommand::Mcp(args) => config_and_home().and_then(|(config, home)| mcp::run(&args, &config, &home)),

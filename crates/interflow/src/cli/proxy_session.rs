@@ -8,7 +8,7 @@ use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::exec::{ExecCredential, ProxyLogin, print_summary};
 use interflow_redact::{RedactConfig, RedactMode};
-use interflow_store::{FlowStore as _, SqliteStore};
+use interflow_store::{FlowStore, SqliteStore};
 use interflow_types::Timestamp;
 use serde_json::Value;
 
@@ -117,7 +117,7 @@ impl ProxySession<'_> {
         if let Some(store) = &running.store {
             let _ = store.flush();
             flows = store.stats().map_or(1, |s| s.flows);
-            self.summarise(store, began, aside.as_deref());
+            self.summarise(&***store, began, aside.as_deref());
         }
         running.close();
         if let Some(empty) = aside.filter(|_| flows == 0) {
@@ -160,7 +160,7 @@ impl ProxySession<'_> {
         drop(credential);
         // Waits until the other process has written the last flows.
         if let Ok(store) = open_for_reading(config, home) {
-            self.summarise(&store, began, None);
+            self.summarise(&*store, began, None);
         }
         Ok(code)
     }
@@ -180,7 +180,7 @@ impl ProxySession<'_> {
         secret_variables(self.secrets, &stored)
     }
 
-    fn summarise(&self, store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
+    fn summarise(&self, store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
         if !self.quiet {
             print_summary(store, began, aside);
         }

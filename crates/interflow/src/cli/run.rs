@@ -110,6 +110,10 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         anstream::print!("{text}");
         return Ok(());
     }
+    #[cfg(unix)]
+    let sockets = Arc::new(ListenSockets::from_environment().map_err(|e| e.to_string())?);
+    #[cfg(not(unix))]
+    let sockets = Arc::new(ListenSockets::default());
     log::start_with_level(&config.log, args.log_level())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -117,14 +121,10 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     #[cfg(unix)]
     let successor = Successor::new(&file, &home).map(Arc::new);
-    #[cfg(unix)]
-    let sockets = Arc::new(ListenSockets::from_environment().map_err(|e| e.to_string())?);
-    #[cfg(not(unix))]
-    let sockets = Arc::new(ListenSockets::default());
     let kept = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
-        let running = start_with_store(&config, &home, args.store_use(), sockets).await?;
+        let mut running = start_with_store(&config, &home, args.store_use(), sockets).await?;
         // It watches the files from here on: whoever changes one after the instance is announced finds it applied.
         let flags = RunFlags::from_args(args);
         let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
@@ -146,6 +146,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
         running.warn_of_exposure(&config);
         let editor = ConfigEditor::new(editor_deps(args.pinned_keys(), file, &reloader, &running, flags));
         running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
+        running.follow_shared_settings(reloader.handle());
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
         tokio::spawn(release_startup_memory());

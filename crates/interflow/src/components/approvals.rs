@@ -1,5 +1,6 @@
 //! The approvals component: rules, pending requests, sessions, secrets, and their pipeline stage.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_approvals::approvals::{Approvals, ApprovalsStage, desktop_notifier};
@@ -12,6 +13,7 @@ use crate::instance::config::InterflowConfig;
 pub struct ApprovalsComponent {
     pub approvals: Arc<Approvals>,
     pub stage: Arc<ApprovalsStage>,
+    home: PathBuf,
 }
 
 impl ApprovalsComponent {
@@ -20,7 +22,7 @@ impl ApprovalsComponent {
     pub fn new(config: &InterflowConfig, home: &DataDir) -> Result<Self, String> {
         let approvals = Arc::new(Approvals::new(&config.approvals, home.path())?);
         let stage = Arc::new(ApprovalsStage::new(Arc::clone(&approvals)));
-        Ok(Self { approvals, stage })
+        Ok(Self { approvals, stage, home: home.path().to_owned() })
     }
 
     /// Shows desktop notifications for pending requests, if `approvals.notify` is enabled.
@@ -43,6 +45,10 @@ impl ApprovalsComponent {
 }
 
 impl Component for ApprovalsComponent {
+    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
+        [&config.approvals.file, &config.approvals.secrets].map(|file| self.home.join(file)).into()
+    }
+
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         Ok(Box::new(self.approvals.prepare(&config.approvals)?))
     }

@@ -7,7 +7,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, TokenCounts, UsageLimiter};
 use interflow_llm::CallUsage;
-use interflow_store::SqliteStore;
+use interflow_store::RecordStore;
 
 use crate::instance::config::InterflowConfig;
 
@@ -15,12 +15,11 @@ use crate::instance::config::InterflowConfig;
 ///
 /// # Errors
 /// The thread could not be started.
-pub fn start(store: &Arc<SqliteStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
+pub fn start(store: &Arc<RecordStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
     let limits = Arc::clone(limits);
     let pricing: Arc<CallPricing> =
         Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &tokens(usage))));
-    IndexerHandle::start(Arc::clone(store) as _, pricing)
-        .map_err(|e| format!("cannot start the conversation indexer: {e}"))
+    IndexerHandle::start(store.flows(), pricing).map_err(|e| format!("cannot start the conversation indexer: {e}"))
 }
 
 /// Loads the price list for commands that run without the proxy.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use interflow_admin::metrics::table;
 use interflow_approvals::approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
+use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{McpCallCounts, McpDeps, McpService, ValuePolicy};
+use interflow_mcp_gateway::{McpCallCounts, McpDeps, McpService};
 use interflow_proxy::LocalClient;
 
 use super::{ApplyFn, Component};
@@ -24,24 +25,19 @@ impl McpComponent {
         local: &LocalClient,
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
+        limits: &Arc<LimitStage>,
     ) -> Result<Self, String> {
         check_policies(config)?;
+        let limits = Arc::clone(limits);
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
         let deps = McpDeps {
             http: Arc::new(local.unrecorded()),
             review: Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason))),
-            policy: Box::new(move |flow, name| {
-                let policy = policies.value_policy(flow, name)?;
-                Ok(ValuePolicy {
-                    mode: policy.mode,
-                    redactor: policy.redactor,
-                    model: policy.model,
-                    detectors: policy.detectors,
-                    restore: policy.restore,
-                    context: policy.context,
-                    max_size: policy.max_size,
-                })
+            admit: Box::new(move |flow| {
+                let limits = Arc::clone(&limits);
+                Box::pin(async move { limits.admit_mcp_call(flow).await })
             }),
+            policy: Box::new(move |flow, name| policies.value_policy(flow, name)),
             count: Box::new(move |direction, found| counts.count_findings(direction, found)),
         };
         Ok(Self { service: McpService::new(&config.mcp, deps)? })

@@ -10,10 +10,12 @@ mod llm;
 mod mcp;
 #[cfg(feature = "media")]
 pub mod media;
+pub mod record_archive;
 mod recordings;
 mod redaction;
 mod rule_formats;
 mod rules;
+pub mod store_tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use interflow_mcp_gateway::{McpMount, McpService};
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
 use interflow_proxy::{LocalClient, ProxyServer};
-use interflow_store::SqliteStore;
+use interflow_store::RecordStore;
 use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
@@ -95,7 +97,7 @@ pub struct ComponentSet {
 impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
-    pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
+    pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<RecordStore>>) -> Result<Self, CliError> {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
@@ -118,7 +120,8 @@ impl ComponentSet {
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
-        let mcp = Arc::new(McpComponent::new(config, &local, &redaction.redaction, &approvals.approvals)?);
+        let mcp =
+            Arc::new(McpComponent::new(config, &local, &redaction.redaction, &approvals.approvals, &limits.stage)?);
         let [mcp_prepare, mcp_restore] = mcp.service.stages();
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
@@ -201,7 +204,7 @@ impl ComponentSet {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn conversations(&self, store: &Arc<SqliteStore>) -> Result<IndexerHandle, CliError> {
+    pub fn conversations(&self, store: &Arc<RecordStore>) -> Result<IndexerHandle, CliError> {
         let live = conversations::start(store, &self.limits.limits)?;
         // Endpoint overrides apply to redaction, too.
         let endpoints = live.endpoints();

@@ -10,7 +10,7 @@ use interflow_archive::replay::unmasked;
 use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder, SqliteStore};
+use interflow_store::{FlowRow, ListOptions, ListOrder, RecordStore};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
 /// Maximum number of flows that one rule replays from.
@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1 << 30;
 const PAGE: usize = 500;
 
 pub enum RecordingArchives {
-    Running(Option<Arc<SqliteStore>>),
+    Running(Option<Arc<RecordStore>>),
     /// For rules that are only checked: no flows are read.
     Looking,
 }
@@ -49,7 +49,7 @@ impl RecordingSource for RecordingArchives {
             for row in &page {
                 // Skip responses that a rule produced; they did not come from the origin.
                 if !row.tags.iter().any(|t| t == "replayed") {
-                    all.take(row, &StoreBodySource(store)).map_err(|e| e.to_string())?;
+                    all.take(row, &StoreBodySource(&**store)).map_err(|e| e.to_string())?;
                 }
             }
             options.after = page.last().map(|r| r.id);

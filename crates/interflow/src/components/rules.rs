@@ -7,7 +7,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_proxy::LocalClient;
 use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
-use interflow_store::SqliteStore;
+use interflow_store::RecordStore;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
 use super::{ApplyFn, Component, RecordingArchives, rule_formats};
@@ -53,7 +53,7 @@ impl RulesComponent {
         config: &InterflowConfig,
         home: &DataDir,
         local: &LocalClient,
-        store: Option<&Arc<SqliteStore>>,
+        store: Option<&Arc<RecordStore>>,
     ) -> Result<Self, String> {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
         let around = RuleRuntime::new(ca, Some(Arc::new(local.clone())))

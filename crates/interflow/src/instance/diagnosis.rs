@@ -6,11 +6,38 @@ use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
+use interflow_store::RecordStore;
+
+use crate::components::{record_archive, store_tls};
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    interflow_host::doctor::findings(&checked_ports(config, home), home)
+    let mut found = interflow_host::doctor::findings(&checked_ports(config, home), home);
+    found.extend(shared_store(config, home));
+    found.extend(record_archive::finding(config, home));
+    found
+}
+
+/// Whether the shared store answers, if one is configured, and what waits for it here.
+fn shared_store(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
+    let finding = |state, text| Some(DoctorFinding { what: "shared store".into(), state, text });
+    config.record.store.as_ref()?;
+    let opened = RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client);
+    let figures = opened.and_then(|store| Ok((store.stats()?, store.waiting_flows()?)));
+    match figures {
+        Err(e) => finding(FindingState::Bad, e.to_string()),
+        Ok((stats, waiting)) => {
+            let shared = stats.shared.unwrap_or_default();
+            match (shared.error, waiting) {
+                (Some(error), _) => finding(FindingState::Bad, error),
+                (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
+                (None, n) => {
+                    finding(FindingState::Notice, format!("{} answers; {n} flows wait here for it", shared.address))
+                }
+            }
+        }
+    }
 }
 
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {

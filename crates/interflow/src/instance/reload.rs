@@ -14,7 +14,7 @@ use interflow_admin::settings::SettingEffect;
 use interflow_admin::{AdminState, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_proxy::ProxyServer;
-use interflow_store::SqliteStore;
+use interflow_store::RecordStore;
 use interflow_types::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -82,7 +82,7 @@ pub struct ConfigReloader {
 pub struct ReloadedParts {
     pub engine: Arc<ProxyServer>,
     pub components: Arc<ComponentSet>,
-    pub store: Option<Arc<SqliteStore>>,
+    pub store: Option<Arc<RecordStore>>,
     /// The admin port, which shows the active configuration.
     pub admin: Option<Arc<AdminState>>,
     pub status: Arc<ReloadStatus>,
@@ -109,21 +109,32 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 const MAX_REQUESTS: usize = 8;
 
 /// Sections and keys that are read at the start only.
-const FIXED: [&str; 23] = [
+const FIXED: [&str; 34] = [
     "/log/format",
     "/log/max_size",
     "/admin",
     "/dns",
     "/compat",
     "/record/dir",
+    "/record/store",
     "/record/overflow",
     "/record/queue_bytes",
     "/record/queue_flows",
     "/record/compress",
     "/record/schemas",
+    "/approvals/secrets_key",
+    "/approvals/secrets_key_command",
+    "/fleet",
+    "/record/archive",
+    "/record/archive_bodies",
+    "/record/archive_delay",
+    "/record/archive_file_bytes",
+    "/record/archive_before_delete",
     "/intercept/leaf_cache_size",
     "/intercept/leaf_validity_days",
     "/intercept/persist_leaves",
+    "/intercept/ca_certificate",
+    "/intercept/ca_key",
     "/workers",
     "/data_dir",
     "/proxy/listen",

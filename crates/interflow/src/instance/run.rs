@@ -9,22 +9,27 @@ use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
 use interflow_host::{data_dir, system_proxy};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
 use interflow_net::ingress::{ListenOptions, ListenSocket, ListenSockets};
+use interflow_proxy::config::InterceptConfig;
 use interflow_proxy::{ProxyServer, ServerDeps, dns};
-use interflow_store::{FlowStore, SqliteStore};
+use interflow_store::{RecordStore, StoreError, shared_url};
 use interflow_types::Recorder;
 
 use crate::CliError;
-use crate::components::{CompatApis, ComponentSet};
+use crate::components::record_archive::RecordArchiver;
+use crate::components::{CompatApis, ComponentSet, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
+use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ReloadStatus, ReloadedParts};
 #[cfg(unix)]
 use crate::instance::restart::Successor;
+use crate::instance::shared_settings::SettingsSync;
 use crate::instance::{diagnosis, exposure, machine_setup};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
@@ -33,23 +38,42 @@ const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis
 pub struct RunningInstance {
     /// The proxy server.
     pub engine: Arc<ProxyServer>,
-    pub store: Option<Arc<SqliteStore>>,
+    pub store: Option<Arc<RecordStore>>,
     /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
     #[cfg_attr(not(any(feature = "demo", test)), expect(dead_code, reason = "kept until the end"))]
     conversations: Option<IndexerHandle>,
+    /// Writes the record's hours to the archive, if there is one. It stops when it is dropped.
+    #[expect(dead_code, reason = "kept until the end")]
+    archiver: Option<RecordArchiver>,
     pub admin: Option<(AdminServer, SocketAddr)>,
     compat: CompatApis,
     dns: Option<SocketAddr>,
     pub token: String,
     pub components: Arc<ComponentSet>,
     pub reload_status: Arc<ReloadStatus>,
+    /// Reports this process to the others that share its store.
+    _heartbeat: Option<Heartbeat>,
     sockets: Arc<ListenSockets>,
     home: DataDir,
+    /// What replicas share beside the store.
+    settings: Option<SettingsSync>,
 }
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
     start_with_store(config, home, StoreUse::IfEnabled, Arc::default()).await
+}
+
+/// Puts the CA of the configuration, if there is one, into the data directory, where commands such as `exec` find it too.
+fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), CliError> {
+    let (Some(certificate), Some(key)) = (&config.ca_certificate, &config.ca_key) else { return Ok(()) };
+    let read = |key: &str, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
+    let source = format!("{certificate} (intercept.ca_certificate, intercept.ca_key)");
+    let (certificate, key) = (read("intercept.ca_certificate", certificate)?, read("intercept.ca_key", key)?);
+    if CertificateAuthority::adopt(&home.ca(), &certificate, &key, &source).map_err(|e| e.to_string())? {
+        tracing::info!("the CA in {} is now that of {source}", home.ca().display());
+    }
+    Ok(())
 }
 
 /// Whether the store is opened although `record.enabled` is false.
@@ -75,8 +99,13 @@ pub async fn start_with_store(
         leaf_days: intercept.leaf_validity_days,
         persist_leaves: intercept.persist_leaves,
     };
+    adopt_configured_ca(intercept, home)?;
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home, store)?;
+    let archiver = match &store {
+        Some(store) => RecordArchiver::start(config, home, store).await?,
+        None => None,
+    };
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = match config.admin.listen {
@@ -87,6 +116,8 @@ pub async fn start_with_store(
     };
     let mut compat = CompatApis::bind(config, &sockets)?;
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
+    // Before the components read the files.
+    let settings = SettingsSync::start(config, home).await?;
     let components = ComponentSet::new(config, home, store.as_ref())?;
     let parts = ServerDeps {
         ca,
@@ -113,7 +144,7 @@ pub async fn start_with_store(
             let parts = AdminDeps {
                 rules: Some(Arc::clone(&components.rules)),
                 engine: Arc::clone(&engine),
-                store: store.clone().map(|s| s as Arc<dyn FlowStore>),
+                store: store.as_ref().map(|s| s.flows()),
                 conversations: conversations.clone(),
                 config: serde_json::to_value(config)
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
@@ -146,16 +177,25 @@ pub async fn start_with_store(
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
         components.attach_admin(admin);
+        if let Some(archiver) = &archiver {
+            archiver.attach_admin(admin);
+        }
     }
     if config.upstream.danger_insecure {
         tracing::warn!(
             "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
         );
     }
+    let heartbeat = store.as_ref().filter(|store| matches!(***store, RecordStore::Shared(_))).map(|store| {
+        let admin = admin.as_ref().map(|(admin, addr)| (*addr, admin.state()));
+        Heartbeat::start(store, &engine, admin, config)
+    });
     Ok(RunningInstance {
+        _heartbeat: heartbeat,
         engine,
         store,
         conversations,
+        archiver,
         admin,
         compat,
         dns,
@@ -164,6 +204,7 @@ pub async fn start_with_store(
         reload_status,
         sockets,
         home: home.clone(),
+        settings,
     })
 }
 
@@ -177,13 +218,15 @@ fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, Cli
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
 }
 
-fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<SqliteStore>>, CliError> {
+fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<RecordStore>>, CliError> {
     if !config.record.enabled && usage == StoreUse::IfEnabled {
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
-    match SqliteStore::open(&dir, &config.record) {
+    match RecordStore::open(&dir, &config.record, store_tls::client) {
         Ok(store) => Ok(Some(Arc::new(store))),
+        // The message names the shared store.
+        Err(e @ StoreError::Shared(_)) => Err(e.into()),
         Err(e) if config.record.enabled => Err(format!("the recording in {}: {e}", dir.display()).into()),
         Err(e) => {
             tracing::warn!("record.enabled cannot be turned on without a restart: {}: {e}", dir.display());
@@ -246,6 +289,13 @@ impl RunningInstance {
         admin.set_reload(reload);
         if let Some(settings) = settings {
             admin.set_settings(settings);
+        }
+    }
+
+    /// Follows changes of settings that replicas share, from now on.
+    pub fn follow_shared_settings(&mut self, reload: ReloadFn) {
+        if let Some(settings) = self.settings.take() {
+            tokio::spawn(settings.run(reload));
         }
     }
 
@@ -322,7 +372,12 @@ impl RunningInstance {
         }
         anstream::println!("  CA       {}", self.ca_file().display());
         match self.store.as_ref().filter(|_| config.record.enabled) {
-            Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
+            Some(_) => {
+                anstream::println!("  record   {}", self.home.join(&config.record.dir).display());
+                if let Ok(Some(url)) = shared_url(&config.record) {
+                    anstream::println!("           moved to {url}");
+                }
+            }
             None => anstream::println!("  record   off"),
         }
         if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {

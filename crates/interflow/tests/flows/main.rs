@@ -2,6 +2,7 @@
 
 mod archives;
 mod care;
+mod record_archive;
 mod replay;
 mod tail;
 #[cfg(unix)]
@@ -21,6 +22,8 @@ use serde_json::Value;
 struct Home {
     dir: tempfile::TempDir,
     origin: Origin,
+    /// Variables of its commands.
+    variables: Vec<(String, String)>,
 }
 
 /// Output of a command.
@@ -56,7 +59,7 @@ impl Said {
 
 impl Home {
     async fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), origin: Origin::http().start().await }
+        Self { dir: tempfile::tempdir().unwrap(), origin: Origin::http().start().await, variables: Vec::new() }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -65,6 +68,7 @@ impl Home {
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
             command.env_remove(name);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -108,11 +108,9 @@ async fn streamed_response_findings_are_audited_and_unpriced_models_counted() {
     let first_token = "interflow_llm_time_to_first_token_seconds_count{provider=\"openai\",model=\"house-model\"} 1\n";
     // Counted after the line of the audit log is written.
     running.until(async || running.admin("GET", "/metrics", "").await.text().contains(first_token)).await;
+    let found = "interflow_redaction_entities_total{type=\"email-address\",direction=\"response\"} 1\n";
+    running.until(async || running.admin("GET", "/metrics", "").await.text().contains(found)).await;
     let page = running.admin("GET", "/metrics", "").await.text();
-    assert!(
-        page.contains("interflow_redaction_entities_total{type=\"email-address\",direction=\"response\"} 1\n"),
-        "{page}"
-    );
     let unpriced = "interflow_llm_unpriced_tokens_total{provider=\"openai\",model=\"house-model\"}";
     assert!(page.contains(unpriced), "{line}\n{page}");
     assert!(!log.contains(MARKER) && !page.contains(MARKER));

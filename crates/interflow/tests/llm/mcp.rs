@@ -5,10 +5,26 @@ use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
 
-/// A server with three tools, which return their arguments.
+/// A model that calls a tool with the text of the first message, until it has a result.
+fn model_reply(messages: &Value) -> Reply {
+    let arguments = json!({ "of": messages[0]["content"] }).to_string();
+    let call = json!({ "id": "c1", "type": "function", "function": { "name": "notes__get", "arguments": arguments } });
+    let (message, reason) = match messages.as_array().map_or(0, Vec::len) {
+        1 => (json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"),
+        _ => (json!({ "role": "assistant", "content": "done" }), "stop"),
+    };
+    let choice = json!({ "index": 0, "message": message, "finish_reason": reason });
+    let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 });
+    Reply::json(&json!({ "object": "chat.completion", "model": "gpt-4o", "choices": [choice], "usage": usage }))
+}
+
+/// A server with three tools, which return their arguments, and a model.
 async fn server() -> Origin {
     let answer = |request: &Request| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if message["messages"].is_array() {
+            return model_reply(&message["messages"]);
+        }
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" => {
                 json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": {} })
@@ -130,6 +146,91 @@ async fn calls_wait_for_the_operator_and_are_recorded_redacted() {
             .await
             .text()
             .contains(r#"interflow_mcp_calls_total{server="notes",result="refused"} 1"#)
+    );
+    running.stop();
+}
+
+#[tokio::test]
+async fn limits_of_a_key_count_calls_but_not_sessions_and_lists() {
+    let (home, origin) = (Home::new().await, server().await);
+    let key = home.keys(&["add", "--id", "agent", "--requests", "2/d", "--tokens-per-day", "1"]).ok();
+    let running = home.start(&config(&origin, ""));
+    let client = Client::new(&running, key.trim()).await;
+    for _ in 0..3 {
+        assert_eq!(client.post("tools/list", json!({})).await.status, 200);
+    }
+    for _ in 0..2 {
+        assert!(client.call("get", json!({})).await["error"].is_null());
+    }
+    let refused = client.post("tools/call", json!({ "name": "notes__get", "arguments": {} })).await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert!(refused.header("retry-after").is_some());
+    let mut usage = Value::Null;
+    running
+        .until(async || {
+            let limits = running.admin("GET", "/api/v1/limits", "").await.json();
+            usage = limits["usage"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|u| u["provider"] == "mcp")
+                .cloned()
+                .unwrap_or_default();
+            usage["requests"] == 2
+        })
+        .await;
+    assert_eq!(
+        (&usage["key"], &usage["mcp_calls"], &usage["refused"]),
+        (&json!("agent"), &json!(2), &json!(1)),
+        "{usage}"
+    );
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_tool_call_of_a_conversation_is_linked_to_the_flow_that_carried_it() {
+    let (home, origin) = (Home::new().await, server().await);
+    let key = home.keys(&["add", "--id", "agent"]).ok();
+    let running = home.start(&config(&origin, "[keys.provider]\nopenai = \"sk-real\""));
+    let client = Client::new(&running, key.trim()).await;
+    let mut messages = vec![json!({ "role": "user", "content": "anna.berg@firm.com" })];
+    let fields = format!("Authorization: Bearer {}\r\n", key.trim());
+    let ask = async |messages: &[Value]| {
+        let body = json!({ "model": "gpt-4o", "messages": messages }).to_string();
+        let answer = running.post("/v1/chat/completions", &fields, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["choices"][0]["message"].clone()
+    };
+    let reply = ask(&messages).await;
+    let call = &reply["tool_calls"][0]["function"];
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments["of"], "anna.berg@firm.com", "the client gets the original");
+    let result = client.call("get", arguments).await;
+    messages.push(reply.clone());
+    messages.push(json!({ "role": "tool", "tool_call_id": "c1", "content": result.to_string() }));
+    ask(&messages).await;
+    let (mut tool, mut conversation) = (Value::Null, String::new());
+    running
+        .until(async || {
+            let list = running.admin("GET", "/api/v1/conversations", "").await.json();
+            conversation = list["conversations"][0]["id"].as_str().unwrap_or_default().to_owned();
+            let path = format!("/api/v1/conversations/{conversation}");
+            let view = running.admin("GET", &path, "").await.json();
+            let turns = view["thread"]["turns"].as_array().cloned().unwrap_or_default();
+            let items = turns.iter().flat_map(|turn| turn["items"].as_array().cloned().unwrap_or_default());
+            tool = items.into_iter().find(|item| item["kind"] == "tool").unwrap_or_default();
+            !tool["result"].is_null()
+        })
+        .await;
+    let flow = tool["flow"].as_str().unwrap_or_else(|| panic!("{tool}"));
+    let listed = home.say(&["flows", "list", "tag:mcp-tool:get", "--format", "jsonl"]).ok();
+    assert!(listed.contains(flow), "{listed}");
+    assert!(!tool.to_string().contains("anna.berg"), "{tool}");
+    let path = format!("/api/v1/conversations/tool-call?flow={flow}");
+    let back = running.admin("GET", &path, "").await.json();
+    assert_eq!(
+        (back["call"]["conversation"].as_str(), &back["call"]["tool"]),
+        (Some(&*conversation), &json!("notes__get"))
     );
     running.stop();
 }

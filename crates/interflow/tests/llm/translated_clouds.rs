@@ -227,7 +227,8 @@ async fn tokens_are_counted_by_the_upstream_or_estimated_and_marked() {
         ("vtx", "vertex", "api_key = \"k\"\nproject = \"p\""),
         ("bed", "bedrock", "access_key = \"A\"\nsecret_key = \"s\""),
         ("coh", "cohere", "api_key = \"k\""),
-        ("gpt", "openai", "api_key = \"k\""),
+        ("openai", "openai", "api_key = \"k\""),
+        ("vllm", "openai", "api_key = \"k\""),
     ];
     let config: String = upstreams
         .iter()
@@ -245,7 +246,8 @@ async fn tokens_are_counted_by_the_upstream_or_estimated_and_marked() {
         ("vtx", "/v1/projects/p/locations/global/publishers/google/models/m:countTokens", Some("exact")),
         ("bed", "/model/m/count-tokens", Some("exact")),
         ("coh", "", Some("estimate")),
-        ("gpt", "", Some("estimate")),
+        ("openai", "/v1/responses/input_tokens", Some("exact")),
+        ("vllm", "", Some("estimate")),
     ] {
         let before = home.provider.requests().len();
         let fields = "anthropic-version: 2023-06-01\r\n";

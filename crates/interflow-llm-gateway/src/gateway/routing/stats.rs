@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use interflow_types::{Body, BodyFrame, BodyStream, Result};
+use interflow_types::{Body, BodyFrame};
 
 /// How long a measurement weighs: after this time, about a third of it is left.
 const DECAY: Duration = Duration::from_secs(60);
@@ -148,7 +147,11 @@ impl ActiveRequest {
     /// The body of a good response: its first data is measured, and the request is in progress until its end.
     pub fn follow(mut self, body: Body) -> Body {
         match body {
-            Body::Stream(_) => Body::stream(FollowedBody { body, request: self }),
+            body @ Body::Stream(_) => body.inspect(move |frame| {
+                if matches!(frame, Some(Ok(BodyFrame::Data(_)))) {
+                    self.measure();
+                }
+            }),
             body => {
                 self.measure();
                 body
@@ -160,25 +163,6 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.stats.busy.fetch_sub(1, Relaxed);
-    }
-}
-
-struct FollowedBody {
-    body: Body,
-    request: ActiveRequest,
-}
-
-impl BodyStream for FollowedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        let frame = ready!(self.body.poll_frame(cx));
-        if matches!(frame, Some(Ok(BodyFrame::Data(_)))) {
-            self.request.measure();
-        }
-        Poll::Ready(frame)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_llm::{GuardrailConfig, GuardrailProtocol};
-use interflow_types::{Authority, ByteStr, Direction, HttpClient, MaybeFuture, Scheme, Url};
+use interflow_types::{Direction, HttpClient, MaybeFuture, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ struct AnswerFinding {
 
 impl HttpGuardrail {
     pub fn new(config: &GuardrailConfig, deps: &KindDeps<'_>) -> Result<Self, String> {
-        let url = service_url(&config.url)
+        let url = Url::of_service(&config.url)
             .map_err(|e| format!("url: `{}`: {e}; write it as https://host/path", config.url))?;
         let token = config.token.as_deref().map(interflow_files::resolve_secret_ref).transpose();
         let token = token.map_err(|e| format!("token: {e}"))?;
@@ -92,14 +92,6 @@ impl Guardrail for HttpGuardrail {
     fn is_remote(&self) -> bool {
         true
     }
-}
-
-fn service_url(text: &str) -> Result<Url, String> {
-    let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
-    let scheme = Scheme::parse(scheme).ok_or("its scheme is neither http nor https")?;
-    let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| e.to_string())?;
-    Ok(Url { scheme, authority, path: ByteStr::from(path) })
 }
 
 const fn direction_name(direction: Direction) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::columns::{self, FlowColumns};
+use super::columns::{self, FlowColumns, TextNumbers};
 use super::histogram::DurationHistogram;
 use super::selection::RowSet;
 use super::tally::Tally;
@@ -151,6 +151,14 @@ impl Accumulator {
                 self.add(flow, &texts);
             }
         })
+    }
+
+    /// Adds flows that are in the spans of time.
+    pub(crate) fn add_flows(&mut self, flows: &[FlowColumns], texts: &TextNumbers) {
+        let texts = texts.texts();
+        self.numbers.clear();
+        self.numbers.resize(texts.len(), [UNKNOWN; 4]);
+        flows.iter().for_each(|flow| self.add(flow, &texts));
     }
 
     fn add(&mut self, flow: &FlowColumns, texts: &[&str]) {

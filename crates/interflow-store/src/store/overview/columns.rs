@@ -73,10 +73,11 @@ impl BlockSeal {
 }
 
 /// The texts of a block while it is made.
-struct TextNumbers(HashMap<String, u32>, Vec<String>);
+#[derive(Default)]
+pub(crate) struct TextNumbers(HashMap<String, u32>, Vec<String>);
 
 impl TextNumbers {
-    fn number(&mut self, text: Option<String>) -> u32 {
+    pub(crate) fn number(&mut self, text: Option<String>) -> u32 {
         let Some(text) = text.filter(|t| !t.is_empty()) else { return 0 };
         if let Some(known) = self.0.get(&text) {
             return *known;
@@ -86,11 +87,15 @@ impl TextNumbers {
         self.0.insert(text, number);
         number
     }
+
+    pub(crate) fn texts(&self) -> Vec<&str> {
+        self.1.iter().map(String::as_str).collect()
+    }
 }
 
 /// Makes a block from its rows; `None` if there are none.
 pub(crate) fn read_rows(db: &Connection, block: i64) -> Result<Option<EncodedBlock>> {
-    let mut texts = TextNumbers(HashMap::new(), Vec::new());
+    let mut texts = TextNumbers::default();
     let mut flows = Vec::new();
     let mut statement = db.prepare_cached(ROWS)?;
     let mut rows = statement.query(params![block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS])?;

@@ -84,7 +84,7 @@ impl LlmAccumulator {
         Ok(())
     }
 
-    fn add_used(&mut self, bucket: usize, model: String, used: &TokenUsage) {
+    pub(crate) fn add_used(&mut self, bucket: usize, model: String, used: &TokenUsage) {
         let Some(sum) = self.buckets.get_mut(bucket) else { return };
         add(sum, used);
         add(&mut self.total, used);

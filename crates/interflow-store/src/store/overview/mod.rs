@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 use interflow_types::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use self::accumulate::{Accumulator, Span};
 use self::columns::{BLOCK_ROWS, BlockSeal};
-use self::llm::LlmAccumulator;
 use super::damage::DamagedRows;
 use super::rows;
 use super::store_state::{StoreState, WriterCommand};
@@ -33,7 +31,9 @@ use crate::error::{Result, StoreError};
 use crate::model::FlowSummary;
 use crate::overview::{Overview, OverviewIndexing, OverviewOptions, PreviousFigures};
 
-pub(crate) use columns::{EncodedBlock, TABLE};
+pub(crate) use accumulate::{Accumulator, Span};
+pub(crate) use columns::{EncodedBlock, FlowColumns, TABLE, TextNumbers};
+pub(crate) use llm::LlmAccumulator;
 pub(crate) use time_range::{candidate_rows, condition};
 
 /// How long one call makes blocks from rows. The next call continues, so that nobody waits for a whole store.

@@ -16,7 +16,7 @@ use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_conversations::conversations::{export::ExportFormat, load};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_store::{FlowStore, SqliteStore};
+use interflow_store::{FlowStore, RecordStore};
 
 use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
@@ -176,11 +176,11 @@ impl OutputFormat for ShowFormat {
 
 pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
-        ConversationsCommand::List(args) => list::list(&open_for_reading(config, home)?, &args),
-        ConversationsCommand::Show(args) => show::show(&open_for_reading(config, home)?, &args),
-        ConversationsCommand::Export(args) => export::export(&open_for_reading(config, home)?, &args),
-        ConversationsCommand::Cache(args) => cache::cache(&open_for_reading(config, home)?, &args, config, home),
-        ConversationsCommand::Search(args) => search::search(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::List(args) => list::list(&*open_for_reading(config, home)?, &args),
+        ConversationsCommand::Show(args) => show::show(&*open_for_reading(config, home)?, &args),
+        ConversationsCommand::Export(args) => export::export(&*open_for_reading(config, home)?, &args),
+        ConversationsCommand::Cache(args) => cache::cache(&*open_for_reading(config, home)?, &args, config, home),
+        ConversationsCommand::Search(args) => search::search(&*open_for_reading(config, home)?, &args),
         ConversationsCommand::Tag(args) => tag::tag(&args, config, home),
         ConversationsCommand::Rebuild => rebuild(config, home),
     }
@@ -193,9 +193,10 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
         }
         None => {
             let pricing = components::conversations::pricing(config, home)?;
-            let store = SqliteStore::open(&home.join(&config.record.dir), &config.record)?;
+            let store =
+                RecordStore::open(&home.join(&config.record.dir), &config.record, components::store_tls::client)?;
             let mut progress = ProgressDisplay::new("reading exchanges");
-            ConversationIndexer::new(&store, pricing).rebuild(&mut |n| progress.update(n, 0))?
+            ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }
     };
     ignore_broken_pipe(writeln!(anstream::stdout(), "{exchanges} exchanges read"))

@@ -2,7 +2,6 @@
 
 use interflow_conversations::assembly::MessageHash;
 use interflow_host::data_dir::DataDir;
-use interflow_store::ConversationStore as _;
 
 use super::{ConversationTagArgs, find};
 use crate::CliError;
@@ -19,7 +18,7 @@ pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir)
     };
     let message = args.message.as_ref().map(key).transpose()?;
     let store = open_for_reading(config, home)?;
-    let id = find(&store, &args.id)?;
+    let id = find(&*store, &args.id)?;
     if let Some(key) = message
         && !store.nodes(&id, false)?.iter().any(|n| n.key == key.0)
     {

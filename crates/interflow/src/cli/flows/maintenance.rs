@@ -33,7 +33,7 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
         (false, true) => return Err(CliError::Usage("--all cannot be combined with a query".into())),
         _ => {}
     }
-    let found = count_selected(&open::open_for_reading(config, home)?, &query)?;
+    let found = count_selected(&*open::open_for_reading(config, home)?, &query)?;
     if found == 0 {
         anstream::eprintln!("no flow matches");
         return Ok(());
@@ -145,6 +145,6 @@ fn format_figure(name: &str, n: u64) -> String {
 /// Changes tags and comment.
 pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let change = args.change.annotation("flows tag ID slow")?;
-    let id = open::find(&open::open_for_reading(config, home)?, &args.id)?.id;
+    let id = open::find(&*open::open_for_reading(config, home)?, &args.id)?.id;
     StoreAccess::open(config, home)?.annotate(id, change)
 }

@@ -278,24 +278,24 @@ impl AnnotationArgs {
 
 pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
-        FlowsCommand::List(args) => list::list(&open::open_for_reading(config, home)?, &args),
+        FlowsCommand::List(args) => list::list(&*open::open_for_reading(config, home)?, &args),
         FlowsCommand::Show(args) => {
             let configured = config.record.schemas.iter().map(|p| home.join(p));
             let schemas = ProtoSchemas::load(&configured.chain(args.proto.iter().cloned()).collect::<Vec<_>>());
             let schemas = schemas.map_err(|e| CliError::Failed(e.to_string()))?;
-            show::show(&open::open_for_reading(config, home)?, &args, &schemas)
+            show::show(&*open::open_for_reading(config, home)?, &args, &schemas)
         }
         FlowsCommand::Tail(args) => tail::tail(&args, config, home),
-        FlowsCommand::Export(args) => archive::export(&open::open_for_reading(config, home)?, &args),
+        FlowsCommand::Export(args) => archive::export(&*open::open_for_reading(config, home)?, &args),
         FlowsCommand::Import { files } => archive::import(&files, None, config, home),
         FlowsCommand::Replay(args) => replay::replay(&args, config, home),
         FlowsCommand::Diff { a, b, format } => {
-            diff::diff(&open::open_for_reading(config, home)?, &a, &b, format.is_json())
+            diff::diff(&*open::open_for_reading(config, home)?, &a, &b, format.is_json())
         }
         FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
-        FlowsCommand::Check { format } => maintenance::check(&open::open_for_reading(config, home)?, format.is_json()),
+        FlowsCommand::Check { format } => maintenance::check(&*open::open_for_reading(config, home)?, format.is_json()),
         FlowsCommand::Stats { format } => maintenance::stats(format.is_json(), config, home),
         FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
-        FlowsCommand::Count(args) => maintenance::count(&open::open_for_reading(config, home)?, &args),
+        FlowsCommand::Count(args) => maintenance::count(&*open::open_for_reading(config, home)?, &args),
     }
 }

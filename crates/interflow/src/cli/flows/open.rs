@@ -3,10 +3,11 @@
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowRow, FlowStore, ListOptions, SqliteStore};
+use interflow_store::{FlowRow, FlowStore, ListOptions, RecordStore};
 use interflow_types::FlowId;
 
 use crate::CliError;
+use crate::components::store_tls;
 use crate::instance::config::InterflowConfig;
 
 /// Number of newest flows searched for an ID suffix.
@@ -14,12 +15,12 @@ const RECENT: usize = 10_000;
 
 /// Opens the store read-only, without disturbing a running instance. Contains every flow whose response a client has
 /// received: the instance records asynchronously, and is asked to write what it has.
-pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
+pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
     // Without an admin port, or if the instance cannot write, what is on disk is shown.
     if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
         let _ = instance.flush_recording();
     }
-    Ok(SqliteStore::open_read(&home.join(&config.record.dir))?)
+    Ok(RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client)?)
 }
 
 /// Parses a query from command-line arguments.

@@ -26,11 +26,11 @@ pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Re
     let edits =
         RequestEdits::parse(args.method.as_deref(), args.url.as_deref(), &args.headers, body.clone()).map_err(usage)?;
     let store = open::open_for_reading(config, home)?;
-    let row = open::find(&store, &args.id)?;
+    let row = open::find(&*store, &args.id)?;
     let outcome = match InstanceApi::for_instance(home)? {
         Some(api) => replay_by_instance(&api, row.id, args, body)?,
         None => {
-            let request = prepare(&store, &row, &edits)?;
+            let request = prepare(&*store, &row, &edits)?;
             drop(store);
             replay_locally(request, &row, args, config, home)?
         }

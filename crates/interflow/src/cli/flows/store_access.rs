@@ -7,16 +7,17 @@ use interflow_conversations::assembly::MessageHash;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{ConversationStore as _, FlowAnnotation, FlowStore, SqliteStore, StoreError};
+use interflow_store::{FlowAnnotation, RecordStore, StoreError};
 use interflow_types::FlowId;
 use serde_json::json;
 
 use crate::CliError;
+use crate::components::store_tls;
 use crate::instance::config::InterflowConfig;
 
 pub enum StoreAccess {
     Instance(InstanceApi),
-    Here(SqliteStore),
+    Here(RecordStore),
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl StoreAccess {
             return Ok(Self::Instance(api));
         }
         home.create()?;
-        match SqliteStore::open(&home.join(&config.record.dir), &config.record) {
+        match RecordStore::open(&home.join(&config.record.dir), &config.record, store_tls::client) {
             Ok(store) => Ok(Self::Here(store)),
             Err(e @ StoreError::Busy(_)) => Err(CliError::Failed(format!(
                 "{e} (an instance without an admin port, such as `interflow exec`, may be the one)"
@@ -108,7 +109,7 @@ impl StoreAccess {
 }
 
 fn import_locally(
-    store: &SqliteStore,
+    store: &RecordStore,
     file: impl Read,
     format: Option<ArchiveFormat>,
 ) -> Result<ImportCounts, CliError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
+use interflow_store::{FlowState, ListOptions, ListOrder, RecordStore, StoreError};
 use interflow_types::{FlowId, Timestamp};
 use tokio::time::sleep;
 
@@ -140,7 +140,7 @@ impl FlowFollower<'_> {
     }
 
     /// The store, once it exists.
-    fn store(&self) -> Result<Option<SqliteStore>, TailEnd> {
+    fn store(&self) -> Result<Option<RecordStore>, TailEnd> {
         match open::open_for_reading(self.config, self.home) {
             Ok(store) => Ok(Some(store)),
             Err(_) if !self.home.join(&self.config.record.dir).exists() => Ok(None),

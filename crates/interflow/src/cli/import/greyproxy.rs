@@ -15,11 +15,12 @@ use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use interflow_store::{FlowStore as _, SqliteStore};
+use interflow_store::RecordStore;
 use interflow_types::Timestamp;
 use serde_json::json;
 
 use crate::cli::flows::{ProgressDisplay, StoreAccess};
+use crate::components::store_tls;
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
 
@@ -237,7 +238,7 @@ fn endpoints(
     let mut list: Vec<EndpointOverride> = match into {
         RuleSink::Instance(api) => serde_json::from_value(api.get("/conversations/endpoints")?["endpoints"].take())
             .map_err(|e| CliError::Failed(e.to_string()))?,
-        RuleSink::Here(_) => EndpointOverrides::load(&store(config, home)?)?.list().to_vec(),
+        RuleSink::Here(_) => EndpointOverrides::load(&*store(config, home)?)?.list().to_vec(),
     };
     let mut taken = 0;
     for e in found {
@@ -258,14 +259,14 @@ fn endpoints(
     }
     match into {
         RuleSink::Instance(api) => drop(api.put("/conversations/endpoints", &json!({"endpoints": list}))?),
-        RuleSink::Here(_) => EndpointOverrides::new(list).map_err(CliError::Failed)?.save(&store(config, home)?)?,
+        RuleSink::Here(_) => EndpointOverrides::new(list).map_err(CliError::Failed)?.save(&*store(config, home)?)?,
     }
     report.add_taken(pluralize(taken, "endpoint rule"));
     Ok(())
 }
 
-fn store(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
-    Ok(SqliteStore::open(&home.join(&config.record.dir), &config.record)?)
+fn store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
+    Ok(RecordStore::open(&home.join(&config.record.dir), &config.record, store_tls::client)?)
 }
 
 fn traffic(
@@ -329,7 +330,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir, into: &RuleSink) -> Result<
             let pricing = components::conversations::pricing(config, home)?;
             let store = store(config, home)?;
             let mut progress = ProgressDisplay::new("reading exchanges");
-            Ok(ConversationIndexer::new(&store, pricing).rebuild(&mut |n| progress.update(n, 0))?)
+            Ok(ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?)
         }
     }
 }

@@ -149,8 +149,8 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
     }
     let program = load(files, &config.rules)?;
     let store = open::open_for_reading(config, home)?;
-    let row = open::find(&store, &args.flow)?;
-    let sample = interflow_admin::flow_fixture(&store, &row)?;
+    let row = open::find(&*store, &args.flow)?;
+    let sample = interflow_admin::flow_fixture(&*store, &row)?;
     let all = explaining::explain(&program, &sample);
     if args.format.is_json() {
         return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));

@@ -2,6 +2,7 @@
 
 pub mod env;
 mod file;
+mod fleet;
 mod load;
 mod mistakes;
 pub mod reference;
@@ -34,6 +35,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use file::ConfigFile;
+pub use fleet::{FleetConfig, SharedSetting};
 #[cfg(all(test, not(all(feature = "media", feature = "compat"))))]
 pub use load::parse;
 pub use load::{LoadError, LoadedConfig, key_position, load, load_text};
@@ -71,6 +73,8 @@ pub struct InterflowConfig {
     pub upstream: UpstreamConfig,
     /// Recording and retention.
     pub record: RecordConfig,
+    /// Replicas that share a store, and what else they share.
+    pub fleet: FleetConfig,
     /// Media proxy on the gateway: relay, HLS, DASH, decryption with your keys, sealed links.
     #[cfg(feature = "media")]
     pub media: MediaConfig,

@@ -10,9 +10,13 @@ use toml::de::{DeTable, DeValue};
 /// Unchanged lines shown around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// The changed lines with their surroundings.
+/// The changed lines of a configuration file with their surroundings.
 pub fn diff(old: &str, new: &str) -> Vec<SettingsDiffLine> {
-    let (old, new) = (mask(old, None), mask(new, Some(old)));
+    diff_texts(&mask(old, None), &mask(new, Some(old)))
+}
+
+/// The changed lines of any text with their surroundings.
+pub fn diff_texts(old: &str, new: &str) -> Vec<SettingsDiffLine> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let hunks = group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), CONTEXT_LINES);
     let mut lines = Vec::new();

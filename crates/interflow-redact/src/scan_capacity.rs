@@ -1,4 +1,5 @@
-//! Bounds the memory of detection by the number of bytes that are scanned at the same time.
+//! Bounds the memory of detection by the number of bytes that are scanned at the same time, of LLM requests and of MCP
+//! messages together.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -10,7 +11,7 @@ static CAPACITY: Semaphore = Semaphore::const_new(MAX_BYTES as usize);
 
 /// Waits until `bytes` may be scanned, in the order of arrival; a body beyond the bound is scanned alone. Dropping the future
 /// leaves the queue.
-pub(crate) async fn reserve(bytes: usize) -> SemaphorePermit<'static> {
+pub async fn reserve(bytes: usize) -> SemaphorePermit<'static> {
     let permits = u32::try_from(bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES);
     CAPACITY.acquire_many(permits).await.expect("the semaphore is never closed")
 }

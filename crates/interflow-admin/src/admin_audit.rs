@@ -1,0 +1,283 @@
+//! The audit trail of the admin side: who looked at contents and who changed what, as JSON lines in a rotated file.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use interflow_llm_gateway::llm_telemetry::{AuditConfig, AuditLog};
+use interflow_types::Timestamp;
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::config::AdminAuditConfig;
+use crate::identity::Identity;
+
+/// How much of the end of each file is read for a page of the trail.
+const MAX_READ: u64 = 32 << 20;
+/// Bound on a recorded path with its query, in bytes.
+const MAX_TARGET: usize = 2000;
+
+/// A line to be written.
+pub(crate) struct AuditEntry<'a> {
+    /// `None` before a login.
+    pub identity: Option<&'a Identity>,
+    pub address: Option<IpAddr>,
+    /// Method and path of the operation as the API documents it, or `login`.
+    pub operation: &'a str,
+    /// The path that was asked for, with its query.
+    pub target: &'a str,
+    pub status: u16,
+    pub detail: Option<Value>,
+}
+
+/// Who looked at or changed something.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditRecord {
+    /// RFC 3339, UTC.
+    pub time: String,
+    /// The same, in microseconds since the Unix epoch.
+    pub at: u64,
+    /// Who it was: a person, or a token's name; empty before a login.
+    #[serde(default)]
+    pub actor: String,
+    /// `admin-token`, `person`, `personal-token` or `service-token`.
+    #[serde(default)]
+    pub actor_kind: String,
+    /// The person, as the issuer names them, or the token's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<String>,
+    #[serde(default)]
+    pub role: String,
+    #[serde(default)]
+    pub client_ip: String,
+    /// The operation, such as `GET /flows/{id}/{side}/body`, or `login`.
+    pub operation: String,
+    /// The path that was asked for, with its query.
+    pub target: String,
+    /// The status of the response.
+    pub status: u16,
+    /// What was changed, if the path does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Value>,
+}
+
+/// Selects lines of the trail.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Only lines in which this text occurs, in any case.
+    pub text: String,
+    /// Only lines before this time, in microseconds since the Unix epoch.
+    pub before: Option<u64>,
+    pub limit: usize,
+}
+
+impl AuditFilter {
+    fn selects(&self, record: &AuditRecord) -> bool {
+        let texts = [&record.actor, &record.operation, &record.target, &record.client_ip, &record.actor_kind];
+        let wanted = self.text.to_lowercase();
+        let has_text = wanted.is_empty() || texts.iter().any(|text| text.to_lowercase().contains(&wanted));
+        has_text && self.before.is_none_or(|before| record.at < before)
+    }
+}
+
+/// Where the trail is kept: a file, or a table that several instances share.
+pub trait AuditStore: Send + Sync {
+    /// Appends a line without blocking.
+    fn append(&self, record: &AuditRecord);
+
+    /// The newest lines of a filter, the newest first. Blocks.
+    ///
+    /// # Errors
+    /// The trail cannot be read.
+    fn newest(&self, filter: &AuditFilter) -> io::Result<Vec<AuditRecord>>;
+}
+
+/// The trail in rotated files of the data directory.
+pub struct AuditFiles {
+    /// `None` for reading only.
+    log: Option<AuditLog>,
+    path: PathBuf,
+    keep: u32,
+}
+
+impl AuditFiles {
+    /// Opens the files for writing.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or its key cannot be resolved.
+    pub fn open(config: &AdminAuditConfig, data_dir: &Path) -> Result<Self, String> {
+        let AdminAuditConfig { enabled, file, key, rotate, keep } = config.clone();
+        let log = AuditConfig { enabled, file, chain: true, key, rotate, keep };
+        let log = AuditLog::open(&log, data_dir).map_err(|e| format!("admin.{e}"))?;
+        Ok(Self { log: Some(log), ..Self::read_only(config, data_dir) })
+    }
+
+    /// The files for reading, whether an instance runs or not.
+    pub fn read_only(config: &AdminAuditConfig, data_dir: &Path) -> Self {
+        Self { log: None, path: data_dir.join(&config.file), keep: config.keep }
+    }
+}
+
+impl AuditStore for AuditFiles {
+    fn append(&self, record: &AuditRecord) {
+        let Ok(Value::Object(members)) = serde_json::to_value(record) else { return };
+        // The log writes the time itself.
+        let named = |(name, value): (&'static str, Option<&Value>)| value.map(|v| (name, v.clone()));
+        let members = RECORD_MEMBERS.map(|name| (name, members.get(name))).into_iter().filter_map(named);
+        if let Some(log) = &self.log {
+            log.write_event("admin", members);
+        }
+    }
+
+    fn newest(&self, filter: &AuditFilter) -> io::Result<Vec<AuditRecord>> {
+        if let Some(log) = &self.log {
+            log.flush();
+        }
+        let mut found = Vec::new();
+        for n in 0..=self.keep {
+            let path = if n == 0 { self.path.clone() } else { PathBuf::from(format!("{}.{n}", self.path.display())) };
+            let text = match read_end(&path) {
+                Ok(text) => text,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<AuditRecord>(line).ok());
+            found.extend(lines.filter(|record| filter.selects(record)).take(filter.limit - found.len()));
+            if found.len() >= filter.limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The members of a line, without the time, which the log sets.
+const RECORD_MEMBERS: [&str; 10] =
+    ["at", "actor", "actor_kind", "actor_id", "role", "client_ip", "operation", "target", "status", "detail"];
+
+/// The end of a file. An incomplete first line is no JSON and is skipped by the reader.
+fn read_end(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_READ)))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_READ).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A read that somebody repeats within this time is one line: pages of the UI load what they show again and again.
+const REPEAT_WITHIN: Duration = Duration::from_secs(60);
+/// Bound on the reads that are remembered for that.
+const MAX_RECENT: usize = 1024;
+
+/// The trail of an instance; nothing is written if the operator turned it off.
+pub(crate) struct AdminAudit {
+    store: Option<Box<dyn AuditStore>>,
+    /// Hashes of recent reads.
+    recent: Mutex<HashMap<[u8; 32], Instant>>,
+}
+
+impl AdminAudit {
+    pub fn new(config: &AdminAuditConfig, data_dir: &Path) -> Result<Self, String> {
+        let files = config.enabled.then(|| AuditFiles::open(config, data_dir)).transpose()?;
+        let store = files.map(|files| Box::new(files) as Box<dyn AuditStore>);
+        Ok(Self { store, recent: Mutex::default() })
+    }
+
+    pub fn store(&self) -> Option<&dyn AuditStore> {
+        self.store.as_deref()
+    }
+
+    /// Whether the same person or token has read the same a moment ago.
+    fn is_repeated(&self, entry: &AuditEntry<'_>) -> bool {
+        if !entry.operation.starts_with("GET ") || entry.status >= 400 {
+            return false;
+        }
+        let mut hasher = blake3::Hasher::new();
+        let who = entry.identity.map(|i| (i.name.as_str(), i.token.as_deref(), i.subject.as_deref()));
+        hasher.update(format!("{who:?} {:?} {}", entry.address, entry.target).as_bytes());
+        let mut recent = self.recent.lock();
+        if recent.len() >= MAX_RECENT {
+            recent.retain(|_, at| at.elapsed() < REPEAT_WITHIN);
+        }
+        // Full of reads within the time: what does not fit is written once more, never left out.
+        if recent.len() >= MAX_RECENT {
+            recent.clear();
+        }
+        let key: [u8; 32] = hasher.finalize().into();
+        // Its own time is not renewed, so that a page that keeps asking is a line each minute.
+        if recent.get(&key).is_some_and(|at| at.elapsed() < REPEAT_WITHIN) {
+            return true;
+        }
+        recent.insert(key, Instant::now());
+        false
+    }
+
+    pub fn record(&self, entry: &AuditEntry<'_>) {
+        let Some(store) = &self.store else { return };
+        if self.is_repeated(entry) {
+            return;
+        }
+        let mut target = entry.target.to_owned();
+        if target.len() > MAX_TARGET {
+            target.truncate(target.floor_char_boundary(MAX_TARGET));
+        }
+        let identity = entry.identity;
+        let kind = identity.map(|i| json!(i.kind)).and_then(|kind| kind.as_str().map(ToOwned::to_owned));
+        store.append(&AuditRecord {
+            time: String::new(),
+            at: Timestamp::now().micros(),
+            actor: identity.map(|i| i.name.clone()).unwrap_or_default(),
+            actor_kind: kind.unwrap_or_default(),
+            actor_id: identity.and_then(|i| i.token.clone().or_else(|| i.subject.clone())),
+            role: identity.map(|i| i.role.as_str().to_owned()).unwrap_or_default(),
+            client_ip: entry.address.map(|a| a.to_canonical().to_string()).unwrap_or_default(),
+            operation: entry.operation.to_owned(),
+            target,
+            status: entry.status,
+            detail: entry.detail.clone(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_types::units::ByteSize;
+
+    fn entry<'a>(identity: &'a Identity, target: &'a str) -> AuditEntry<'a> {
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        AuditEntry { identity: Some(identity), address, operation: "GET /x", target, status: 200, detail: None }
+    }
+
+    #[test]
+    fn newest_lines_are_read_over_rotated_files_and_the_chain_is_intact() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = AdminAuditConfig { rotate: ByteSize(1500), keep: 3, ..AdminAuditConfig::default() };
+        let audit = AdminAudit::new(&config, dir.path()).unwrap();
+        let admin = Identity::admin_token();
+        for n in 0..12 {
+            audit.record(&entry(&admin, &format!("/flows/{n}/response/body")));
+            // Reading the same again is no line of its own.
+            audit.record(&entry(&admin, &format!("/flows/{n}/response/body")));
+        }
+        let filter = AuditFilter { limit: 7, ..AuditFilter::default() };
+        let page = audit.store().unwrap().newest(&filter).unwrap();
+        let targets: Vec<_> = page.iter().map(|r| r.target.as_str()).collect();
+        assert_eq!((targets[0], targets[6]), ("/flows/11/response/body", "/flows/5/response/body"));
+        assert_eq!((page[0].actor.as_str(), page[0].client_ip.as_str()), ("admin token", "192.0.2.1"));
+        assert!(page[0].time.ends_with('Z'), "{:?}", page[0]);
+        let older = AuditFilter { before: Some(page[6].at), limit: 1, ..AuditFilter::default() };
+        assert!(audit.store().unwrap().newest(&older).unwrap().iter().all(|r| r.at < page[6].at));
+        let one = AuditFilter { text: "/FLOWS/9/".into(), limit: 9, ..AuditFilter::default() };
+        assert_eq!(audit.store().unwrap().newest(&one).unwrap().len(), 1);
+        let file = dir.path().join(&config.file);
+        assert!(std::fs::metadata(&file).unwrap().len() <= 1500);
+        interflow_llm_gateway::llm_telemetry::verify(&file, None).unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! API tokens: those of services, which admins make, and those that people make for programs of their own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use interflow_limits::parse_timestamp;
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::input::StrictJson;
+use crate::error::{ApiError, Result};
+use crate::identity::caller::{Caller, missing_rights};
+use crate::identity::tokens::{ApiToken, NewToken, TokenKind};
+use crate::identity::{IdentityKind, Rights, Role};
+
+/// Longest life of a personal token: the person's groups may change meanwhile.
+const MAX_PERSONAL: Duration = Duration::from_secs(90 * 86_400);
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TokenList {
+    tokens: Vec<TokenView>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct TokenView {
+    #[serde(flatten)]
+    token: ApiToken,
+    expired: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenInput {
+    name: String,
+    role: Role,
+    /// Whether it may read bodies and conversations, too; an admin's always may.
+    #[serde(default)]
+    read_bodies: bool,
+    /// A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
+    #[serde(default)]
+    expires: Option<String>,
+}
+
+/// A new token with its text, which is shown this once.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CreatedToken {
+    token: ApiToken,
+    /// The token itself.
+    secret: String,
+}
+
+/// Whether a token of this caller would not outlive its rights: people and admins may create tokens, other tokens not.
+pub(super) fn may_create(caller: &Caller) -> bool {
+    caller.identity.kind == IdentityKind::Person || caller.has(Rights::ADMINISTER)
+}
+
+/// Whether a token is the caller's own: made by the same person.
+fn is_own(caller: &Caller, token: &ApiToken) -> bool {
+    caller.identity.subject.is_some() && caller.identity.subject == token.subject
+}
+
+/// `GET /tokens`
+pub(crate) async fn list(caller: Caller) -> Json<TokenList> {
+    let sees_all = caller.has(Rights::ADMINISTER);
+    let tokens = caller.tokens.list().into_iter().filter(|token| sees_all || is_own(&caller, token));
+    Json(TokenList { tokens: tokens.map(|token| TokenView { expired: token.is_expired(), token }).collect() })
+}
+
+/// `POST /tokens`: a person's token is personal and has at most the person's rights; those that the admin token makes are
+/// for services.
+pub(crate) async fn create(caller: Caller, StrictJson(input): StrictJson<TokenInput>) -> Result<Json<CreatedToken>> {
+    if !may_create(&caller) {
+        let message = "a token cannot create tokens, unless it is an admin's";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "no_token_here", message));
+    }
+    // Nobody passes on more than they have.
+    let missing = caller.identity.rights.missing(input.role.rights_with(input.read_bodies));
+    if !missing.is_empty() {
+        return Err(missing_rights(&missing).remedy("ask for a role that is not above your own"));
+    }
+    let expires = input.expires.as_deref().map(parse_expiry).transpose().map_err(ApiError::bad_request)?;
+    let is_personal = caller.identity.kind == IdentityKind::Person && !caller.has(Rights::ADMINISTER);
+    let latest = Timestamp::now().after(MAX_PERSONAL).micros();
+    if is_personal && expires.is_none_or(|at| at.micros() > latest) {
+        let message = "a personal token expires after 90 days at the latest";
+        return Err(ApiError::bad_request(message).remedy("set expires, for example to 30d"));
+    }
+    let new = NewToken {
+        name: input.name,
+        kind: if is_personal { TokenKind::Personal } else { TokenKind::Service },
+        role: input.role,
+        read_bodies: input.read_bodies || input.role == Role::Admin,
+        created_by: caller.identity.name.clone(),
+        subject: caller.identity.subject.clone().filter(|_| is_personal),
+        expires,
+    };
+    let tokens = Arc::clone(&caller.tokens);
+    let made = tokio::task::spawn_blocking(move || tokens.create(new)).await;
+    let (token, secret) = made.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::bad_request)?;
+    caller.set_detail(json!({
+        "token": token.id, "name": token.name, "kind": token.kind, "role": token.role,
+        "read_bodies": token.read_bodies, "expires": token.expires,
+    }));
+    Ok(Json(CreatedToken { token, secret }))
+}
+
+/// `DELETE /tokens/{id}`: one's own, or any for an admin.
+pub(crate) async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<StatusCode> {
+    let not_found = || {
+        let message = format!("there is no API token {id}");
+        ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("GET /api/v1/tokens lists them")
+    };
+    let found = caller.tokens.list().into_iter().find(|t| t.id == id).ok_or_else(not_found)?;
+    // Others' tokens are not said to exist.
+    let is_theirs = is_own(&caller, &found) && caller.identity.kind == IdentityKind::Person;
+    if !caller.has(Rights::ADMINISTER) && !is_theirs {
+        return Err(not_found());
+    }
+    let (tokens, wanted) = (Arc::clone(&caller.tokens), id.clone());
+    let revoked = tokio::task::spawn_blocking(move || tokens.revoke(&wanted)).await;
+    let revoked = revoked.map_err(|e| ApiError::internal(e.to_string()))?;
+    let revoked = revoked.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", e))?;
+    caller.set_detail(json!({ "name": revoked.ok_or_else(not_found)?.name }));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A time from now, a date or RFC 3339.
+///
+/// # Errors
+/// It is none of these.
+pub fn parse_expiry(text: &str) -> Result<Timestamp, String> {
+    if let Ok(span) = text.parse::<HumanDuration>() {
+        return Ok(Timestamp::now().after(span.0));
+    }
+    let at = parse_timestamp(text)?;
+    u64::try_from(at.as_microsecond()).map(Timestamp::from_micros).map_err(|_| format!("`{text}` is before 1970"))
+}

@@ -1,0 +1,179 @@
+//! Who sends a request to the admin side, and what they may do: roles, rights, and the tokens of people and services.
+
+pub(crate) mod caller;
+pub(crate) mod enforce;
+pub mod tokens;
+
+use interflow_types::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What somebody may do. A role is a set of these; bodies are a right of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Right {
+    /// See flows without contents, figures, rules and the state of the instance.
+    View,
+    /// Read bodies, messages and conversations, and export flows.
+    ReadBodies,
+    /// Decide about pending requests, tag and comment, import, send requests.
+    Operate,
+    /// Change settings, policies, keys, secrets and tokens; delete recordings; read the audit trail.
+    Administer,
+}
+
+impl Right {
+    pub const ALL: [Self; 4] = [Self::View, Self::ReadBodies, Self::Operate, Self::Administer];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::ReadBodies => "read_bodies",
+            Self::Operate => "operate",
+            Self::Administer => "administer",
+        }
+    }
+}
+
+/// A set of rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights(u8);
+
+impl Rights {
+    pub const VIEW: Self = Self::of(Right::View);
+    pub const READ_BODIES: Self = Self::of(Right::ReadBodies);
+    pub const OPERATE: Self = Self::of(Right::Operate);
+    pub const ADMINISTER: Self = Self::of(Right::Administer);
+    pub const ALL: Self = Self::VIEW.and(Self::READ_BODIES).and(Self::OPERATE).and(Self::ADMINISTER);
+
+    const fn of(right: Right) -> Self {
+        Self(1 << right as u8)
+    }
+
+    #[must_use]
+    pub const fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    pub const fn contains(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+
+    /// Those of `needed` that are missing.
+    pub fn missing(self, needed: Self) -> Vec<Right> {
+        Self(needed.0 & !self.0).list()
+    }
+
+    pub fn list(self) -> Vec<Right> {
+        Right::ALL.into_iter().filter(|right| self.contains(Self::of(*right))).collect()
+    }
+}
+
+/// The role of a person or a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Sees flows without contents.
+    Viewer,
+    /// Also decides about pending requests, tags, imports and sends requests.
+    Operator,
+    /// May do everything.
+    Admin,
+}
+
+impl Role {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    pub const fn rights(self) -> Rights {
+        match self {
+            Self::Viewer => Rights::VIEW,
+            Self::Operator => Rights::VIEW.and(Rights::OPERATE),
+            Self::Admin => Rights::ALL,
+        }
+    }
+
+    /// The rights of the role, with those to read bodies if they were granted in addition.
+    pub const fn rights_with(self, read_bodies: bool) -> Rights {
+        let rights = self.rights();
+        if read_bodies { rights.and(Rights::READ_BODIES) } else { rights }
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Viewer, Self::Operator, Self::Admin];
+        let found = all.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is no role: use viewer, operator or admin"))
+    }
+}
+
+/// What somebody was recognised by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum IdentityKind {
+    /// The token in `admin.token`, or a browser session that began with it.
+    AdminToken,
+    /// A person who logged in at the issuer.
+    Person,
+    /// A token that a person made for programs of their own.
+    PersonalToken,
+    /// A token of a program.
+    ServiceToken,
+}
+
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub kind: IdentityKind,
+    /// As it is shown: a person's name or address, or a token's name.
+    pub name: String,
+    /// The person, as the issuer names them (`sub`). A personal token has that of its person.
+    pub subject: Option<String>,
+    /// The id of the token.
+    pub token: Option<String>,
+    pub role: Role,
+    pub rights: Rights,
+    /// When a person's session ends.
+    pub until: Option<Timestamp>,
+}
+
+impl Identity {
+    pub fn admin_token() -> Self {
+        Self {
+            kind: IdentityKind::AdminToken,
+            name: "admin token".to_owned(),
+            subject: None,
+            token: None,
+            role: Role::Admin,
+            rights: Rights::ALL,
+            until: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_a_right_of_their_own_that_only_admins_have_by_role() {
+        for (role, read_bodies, rights) in [
+            (Role::Viewer, false, vec![Right::View]),
+            (Role::Viewer, true, vec![Right::View, Right::ReadBodies]),
+            (Role::Operator, false, vec![Right::View, Right::Operate]),
+            (Role::Admin, false, Right::ALL.to_vec()),
+        ] {
+            assert_eq!(role.rights_with(read_bodies).list(), rights, "{role:?}");
+        }
+        let needed = Rights::OPERATE.and(Rights::READ_BODIES);
+        assert_eq!(Role::Operator.rights().missing(needed), [Right::ReadBodies]);
+    }
+}

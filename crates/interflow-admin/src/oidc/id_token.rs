@@ -1,0 +1,186 @@
+//! The checks of an ID token (OpenID Connect Core 1.0, section 3.1.3.7): signature, issuer, audience, times and nonce.
+
+use std::time::Duration;
+
+use interflow_types::Timestamp;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::error::LoginError;
+
+/// Signatures with a key pair. With `none` or a shared secret, others than the issuer could make tokens.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+/// Bound on a token, in bytes.
+const MAX_TOKEN: usize = 64 << 10;
+/// Bound on the groups that are read.
+const MAX_GROUPS: usize = 2000;
+
+/// What a token is checked against.
+pub(super) struct Expected<'a> {
+    pub issuer: &'a str,
+    pub client_id: &'a str,
+    pub nonce: &'a str,
+    pub leeway: Duration,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Claims {
+    pub sub: String,
+    pub iat: u64,
+    pub nonce: Option<String>,
+    azp: Option<String>,
+    aud: Audience,
+    #[serde(flatten)]
+    pub all: Map<String, Value>,
+}
+
+/// One client, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Audience {
+    fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}
+
+/// The id of the key that a token is signed with.
+pub(super) fn key_id(token: &str) -> Result<Option<String>, LoginError> {
+    if token.len() > MAX_TOKEN {
+        return Err(refused("it is too long", "ask the issuer for fewer claims: admin.oidc.scopes"));
+    }
+    let header = decode_header(token).map_err(|_| unsupported())?;
+    if !ALGORITHMS.contains(&header.alg) {
+        return Err(unsupported());
+    }
+    Ok(header.kid)
+}
+
+fn unsupported() -> LoginError {
+    refused("it is not signed with a key pair", "set the client's ID token signature to RS256 or ES256 at the issuer")
+}
+
+fn refused(why: &str, remedy: &str) -> LoginError {
+    LoginError::issuer(format!("the ID token is refused: {why}"), remedy.to_owned())
+}
+
+pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<Claims, LoginError> {
+    let header = decode_header(token).map_err(|_| unsupported())?;
+    if !ALGORITHMS.contains(&header.alg) {
+        return Err(unsupported());
+    }
+    let bad_key = |_| refused("its key cannot be used", "check the keys at the issuer's jwks_uri");
+    let decoding = DecodingKey::from_jwk(key).map_err(bad_key)?;
+    let mut validation = Validation::new(header.alg);
+    validation.leeway = expected.leeway.as_secs();
+    validation.validate_nbf = true;
+    validation.set_issuer(&[expected.issuer]);
+    validation.set_audience(&[expected.client_id]);
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    let claims = decode::<Claims>(token, &decoding, &validation).map_err(|e| explain(&e, expected))?.claims;
+    check_claims(&claims, expected)?;
+    Ok(claims)
+}
+
+fn check_claims(claims: &Claims, expected: &Expected<'_>) -> Result<(), LoginError> {
+    // A token for several clients names the one that asked for it.
+    let is_shared = claims.aud.names().len() > 1;
+    if claims.azp.as_deref().map_or(is_shared, |azp| azp != expected.client_id) {
+        return Err(wrong_audience(expected));
+    }
+    if claims.nonce.as_deref() != Some(expected.nonce) {
+        return Err(refused("it belongs to another login (nonce)", "log in again"));
+    }
+    if claims.iat > Timestamp::now().secs().saturating_add(expected.leeway.as_secs()) {
+        return Err(wrong_clock("it was issued in the future", expected));
+    }
+    Ok(())
+}
+
+fn wrong_audience(expected: &Expected<'_>) -> LoginError {
+    let why = format!("it is for another client than `{}` (aud, azp)", expected.client_id);
+    refused(&why, "set admin.oidc.client_id to the id under which Interflow is registered at the issuer")
+}
+
+fn wrong_clock(why: &str, expected: &Expected<'_>) -> LoginError {
+    let seconds = expected.leeway.as_secs();
+    let why = format!("{why}, by the clock of this machine with {seconds} s of leeway");
+    refused(&why, "set the clocks of this machine and of the issuer (NTP), or raise admin.oidc.clock_leeway")
+}
+
+fn explain(error: &jsonwebtoken::errors::Error, expected: &Expected<'_>) -> LoginError {
+    match error.kind() {
+        ErrorKind::InvalidAudience => wrong_audience(expected),
+        ErrorKind::InvalidIssuer => refused(
+            &format!("its issuer is not {}", expected.issuer),
+            "set admin.oidc.issuer as the issuer names itself",
+        ),
+        ErrorKind::ExpiredSignature => wrong_clock("it has expired", expected),
+        ErrorKind::ImmatureSignature => wrong_clock("it is not valid yet", expected),
+        ErrorKind::InvalidSignature => refused("its signature is wrong", "log in again; check the keys of the issuer"),
+        ErrorKind::MissingRequiredClaim(claim) => {
+            refused(&format!("it has no claim `{claim}`"), "check the client's configuration at the issuer")
+        }
+        _ => refused("it cannot be read", "check the client's configuration at the issuer"),
+    }
+}
+
+/// The groups in a claim: a list of texts, or one text. A name that is no claim leads into objects with its dots.
+pub(super) fn groups(claims: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
+    let found = claims.get(name).or_else(|| {
+        let mut parts = name.split('.');
+        let first = claims.get(parts.next()?)?;
+        parts.try_fold(first, |value, part| value.get(part))
+    })?;
+    match found {
+        Value::String(one) => Some(vec![one.clone()]),
+        Value::Array(list) => Some(list.iter().filter_map(Value::as_str).take(MAX_GROUPS).map(str::to_owned).collect()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn groups_are_a_list_or_a_text_also_inside_objects() {
+        let claims = json!({
+            "groups": ["a", 3, "b"], "role": "ops", "realm_access": {"roles": ["x"]}, "https://x.test/groups": ["ns"], "n": 1
+        });
+        let claims = claims.as_object().unwrap();
+        for (name, found) in [
+            ("groups", Some(vec!["a", "b"])),
+            ("role", Some(vec!["ops"])),
+            ("realm_access.roles", Some(vec!["x"])),
+            ("https://x.test/groups", Some(vec!["ns"])),
+            ("n", None),
+            ("none", None),
+            ("realm_access.none", None),
+        ] {
+            let found = found.map(|f| f.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(groups(claims, name), found, "{name}");
+        }
+    }
+}

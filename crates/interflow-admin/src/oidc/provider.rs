@@ -1,0 +1,209 @@
+//! The issuer: its discovery document and its keys, fetched when they are needed and kept for a while.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_types::{Body, Headers, Host, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::error::LoginError;
+
+/// Bound on a response of the issuer, in bytes.
+const MAX_RESPONSE: usize = 1 << 20;
+/// How long the discovery document and the keys are kept.
+const KEEP: Duration = Duration::from_secs(3600);
+const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
+
+/// What the issuer says about itself (OpenID Connect Discovery 1.0, section 3).
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Discovery {
+    issuer: String,
+    pub authorization_endpoint: String,
+    pub token_endpoint: String,
+    jwks_uri: String,
+    pub userinfo_endpoint: Option<String>,
+    #[serde(default)]
+    pub token_endpoint_auth_methods_supported: Vec<String>,
+    /// RFC 9207: every authorization response names the issuer.
+    #[serde(default)]
+    pub authorization_response_iss_parameter_supported: bool,
+}
+
+pub(super) struct Provider {
+    issuer: String,
+    timeout: Duration,
+    http: Arc<dyn HttpClient>,
+    discovery: Mutex<Option<(Arc<Discovery>, Instant)>>,
+    keys: Mutex<Option<(Arc<JwkSet>, Instant)>>,
+}
+
+impl Provider {
+    pub fn new(issuer: &str, timeout: Duration, http: Arc<dyn HttpClient>) -> Self {
+        let (discovery, keys) = Default::default();
+        Self { issuer: issuer.to_owned(), timeout, http, discovery, keys }
+    }
+
+    pub async fn discovery(&self) -> Result<Arc<Discovery>, LoginError> {
+        let mut kept = self.discovery.lock().await;
+        if let Some((discovery, at)) = kept.as_ref()
+            && at.elapsed() < KEEP
+        {
+            return Ok(Arc::clone(discovery));
+        }
+        let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
+        let discovery: Discovery = self.get(&url, None).await?;
+        // Section 4.3: otherwise another issuer could speak for this one.
+        if discovery.issuer != self.issuer {
+            return Err(LoginError::config(
+                format!("the issuer at {url} calls itself {}", discovery.issuer),
+                format!("set admin.oidc.issuer = \"{}\", exactly so, if that is the right one", discovery.issuer),
+            ));
+        }
+        for endpoint in [&discovery.authorization_endpoint, &discovery.token_endpoint, &discovery.jwks_uri] {
+            check_url(endpoint)?;
+        }
+        let discovery = Arc::new(discovery);
+        *kept = Some((Arc::clone(&discovery), Instant::now()));
+        Ok(discovery)
+    }
+
+    /// The key of this id. Keys are fetched anew if none has it, because issuers rotate them.
+    pub async fn key(&self, id: Option<&str>) -> Result<Jwk, LoginError> {
+        let discovery = self.discovery().await?;
+        let mut kept = self.keys.lock().await;
+        // Tokens come from the issuer itself, and failed logins are limited, so nobody can make this a load for it.
+        if let Some((keys, at)) = kept.as_ref()
+            && at.elapsed() < KEEP
+            && let Some(key) = find_key(keys, id)
+        {
+            return Ok(key);
+        }
+        let keys: Arc<JwkSet> =
+            Arc::new(JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() });
+        *kept = Some((Arc::clone(&keys), Instant::now()));
+        find_key(&keys, id).ok_or_else(|| no_key(id))
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T, LoginError> {
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Accept", b"application/json");
+        if let Some(token) = bearer {
+            headers.append("Authorization", format!("Bearer {token}").as_bytes()).map_err(|_| not_json(url))?;
+        }
+        let (status, body) = self.send(url, Method::GET, headers, Vec::new()).await?;
+        if !(200..300).contains(&status) {
+            return Err(LoginError::issuer(
+                format!("{url} answered with status {status}"),
+                "check admin.oidc.issuer, and whether the issuer works".to_owned(),
+            ));
+        }
+        serde_json::from_slice(&body).map_err(|_| not_json(url))
+    }
+
+    /// Posts a form; returns status and body.
+    pub async fn post_form(
+        &self,
+        url: &str,
+        authorization: Option<&str>,
+        form: String,
+    ) -> Result<(u16, Vec<u8>), LoginError> {
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Accept", b"application/json");
+        headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
+        if let Some(value) = authorization {
+            headers.append_unchecked(b"Authorization", value.as_bytes());
+        }
+        self.send(url, Method::POST, headers, form.into_bytes()).await
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        method: Method,
+        headers: Headers,
+        body: Vec<u8>,
+    ) -> Result<(u16, Vec<u8>), LoginError> {
+        let target = check_url(url)?;
+        let unreachable = |why: String| {
+            LoginError::issuer(
+                format!("the issuer cannot be reached at {url}: {why}"),
+                "check that the issuer is up, and that this machine can reach it".to_owned(),
+            )
+        };
+        let head = RequestHead { method, url: target, version: HttpVersion::Http11, headers, protocol: None };
+        let exchange = async {
+            let answer = self.http.send(Request { head, body: Body::from(bytes::Bytes::from(body)) }).await;
+            let answer = answer.map_err(|e| unreachable(e.to_string()))?;
+            let status = answer.head.status.as_u16();
+            let (body, _) = answer
+                .body
+                .collect(MAX_RESPONSE)
+                .await
+                .map_err(|_| unreachable("the response broke off, or is larger than 1 MiB".to_owned()))?;
+            Ok((status, body.to_vec()))
+        };
+        match tokio::time::timeout(self.timeout, exchange).await {
+            Ok(done) => done,
+            Err(_) => Err(unreachable(format!("no response within {:?} (admin.oidc.timeout)", self.timeout))),
+        }
+    }
+}
+
+/// Keys of unknown kinds are skipped: issuers may have some for other purposes.
+#[derive(Deserialize)]
+struct RawKeys {
+    keys: Vec<Value>,
+}
+
+impl RawKeys {
+    fn known(self) -> Vec<Jwk> {
+        let keys = self.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        // Keys for encryption sign nothing.
+        keys.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption)).collect()
+    }
+}
+
+fn find_key(keys: &JwkSet, id: Option<&str>) -> Option<Jwk> {
+    match id {
+        Some(id) => keys.find(id).cloned(),
+        // A token may leave the id out if there is only one key (OpenID Connect Core 1.0, section 10.1).
+        None => <&[Jwk; 1]>::try_from(keys.keys.as_slice()).ok().map(|[only]| only.clone()),
+    }
+}
+
+fn no_key(id: Option<&str>) -> LoginError {
+    let which = id.map_or_else(|| "no key id".to_owned(), |id| format!("the unknown key `{id}`"));
+    LoginError::issuer(
+        format!("the ID token is signed with {which}"),
+        "log in again; if that does not help, the issuer's jwks_uri does not list its signing key".to_owned(),
+    )
+}
+
+fn not_json(url: &str) -> LoginError {
+    LoginError::issuer(
+        format!("what {url} answered cannot be read"),
+        "check admin.oidc.issuer: is it an OpenID Connect issuer?".to_owned(),
+    )
+}
+
+/// A URL of the issuer: with TLS, unless it is on this machine.
+///
+/// # Errors
+/// It is no URL, or one of another machine without TLS.
+pub(super) fn check_url(text: &str) -> Result<Url, LoginError> {
+    let url = Url::of_service(text)
+        .map_err(|e| LoginError::config(format!("`{text}` is no URL: {e}"), "correct admin.oidc.issuer".to_owned()))?;
+    let is_local = match &url.authority.host {
+        Host::Name(name) => &**name == "localhost",
+        Host::Ip(ip) => ip.is_loopback(),
+    };
+    if url.scheme == Scheme::Http && !is_local {
+        let remedy = "use an issuer with https; http is for issuers on this machine only".to_owned();
+        return Err(LoginError::config(format!("{text} is without TLS"), remedy));
+    }
+    Ok(url)
+}

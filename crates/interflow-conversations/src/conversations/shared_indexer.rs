@@ -1,0 +1,393 @@
+//! Builds the conversations of a store that several processes record to: one of them at a time does it for all.
+//!
+//! Flows are read in the order in which they became visible in the store, which is about that in which they ended. A
+//! session whose calls went through different replicas may become visible out of order, for instance after one of them
+//! could not reach the store for a while: then its conversations are put together again from all its flows, in the order
+//! in which they ended, as a rebuild would do. What is found is stored with the position up to which the flows were read;
+//! a process that takes over continues there, and recognises calls that are stored already.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::assembly::{ConversationAssembler, ParsedCall};
+use arc_swap::ArcSwap;
+use interflow_store::{
+    ConversationUpdate, FlowKind, FlowRow, FlowStore, IndexProgress, RecordedFlow, SharedIndex, StoreError, TotalsRange,
+};
+use interflow_types::budget::MemoryReservation;
+use interflow_types::{FlowId, Timestamp};
+use tokio::sync::mpsc;
+
+use super::endpoints::EndpointOverrides;
+use super::from_recording::{self, WebSocketCallReader};
+use super::indexer::{IndexerCommand, RETRY_DELAY, is_attempt};
+use super::mapping::{self, CallPricing};
+
+/// Flows read per step.
+const PAGE_SIZE: usize = 200;
+/// How often the store is asked for new flows, which also keeps the right to index.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How often endpoint overrides are read, which another process may have changed.
+const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(2);
+/// The right to index is renewed this often within a step.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
+/// Sessions with more flows are continued in the order in which their calls become visible.
+const MAX_REASSEMBLED_FLOWS: usize = 500;
+/// How long a command waits for the process that indexes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_STEP: Duration = Duration::from_millis(50);
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexStep {
+    /// Another process indexes.
+    Following,
+    /// Nothing is left to index.
+    UpToDate,
+    /// This many calls were indexed, and there is more.
+    Indexed(u64),
+}
+
+/// The thread of a process that shares its store.
+pub fn run(
+    store: &dyn FlowStore,
+    index: &dyn SharedIndex,
+    pricing: Arc<CallPricing>,
+    commands: &mut mpsc::Receiver<IndexerCommand>,
+    current_endpoints: &ArcSwap<EndpointOverrides>,
+    runtime: &tokio::runtime::Runtime,
+) {
+    let mut indexer = SharedIndexer::new(store, index, pricing);
+    let mut has_failed = false;
+    loop {
+        let step = indexer.follow_endpoints(current_endpoints).and_then(|()| indexer.step());
+        let wait = match step {
+            Ok(IndexStep::Indexed(_)) => Duration::ZERO,
+            Ok(IndexStep::Following | IndexStep::UpToDate) => POLL_INTERVAL,
+            Err(StoreError::Closed | StoreError::ReadOnly) => return,
+            // Another process took over, or everything is read again.
+            Err(StoreError::Stale(_)) => WAIT_STEP,
+            Err(ref e) => {
+                // The first of a series is enough for the log.
+                if !has_failed {
+                    tracing::warn!("conversations wait: {e}");
+                }
+                RETRY_DELAY
+            }
+        };
+        has_failed = matches!(step, Err(ref e) if !matches!(e, StoreError::Stale(_)));
+        // The store blocks and must not be used within the runtime, which is only for this wait.
+        match runtime.block_on(async { tokio::time::timeout(wait, commands.recv()).await }) {
+            Err(_) => {}
+            Ok(Some(IndexerCommand::Rebuild(reply))) => drop(reply.send(indexer.rebuild(&mut |_| {}))),
+            Ok(Some(IndexerCommand::SetEndpoints(endpoints, reply))) => {
+                drop(reply.send(endpoints.save(store).map(|()| 0)));
+                indexer.endpoints_read = None;
+            }
+            Ok(Some(IndexerCommand::Flush(reply))) => drop(reply.send(indexer.flush(&mut |_| {}).map(|()| 0))),
+            Ok(None) => {
+                // Another process need not wait until the right expires.
+                let _ = index.resign();
+                return;
+            }
+        }
+    }
+}
+
+/// Feeds the calls of all replicas to the assembler, and stores its results.
+pub struct SharedIndexer<'s> {
+    store: &'s dyn FlowStore,
+    index: &'s dyn SharedIndex,
+    pricing: Arc<CallPricing>,
+    endpoints: EndpointOverrides,
+    endpoints_read: Option<Instant>,
+    /// What is in memory was read in this epoch of the index.
+    epoch: Option<u64>,
+    renewed: Instant,
+    assembler: ConversationAssembler,
+    findings: ConversationUpdate,
+    saved_position: Option<u64>,
+}
+
+impl<'s> SharedIndexer<'s> {
+    pub fn new(store: &'s dyn FlowStore, index: &'s dyn SharedIndex, pricing: Arc<CallPricing>) -> Self {
+        Self {
+            store,
+            index,
+            pricing,
+            endpoints: EndpointOverrides::default(),
+            endpoints_read: None,
+            epoch: None,
+            renewed: Instant::now(),
+            assembler: ConversationAssembler::default(),
+            findings: ConversationUpdate::default(),
+            saved_position: None,
+        }
+    }
+
+    /// Indexes the next flows, if it is this process's turn.
+    ///
+    /// # Errors
+    /// The store failed, or it is no longer this process's turn; the next step continues with what is stored.
+    pub fn step(&mut self) -> Result<IndexStep, StoreError> {
+        let done = self.index_page();
+        if done.is_err() {
+            // Results that were not stored are found again by reading.
+            self.reset(None);
+        }
+        done
+    }
+
+    fn index_page(&mut self) -> Result<IndexStep, StoreError> {
+        if !self.take_turn()? {
+            return Ok(IndexStep::Following);
+        }
+        let mut page = self.index.unindexed(PAGE_SIZE)?;
+        page.flows.sort_unstable_by_key(|flow| (flow.ended, flow.id));
+        let mut done = 0;
+        for flow in &page.flows {
+            self.renew()?;
+            done += self.index_flow(flow)?;
+        }
+        // Without news, the position is as it was stored.
+        if !page.flows.is_empty() || self.saved_position != Some(page.through) {
+            self.findings.cursor = page.flows.iter().map(|flow| flow.id).max();
+            self.save(Some(page.through), Vec::new())?;
+            self.saved_position = Some(page.through);
+        }
+        Ok(if page.is_last { IndexStep::UpToDate } else { IndexStep::Indexed(done) })
+    }
+
+    /// Takes or keeps the right to index. What is in memory is discarded if somebody else changed the index since.
+    fn take_turn(&mut self) -> Result<bool, StoreError> {
+        let epoch = self.index.lead()?;
+        self.renewed = Instant::now();
+        if epoch.is_none() || epoch != self.epoch {
+            self.reset(epoch);
+        }
+        Ok(epoch.is_some())
+    }
+
+    /// Keeps the right to index during a long step.
+    fn renew(&mut self) -> Result<(), StoreError> {
+        if self.renewed.elapsed() < RENEWAL_INTERVAL {
+            return Ok(());
+        }
+        let before = self.epoch;
+        if self.take_turn()? && self.epoch == before {
+            return Ok(());
+        }
+        Err(StoreError::Stale("all: another process indexes now".into()))
+    }
+
+    fn reset(&mut self, epoch: Option<u64>) {
+        self.assembler = ConversationAssembler::default();
+        self.findings = ConversationUpdate::default();
+        self.saved_position = None;
+        self.epoch = epoch;
+    }
+
+    /// Indexes a flow that ended; returns the number of its calls.
+    fn index_flow(&mut self, flow: &RecordedFlow) -> Result<u64, StoreError> {
+        let Some(row) = self.row(flow.id)? else { return Ok(0) };
+        // Indexed before, for example before another process took over.
+        if !self.store.exchanges_in(flow.id)?.is_empty() {
+            return Ok(0);
+        }
+        let (calls, held) = self.read_calls(&row)?;
+        let done = calls.len() as u64;
+        let mut reassembled: Vec<String> = Vec::new();
+        for call in calls {
+            // It was added together with all others of its session.
+            if reassembled.iter().any(|key| key == call.key()) {
+                continue;
+            }
+            let key = call.key().to_owned();
+            if self.ended_before_its_session(&key, flow.ended)? && self.reassemble(&key, flow)? {
+                reassembled.push(key);
+                continue;
+            }
+            self.add_call(call)?;
+        }
+        drop(held);
+        Ok(done)
+    }
+
+    /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
+    fn row(&self, id: FlowId) -> Result<Option<FlowRow>, StoreError> {
+        match self.store.get(id) {
+            Ok(row) if is_attempt(&row) => Ok(None),
+            Ok(row) => {
+                let may_hold = from_recording::may_hold(&row.summary(Timestamp::now()), &self.endpoints);
+                Ok(Some(row).filter(|_| may_hold))
+            }
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(e) => skip_damaged(id, e).map(|()| None),
+        }
+    }
+
+    /// The calls of a flow, and the memory that they take.
+    fn read_calls(&self, row: &FlowRow) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>), StoreError> {
+        let read = match row.kind {
+            FlowKind::WebSocket => {
+                WebSocketCallReader::default().read(self.store, row, true).map(|calls| (calls, None))
+            }
+            _ => from_recording::read_call(self.store, row, &self.endpoints).map(|read| {
+                let (call, held) = read.unzip();
+                (call.into_iter().collect(), held)
+            }),
+        };
+        read.or_else(|e| skip_damaged(row.id, e).map(|()| (Vec::new(), None)))
+    }
+
+    /// Whether calls of the session that ended later are indexed already.
+    fn ended_before_its_session(&self, key: &str, ended: u64) -> Result<bool, StoreError> {
+        let latest = match self.assembler.last_activity(key) {
+            Some(latest) => Some(latest),
+            None => self.store.session(key, 1)?.pop().map(|row| row.updated),
+        };
+        Ok(latest.is_some_and(|latest| latest.micros() > ended))
+    }
+
+    /// Puts a session together again, with a flow that ended before some of its others; false if there are too many.
+    fn reassemble(&mut self, key: &str, late: &RecordedFlow) -> Result<bool, StoreError> {
+        self.save(None, Vec::new())?;
+        let ids = self.index.flows_of_session(key, MAX_REASSEMBLED_FLOWS + 1)?;
+        if ids.len() > MAX_REASSEMBLED_FLOWS {
+            return Ok(false);
+        }
+        let mut flows = Vec::new();
+        for id in ids.into_iter().filter(|id| *id != late.id).chain([late.id]) {
+            if let Some(row) = self.row(id)? {
+                let ended = row.started.micros().saturating_add(row.duration().unwrap_or_default());
+                flows.push((ended, id, row));
+            }
+        }
+        flows.sort_unstable_by_key(|(ended, id, _)| (*ended, *id));
+        self.assembler.drop_session(key);
+        let mut is_first = true;
+        for (_, _, row) in flows {
+            self.renew()?;
+            let (calls, held) = self.read_calls(&row)?;
+            for call in calls.into_iter().filter(|call| call.key() == key) {
+                let Self { store, findings, assembler, pricing, .. } = self;
+                let found = assembler.add_call(call, |key| match std::mem::take(&mut is_first) {
+                    // What is stored of the session is replaced.
+                    true => Ok(Vec::new()),
+                    false => mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS),
+                })?;
+                mapping::add_findings(findings, found, &**pricing);
+            }
+            drop(held);
+        }
+        self.save(None, vec![key.to_owned()])?;
+        Ok(true)
+    }
+
+    fn add_call(&mut self, call: ParsedCall) -> Result<(), StoreError> {
+        let Self { store, index, findings, assembler, pricing, .. } = self;
+        let found = assembler.add_call(call, |key| {
+            // The session is restored from the store, so pending results must be stored first.
+            if !findings.is_empty() {
+                index.save(std::mem::take(findings), IndexProgress::default())?;
+            }
+            mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS)
+        })?;
+        mapping::add_findings(findings, found, &**pricing);
+        Ok(())
+    }
+
+    fn save(&mut self, position: Option<u64>, reassembled: Vec<String>) -> Result<(), StoreError> {
+        let findings = std::mem::take(&mut self.findings);
+        if findings.is_empty() && position.is_none() && reassembled.is_empty() {
+            return Ok(());
+        }
+        self.index.save(findings, IndexProgress { position, reassembled })
+    }
+
+    /// Reads the endpoint overrides now and then, and publishes them for requests in progress.
+    fn follow_endpoints(&mut self, current: &ArcSwap<EndpointOverrides>) -> Result<(), StoreError> {
+        if self.endpoints_read.is_some_and(|at| at.elapsed() < ENDPOINTS_INTERVAL) {
+            return Ok(());
+        }
+        match EndpointOverrides::load(self.store) {
+            Ok(endpoints) => {
+                if **current.load() != endpoints {
+                    current.store(Arc::new(endpoints.clone()));
+                }
+                self.endpoints = endpoints;
+            }
+            Err(e @ StoreError::Damaged { .. }) => tracing::warn!("the endpoint overrides are ignored: {e}"),
+            Err(e) => return Err(e),
+        }
+        self.endpoints_read = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Deletes all conversations and waits until they are built again, by this process or by the one whose turn it is;
+    /// returns the number of calls.
+    ///
+    /// # Errors
+    /// The store failed, or nobody indexed for a minute.
+    pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        self.index.flush_recorded()?;
+        self.store.forget_conversations()?;
+        self.wait_until_indexed(progress)?;
+        let ever = TotalsRange {
+            since: Timestamp::from_micros(0),
+            until: Timestamp::from_micros(i64::MAX as u64),
+            span: i64::MAX as u64,
+            offset: 0,
+        };
+        Ok(self.store.totals(ever)?.iter().map(|total| total.used.exchanges).sum())
+    }
+
+    /// Waits until everything recorded so far is indexed.
+    ///
+    /// # Errors
+    /// As for [`rebuild`](Self::rebuild).
+    pub fn flush(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+        self.index.flush_recorded()?;
+        self.wait_until_indexed(progress)
+    }
+
+    fn wait_until_indexed(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+        if self.endpoints_read.is_none() {
+            self.endpoints = EndpointOverrides::load(self.store)?;
+        }
+        let (wanted, mut done) = (self.index.lag()?.newest, 0);
+        let (mut reached, mut since) = (0, Instant::now());
+        loop {
+            match self.step() {
+                Ok(IndexStep::Indexed(calls)) => {
+                    done += calls;
+                    progress(done);
+                }
+                Ok(IndexStep::UpToDate) | Err(StoreError::Stale(_)) => {}
+                Ok(IndexStep::Following) => std::thread::sleep(WAIT_STEP),
+                Err(e) => return Err(e),
+            }
+            let indexed = self.index.lag()?.indexed;
+            if indexed >= wanted {
+                return Ok(());
+            }
+            if indexed != reached {
+                (reached, since) = (indexed, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                let what = "no process has indexed conversations for a minute; see the log of the one whose turn it is";
+                return Err(StoreError::Shared(what.into()));
+            }
+        }
+    }
+}
+
+/// A damaged record stays damaged: to stop there would stop all conversations.
+fn skip_damaged(flow: FlowId, error: StoreError) -> Result<(), StoreError> {
+    match error {
+        e @ StoreError::Damaged { .. } => {
+            tracing::warn!(%flow, "an LLM call is skipped: {e}");
+            Ok(())
+        }
+        e => Err(e),
+    }
+}

@@ -1,0 +1,182 @@
+//! Conversations of several replicas: each call is indexed once, whichever replica recorded it and which one indexes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_store::shared::{PostgresTls, TlsClient};
+use interflow_store::{
+    ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, SharedStore, StoreError,
+};
+use interflow_testkit::{PostgresDatabase, PostgresServer};
+use serde_json::{Value, json};
+
+use super::endpoints::{EndpointOverride, EndpointOverrides};
+use super::indexer::{ConversationIndexer, IndexerHandle};
+use super::shared_indexer::{IndexStep, SharedIndexer};
+use super::tests::{asked, everything, open_store, pricing};
+
+struct Replica {
+    store: Arc<SharedStore>,
+    _spool: tempfile::TempDir,
+}
+
+fn replica(database: &PostgresDatabase) -> Replica {
+    let spool = tempfile::tempdir().unwrap();
+    let url = format!("{}?sslmode=disable", database.url()).parse().unwrap();
+    let store = SharedStore::open(&url, no_tls, spool.path(), &RecordConfig::default()).unwrap();
+    Replica { store: Arc::new(store), _spool: spool }
+}
+
+fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
+    struct NoTls;
+    impl TlsClient for NoTls {
+        fn handshake(&self, _: &str, _: interflow_store::shared::BoxedStream) -> interflow_store::shared::TlsHandshake {
+            Box::pin(async { Err(std::io::Error::other("no TLS")) })
+        }
+    }
+    Ok(Arc::new(NoTls))
+}
+
+impl Replica {
+    /// Records a flow, and moves it to where all replicas see it.
+    fn record(&self, flow: NewFlow) {
+        assert!(self.store.insert(flow).unwrap());
+        self.store.flush_to_database().unwrap();
+    }
+
+    fn indexer(&self) -> SharedIndexer<'_> {
+        SharedIndexer::new(&*self.store, self.store.shared_index().unwrap(), pricing())
+    }
+
+    /// How many calls of all conversations are indexed, and in how many conversations.
+    fn calls(&self) -> (u64, usize) {
+        let all = ConversationOptions { all: true, ..ConversationOptions::default() };
+        let listed = self.store.conversations(&all).unwrap();
+        (listed.iter().map(|l| l.used.exchanges).sum(), listed.len())
+    }
+}
+
+/// The calls of one session, each of which repeats the whole conversation before it.
+fn turns(count: u64) -> Vec<NewFlow> {
+    let mut history: Vec<Value> = Vec::new();
+    (1..=count)
+        .map(|n| {
+            let answer = json!([{"type": "text", "text": format!("answer {n}")}]);
+            history.push(json!({"role": "user", "content": format!("question {n}")}));
+            let flow = asked(n, &json!(history), &answer);
+            history.push(json!({"role": "assistant", "content": answer}));
+            flow
+        })
+        .collect()
+}
+
+/// The conversations of an embedded store with these flows.
+fn expected(flows: &[NewFlow]) -> String {
+    let (_dir, store) = open_store();
+    flows.iter().for_each(|flow| assert!(store.insert(flow.clone()).unwrap()));
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    everything(&store)
+}
+
+#[test]
+fn a_session_over_two_replicas_is_one_conversation_though_the_indexing_one_dies_midway() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (replica(&database), replica(&database));
+    let flows = turns(8);
+    let record = |range: std::ops::Range<usize>| {
+        flows[range.clone()].iter().zip(range).for_each(|(flow, n)| [&a, &b][n % 2].record(flow.clone()));
+    };
+    let (mut first, mut second) = (a.indexer(), b.indexer());
+    record(0..4);
+    assert_eq!(first.step().unwrap(), IndexStep::UpToDate);
+    assert_eq!(second.step().unwrap(), IndexStep::Following);
+    assert_eq!(b.calls(), (4, 1));
+    record(4..6);
+    // It has read what is new, and dies before it stores that: its turn ends after a while.
+    let index = a.store.shared_index().unwrap();
+    assert!(index.lead().unwrap().is_some());
+    assert_eq!(index.unindexed(100).unwrap().flows.len(), 2);
+    assert_eq!(second.step().unwrap(), IndexStep::Following);
+    database.sql("UPDATE interflow.conversation_index SET expires = now()");
+    assert_eq!(second.step().unwrap(), IndexStep::UpToDate);
+    record(6..8);
+    assert_eq!(second.step().unwrap(), IndexStep::UpToDate);
+    // It was not dead after all: what it wants to store is refused, and it follows.
+    let late =
+        index.save(Default::default(), IndexProgress { position: Some(1), reassembled: vec!["session s1".into()] });
+    assert!(matches!(late, Err(StoreError::Stale(_))), "{late:?}");
+    assert_eq!(first.step().unwrap(), IndexStep::Following);
+    assert_eq!(a.calls(), (8, 1));
+    assert_eq!(everything(&*a.store), expected(&flows));
+    assert_eq!(everything(&*b.store), everything(&*a.store));
+}
+
+#[test]
+fn flows_of_a_replica_that_was_cut_off_take_their_place_in_the_conversation() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (replica(&database), replica(&database));
+    let flows = turns(7);
+    let mut indexer = a.indexer();
+    let (here, elsewhere): (Vec<_>, Vec<_>) = flows.iter().enumerate().partition(|(n, _)| n % 2 == 0);
+    here.into_iter().for_each(|(_, flow)| a.record(flow.clone()));
+    assert_eq!(indexer.step().unwrap(), IndexStep::UpToDate);
+    assert_eq!(a.calls().0, 4);
+    let note = interflow_store::FlowAnnotation { add_tags: vec!["kept".into()], ..Default::default() };
+    let id = a.store.conversations(&ConversationOptions::default()).unwrap()[0].row.id.clone();
+    a.store.annotate_conversation(&id, None, note.clone()).unwrap();
+    // The newest of them first, as after a long time without a connection.
+    for (_, flow) in elsewhere.into_iter().rev() {
+        b.record(flow.clone());
+        indexer.step().unwrap();
+    }
+    assert_eq!(a.calls(), (7, 1));
+    let summary = a.store.conversation(&id).unwrap().unwrap();
+    assert_eq!(summary.tags(), ["kept"]);
+    let without_note = interflow_store::FlowAnnotation { remove_tags: note.add_tags, ..Default::default() };
+    a.store.annotate_conversation(&id, None, without_note).unwrap();
+    assert_eq!(everything(&*a.store), expected(&flows));
+    assert_eq!(indexer.rebuild(&mut |_| {}).unwrap(), 7);
+    assert_eq!(everything(&*a.store), expected(&flows));
+}
+
+#[test]
+fn every_replica_can_rebuild_and_set_endpoints_for_all() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let stores = [replica(&database), replica(&database)];
+    let flows = turns(6);
+    flows.iter().enumerate().for_each(|(n, flow)| stores[n % 2].record(flow.clone()));
+    let handles: Vec<IndexerHandle> =
+        stores.iter().map(|r| IndexerHandle::start(Arc::clone(&r.store) as _, pricing()).unwrap()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for handle in &handles {
+            handle.flush().await.unwrap();
+        }
+        assert_eq!(stores[0].calls(), (6, 1));
+        // One of them indexes, the other one asks it to.
+        for handle in &handles {
+            assert_eq!(handle.rebuild().await.unwrap(), 6);
+        }
+        let endpoint = EndpointOverride {
+            id: EndpointOverride::FIRST_CUSTOM_ID,
+            host: "llm.corp.test".into(),
+            path: "/*".into(),
+            method: "POST".into(),
+            shape: interflow_llm::message::ApiFormat::Chat,
+            priority: 1,
+            enabled: true,
+        };
+        let endpoints = EndpointOverrides::new(vec![endpoint]).unwrap();
+        handles[0].set_endpoints(endpoints.clone()).await.unwrap();
+        let follow = async {
+            while **handles[1].endpoints().load() != endpoints {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), follow).await.expect("the other replica follows");
+    });
+    assert_eq!(everything(&*stores[1].store), expected(&flows));
+}

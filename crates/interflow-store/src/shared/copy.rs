@@ -1,0 +1,177 @@
+//! Copies of a whole store, from the embedded to the shared one and back. A copy that was interrupted is begun again:
+//! what is there already is left out.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use interflow_query::Query;
+use interflow_types::{Direction, FlowId};
+
+use super::connect::{Connector, TlsClientFactory};
+use super::database::Database;
+use super::dsn::PostgresUrl;
+use super::insert::{InsertError, InsertOptions, insert_flows};
+use super::rows::uuid_of;
+use super::store::SharedStore;
+use super::{migrate, partitions};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+use crate::model::FlowState;
+use crate::store::rows::StoredRow;
+use crate::store::{FlowStore, ListOptions, ListOrder, NewFlow, SqliteStore};
+
+/// Flows per transaction, and read at a time.
+const BATCH: usize = 500;
+/// The longest body that is copied out of the shared store, which goes through memory.
+const MAX_BODY: usize = 1 << 30;
+
+/// What a copy did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyCounts {
+    pub copied: u64,
+    /// Flows that were there already.
+    pub present: u64,
+    /// Flows that could not be read or stored; the log says why.
+    pub failed: u64,
+    /// Flows that are still running, and were left out.
+    pub open: u64,
+}
+
+impl CopyCounts {
+    fn total(&self) -> u64 {
+        self.copied + self.present + self.failed + self.open
+    }
+}
+
+/// Copies the flows of an embedded store into a shared one, whose tables are made if necessary. `progress(done, total)` may
+/// end it.
+///
+/// # Errors
+/// Either store cannot be read or written.
+pub fn copy_to_shared(
+    source: &SqliteStore,
+    url: &PostgresUrl,
+    tls: TlsClientFactory,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<CopyCounts> {
+    let (database, _runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default())?;
+    let connector = database.connector.clone();
+    database.wait_for(async move { migrate::migrate(&connector).await })?;
+    let total = source.count(&Query::all())?;
+    let mut counts = CopyCounts { open: total - source.spool_totals()?.flows.min(total), ..CopyCounts::default() };
+    let (mut after, mut days) = (-1, HashSet::new());
+    while let (flows, Some(last)) = source.finished_after(after, BATCH)? {
+        after = last;
+        let read = flows.len();
+        let missing = missing(&database, flows)?;
+        counts.present += (read - missing.len()) as u64;
+        for flow in &missing {
+            let day = partitions::day_of_id(flow.row.id);
+            if days.insert(day) {
+                partitions::make_for_copy(&database, day)?;
+            }
+        }
+        copy_batch(&database, source, &missing, &mut counts)?;
+        if progress(counts.total(), total).is_break() {
+            return Err(StoreError::Cancelled);
+        }
+    }
+    Ok(counts)
+}
+
+/// Those of these flows that are not in the database.
+fn missing(database: &Database, flows: Vec<StoredRow>) -> Result<Vec<StoredRow>> {
+    let ids: Vec<_> = flows.iter().map(|flow| uuid_of(flow.row.id)).collect();
+    let found = database
+        .run(move |client| async move { client.query("SELECT id FROM flows WHERE id = ANY($1)", &[&ids]).await })?;
+    let found: HashSet<uuid::Uuid> = found.iter().map(|row| row.get(0)).collect();
+    Ok(flows.into_iter().filter(|flow| !found.contains(&uuid_of(flow.row.id))).collect())
+}
+
+/// Stores a batch; if one of its flows is the reason why that fails, the others without it.
+fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], counts: &mut CopyCounts) -> Result<()> {
+    if flows.is_empty() {
+        return Ok(());
+    }
+    let options = InsertOptions { compress: true };
+    let about_data =
+        |e: &tokio_postgres::Error| e.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"));
+    let error = match database.block_on(insert_flows(database, source, flows, options)) {
+        Ok(new) => {
+            counts.copied += new;
+            counts.present += flows.len() as u64 - new;
+            return Ok(());
+        }
+        Err(InsertError::Flow(error)) => error,
+        Err(InsertError::Database(e)) if about_data(&e) => database.connector.explain(&e),
+        Err(InsertError::Database(e)) => return Err(database.connector.explain(&e)),
+        Err(InsertError::Unreachable(error)) => return Err(error),
+    };
+    if let [flow] = flows {
+        tracing::warn!(flow = %flow.row.id, "not copied: {error}");
+        counts.failed += 1;
+        return Ok(());
+    }
+    let (first, second) = flows.split_at(flows.len() / 2);
+    copy_batch(database, source, first, counts)?;
+    copy_batch(database, source, second, counts)
+}
+
+/// Copies the flows of a shared store into an embedded one. Certificate chains stay behind.
+///
+/// # Errors
+/// Either store cannot be read or written.
+pub fn copy_from_shared(
+    source: &SharedStore,
+    target: &SqliteStore,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<CopyCounts> {
+    let total = source.count(&Query::all())?;
+    let mut counts = CopyCounts::default();
+    let mut options = ListOptions { order: ListOrder::Oldest, limit: BATCH, ..ListOptions::default() };
+    loop {
+        let page = source.list(&options)?;
+        let Some(last) = page.last().map(|row| row.id) else { break };
+        options.after = Some(last);
+        for row in page {
+            let id = row.id;
+            if row.state == FlowState::Open {
+                counts.open += 1;
+                continue;
+            }
+            match load(source, row).and_then(|flow| target.insert(flow)) {
+                Ok(true) => counts.copied += 1,
+                Ok(false) => counts.present += 1,
+                Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound(_))) => {
+                    tracing::warn!(flow = %id, "not copied: {error}");
+                    counts.failed += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if progress(counts.total(), total).is_break() {
+            return Err(StoreError::Cancelled);
+        }
+    }
+    target.flush()?;
+    Ok(counts)
+}
+
+fn load(source: &SharedStore, row: crate::model::FlowRow) -> Result<NewFlow> {
+    let id: FlowId = row.id;
+    let body = |direction| -> Result<Bytes> { source.body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY) };
+    let original = |direction| -> Result<Bytes> {
+        match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
+            Some(_) => source.original_body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY),
+            None => Ok(Bytes::new()),
+        }
+    };
+    Ok(NewFlow {
+        request_body: body(Direction::Request)?,
+        response_body: body(Direction::Response)?,
+        original_bodies: [original(Direction::Request)?, original(Direction::Response)?],
+        messages: if row.messages > 0 { source.messages(id, 0..u64::MAX)? } else { Vec::new() },
+        row,
+    })
+}

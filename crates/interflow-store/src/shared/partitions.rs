@@ -1,0 +1,202 @@
+//! Partitions by day, and retention by dropping them. One replica at a time does this; the others find it done.
+
+use std::time::Duration;
+
+use interflow_types::Timestamp;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error};
+use uuid::Uuid;
+
+use super::connect::PooledClient;
+use super::conversation_writes::detach_flows;
+use super::database::Database;
+use crate::error::Result;
+
+/// How often partitions are made and old ones dropped.
+const INTERVAL: Duration = Duration::from_secs(600);
+/// Days whose partitions are made: yesterday's for replicas whose clock is late, and those of the next days.
+const DAYS: std::ops::RangeInclusive<i64> = -1..=3;
+const DAY_MILLIS: i64 = 86_400_000;
+/// The number of the advisory lock of whoever does this.
+const LOCK: i64 = 0x1f10_3707_0003;
+/// Partitioned tables, with the column of their flows' ids.
+const TABLES: [(&str, &str); 3] = [("flows", "id"), ("bodies", "flow"), ("messages", "flow")];
+
+/// Makes partitions and applies retention, now and then at intervals, until the runtime ends.
+pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + 'static) -> Result<()> {
+    let first = database.clone();
+    // Waits for another replica that makes them: a flow that came before its partition would keep it from being made.
+    database.wait_for(async move { maintain(&first, &|_| (), true).await })?;
+    let database = database.clone();
+    database.clone().spawn(async move {
+        loop {
+            if let Err(error) = maintain(&database, &expired, false).await {
+                tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    });
+    Ok(())
+}
+
+async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wait: bool) -> Result<()> {
+    let mut client = database.client().await?;
+    let done = async {
+        if wait {
+            client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+        } else if !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
+            return Ok(());
+        }
+        let done = make_and_drop(&mut client, database, expired).await;
+        client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
+        done
+    };
+    done.await.map_err(|e: Error| database.connector.explain(&e))
+}
+
+async fn make_and_drop(
+    client: &mut PooledClient,
+    database: &Database,
+    expired: &(dyn Fn(u64) + Send + Sync),
+) -> Result<(), Error> {
+    let today = Timestamp::now().micros() as i64 / 1000 / DAY_MILLIS;
+    for day in DAYS.map(|offset| today + offset) {
+        make_day(client, day).await?;
+    }
+    let (age, bytes) = {
+        let config = database.config.load();
+        (config.retention_age.0.as_millis() as i64, config.retention_bytes.0)
+    };
+    let mut days = existing_days(client).await?;
+    if age > 0 {
+        let now = Timestamp::now().micros() as i64 / 1000;
+        // A day is dropped once its last flow is too old.
+        while let Some(day) = days.first().copied().filter(|day| (day + 1) * DAY_MILLIS < now - age) {
+            expired(drop_day(client, day).await?);
+            days.remove(0);
+        }
+        expired(delete_old_imports(client, (now - age) * 1000).await?);
+    }
+    // The days that have ended, the oldest first, until the rest fits.
+    while bytes > 0 && days.first().is_some_and(|day| *day < today) && taken_bytes(client).await? > bytes {
+        expired(drop_day(client, days.remove(0)).await?);
+    }
+    Ok(())
+}
+
+async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
+    let name = day_name(day);
+    for (table, _) in TABLES {
+        let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&format!("{table}_{name}")]).await?;
+        if exists.get::<_, bool>(0) {
+            continue;
+        }
+        let sql = format!(
+            "CREATE TABLE IF NOT EXISTS {table}_{name} PARTITION OF {table} FOR VALUES FROM ('{}') TO ('{}')",
+            first_id(day),
+            first_id(day + 1)
+        );
+        if let Err(error) = client.batch_execute(&sql).await {
+            // Flows of that day are in the default partition already, and stay there.
+            let Some(refused) = error.as_db_error() else { return Err(error) };
+            tracing::warn!(table, day = name, "no partition for this day: {}", refused.message());
+        }
+    }
+    Ok(())
+}
+
+/// Drops the partitions of a day; returns how many flows they held.
+async fn drop_day(client: &mut PooledClient, day: i64) -> Result<u64, Error> {
+    let name = day_name(day);
+    detach(client, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
+    let flows = client.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0);
+    for (table, _) in TABLES {
+        client.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
+    }
+    tracing::info!(day = name, flows, "retention dropped a day of the shared store");
+    Ok(flows.unsigned_abs())
+}
+
+/// Deletes flows of the default partition that were stored too long ago.
+async fn delete_old_imports(client: &mut PooledClient, stored_before: i64) -> Result<u64, Error> {
+    detach(client, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
+    let sql = "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
+         gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
+         gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
+         SELECT count(*) FROM gone";
+    Ok(client.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0).unsigned_abs())
+}
+
+/// Removes flows from their conversations before they are deleted. If that fails, the next attempt finds them removed.
+async fn detach(client: &mut PooledClient, flows: &str, params: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
+    let transaction = client.transaction().await?;
+    detach_flows(&transaction, flows, params).await?;
+    transaction.commit().await
+}
+
+/// The days that have a partition of flows, the oldest first.
+async fn existing_days(client: &Client) -> Result<Vec<i64>, Error> {
+    let sql = "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+               WHERE i.inhparent = 'flows'::regclass";
+    let names = client.query(sql, &[]).await?;
+    let mut days: Vec<i64> = names.iter().filter_map(|row| day_of(row.get(0))).collect();
+    days.sort_unstable();
+    Ok(days)
+}
+
+/// Bytes that the tables take on the server's disk, with their indexes.
+pub(crate) async fn taken_bytes(client: &Client) -> Result<u64, Error> {
+    let sql = "SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0)::bigint FROM pg_inherits \
+               WHERE inhparent IN ('flows'::regclass, 'bodies'::regclass, 'messages'::regclass)";
+    Ok(client.query_one(sql, &[]).await?.get::<_, i64>(0).unsigned_abs())
+}
+
+/// The day on which a flow began.
+pub(crate) fn day_of_id(id: interflow_types::FlowId) -> i64 {
+    id.unix_millis() as i64 / DAY_MILLIS
+}
+
+/// Makes the partitions of a day of which flows are about to be copied.
+pub(crate) fn make_for_copy(database: &Database, day: i64) -> Result<()> {
+    let shared = database.clone();
+    database.wait_for(async move {
+        let client = shared.client().await?;
+        make_day(&client, day).await.map_err(|e| shared.connector.explain(&e))
+    })
+}
+
+/// The lowest id of a flow that begins on a day.
+fn first_id(day: i64) -> Uuid {
+    Uuid::from_u128(((day * DAY_MILLIS).unsigned_abs() as u128) << 80)
+}
+
+/// The date of a day since 1970, as eight digits.
+fn day_name(day: i64) -> String {
+    let at = jiff::Timestamp::from_second(day * 86_400).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    at.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y%m%d").to_string()
+}
+
+fn day_of(partition: &str) -> Option<i64> {
+    let digits = partition.strip_prefix("flows_").filter(|d| d.len() == 8)?;
+    let date = jiff::civil::Date::strptime("%Y%m%d", digits).ok()?;
+    Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second() / 86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_names_that_are_read_back() {
+        assert_eq!(day_name(20_781), "20261124");
+        assert_eq!(day_of("flows_20261124"), Some(20_781));
+        assert_eq!((day_of("flows_default"), day_of("flows_99999999")), (None, None));
+    }
+
+    #[test]
+    fn ids_of_a_day_are_between_its_bounds() {
+        let at = Timestamp::from_micros(20_781 * 86_400_000_000 + 5);
+        let id = Uuid::from_u128(interflow_types::FlowId::new(at).to_u128());
+        assert!(first_id(20_781) <= id && id < first_id(20_782));
+    }
+}

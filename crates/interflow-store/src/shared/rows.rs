@@ -1,0 +1,174 @@
+//! Flow rows in PostgreSQL: their columns, how they are written and read.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use interflow_types::{Authority, FlowId, Headers, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::error::{Result, StoreError};
+use crate::model::*;
+use crate::serde_repr;
+use crate::store::chunk_refs::SIDES;
+use crate::store::details_blob;
+use crate::store::rows::{DerivedColumns, host, kind_number, kind_of, number_of, state_number, state_of, version};
+
+/// The columns that are written, in the order of [`TYPES`] and [`WrittenRow`].
+pub(crate) const WRITTEN: &str = "id, replica, state, kind, started, duration, transport, scheme, host, port, method, path, url, \
+     status, version, username, process, client, listener, request_size, response_size, request_type, response_type, messages, \
+     error, tags, stored, kept, detail";
+
+pub(crate) const TYPES: [Type; 29] = [
+    Type::UUID,
+    Type::TEXT,
+    Type::INT2,
+    Type::INT2,
+    Type::INT8,
+    Type::INT8,
+    Type::INT2,
+    Type::INT2,
+    Type::TEXT,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT_ARRAY,
+    Type::INT8,
+    Type::INT8,
+    Type::BYTEA,
+];
+
+/// The columns that [`read`] takes, of `flows f`.
+pub(crate) const READ: &str = "f.id, f.position, f.state, f.kind, f.started, f.transport, f.scheme, f.host, f.port, f.method, \
+     f.path, f.version, f.username, f.listener, f.messages, f.error, f.tags, f.detail";
+
+/// A row as it is stored.
+pub(crate) struct SharedRow {
+    pub(crate) row: FlowRow,
+    /// In the order of recording.
+    pub(crate) position: i64,
+    /// Bodies that are in the row.
+    pub(crate) inline: [Bytes; SIDES],
+}
+
+/// A flow's values in the order of [`WRITTEN`].
+pub(crate) struct WrittenRow(Vec<Box<dyn ToSql + Sync + Send>>);
+
+impl WrittenRow {
+    pub(crate) fn new(row: &FlowRow, inline: [&[u8]; SIDES], replica: &str) -> Self {
+        let c = DerivedColumns::from_row(row);
+        let request = row.request.as_ref();
+        Self(vec![
+            Box::new(uuid_of(row.id)),
+            Box::new(replica.to_owned()),
+            Box::new(state_number(row.state) as i16),
+            Box::new(kind_number(row.kind) as i16),
+            Box::new(row.started.micros() as i64),
+            Box::new(c.duration),
+            Box::new(number_of(serde_repr::transport::ALL, row.transport) as i16),
+            Box::new(number_of(serde_repr::scheme::ALL, row.scheme) as i16),
+            Box::new(clean(&row.host())),
+            Box::new(i64::from(row.authority.port)),
+            Box::new(request.map(|r| clean(&r.method))),
+            Box::new(request.map(|r| clean(&r.path))),
+            Box::new(clean(&row.url())),
+            Box::new(c.status.map(i64::from)),
+            Box::new(request.map(|r| clean(&r.version))),
+            Box::new(row.user.as_deref().map(clean)),
+            Box::new(row.client.process.as_ref().map(|p| clean(&p.name))),
+            Box::new(row.client.peer.map(|p| p.ip().to_string())),
+            Box::new(clean(&row.client.listener)),
+            Box::new(c.request_size),
+            Box::new(c.response_size),
+            Box::new(c.request_type.as_deref().map(clean)),
+            Box::new(c.response_type.as_deref().map(clean)),
+            Box::new(row.messages as i64),
+            Box::new(row.error.as_ref().map(|e| clean(&e.kind))),
+            Box::new(row.tags.iter().map(|t| clean(t)).collect::<Vec<_>>()),
+            Box::new(Timestamp::now().micros() as i64),
+            Box::new(c.kept),
+            Box::new(details_blob::encode(row, inline)),
+        ])
+    }
+
+    pub(crate) fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|v| &**v as &(dyn ToSql + Sync)).collect()
+    }
+}
+
+/// PostgreSQL's texts hold no NUL.
+pub(crate) fn clean(text: &str) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text.to_owned() }
+}
+
+pub(crate) const fn uuid_of(id: FlowId) -> Uuid {
+    Uuid::from_u128(id.to_u128())
+}
+
+/// Reads the columns of [`READ`].
+pub(crate) fn read(r: &Row) -> Result<SharedRow> {
+    read_columns(r).map_err(|e| match e {
+        ReadError::Column(e) => StoreError::Shared(format!("a row of the shared store: {e}")),
+        ReadError::Row(e) => e,
+    })
+}
+
+enum ReadError {
+    Column(tokio_postgres::Error),
+    Row(StoreError),
+}
+
+impl From<tokio_postgres::Error> for ReadError {
+    fn from(e: tokio_postgres::Error) -> Self {
+        Self::Column(e)
+    }
+}
+
+fn read_columns(r: &Row) -> Result<SharedRow, ReadError> {
+    let text = |i: usize| r.try_get::<_, Option<String>>(i);
+    let small = |i: usize| r.try_get::<_, i16>(i);
+    let id = FlowId::from_u128(r.try_get::<_, Uuid>(0)?.as_u128());
+    let damaged = |what: &str| ReadError::Row(StoreError::damaged(format!("flow {id}"), what));
+    let started = Timestamp::from_micros(r.try_get::<_, i64>(4)? as u64);
+    let index = |n: i16| usize::try_from(n).unwrap_or(usize::MAX);
+    let transport = *serde_repr::transport::ALL.get(index(small(5)?)).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *serde_repr::scheme::ALL.get(index(small(6)?)).ok_or_else(|| damaged("unknown scheme"))?;
+    let host = host(r.try_get::<_, &str>(7)?).ok_or_else(|| damaged("its host is none"))?;
+    let port = u16::try_from(r.try_get::<_, i64>(8)?).map_err(|_| damaged("its port is none"))?;
+    let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, port));
+    row.state = state_of(small(2)?.into());
+    row.kind = kind_of(small(3)?.into());
+    if let Some(method) = text(9)? {
+        row.request = Some(RequestRow {
+            method,
+            path: text(10)?.unwrap_or_default(),
+            version: version(text(11)?.unwrap_or_default()),
+            protocol: None,
+            headers: Headers::new(),
+            trailers: Headers::new(),
+            body: BodyRow::default(),
+        });
+    }
+    row.user = text(12)?.map(Into::into);
+    row.client.listener = text(13)?.unwrap_or_default().into();
+    row.messages = r.try_get::<_, i64>(14)? as u64;
+    row.error =
+        text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+    row.tags = r.try_get(16)?;
+    let inline = details_blob::decode(r.try_get::<_, &[u8]>(17)?, &mut row).map_err(ReadError::Row)?;
+    Ok(SharedRow { row, position: r.try_get(1)?, inline })
+}

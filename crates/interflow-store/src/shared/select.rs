@@ -1,0 +1,271 @@
+//! Selects flows in PostgreSQL: as much of a query as possible in SQL, the rest row by row, bodies last.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use interflow_query::sql::{SqlColumn, SqlColumns, SqlCondition, SqlDialect, SqlParam};
+use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
+use interflow_types::{Direction, FlowId};
+use tokio_postgres::types::ToSql;
+
+use super::bodies;
+use super::database::Database;
+use super::rows::{self, READ, SharedRow, uuid_of};
+use crate::conversations::{ConversationStore, ExchangeRow, call_text_matches, call_tokens};
+use crate::decoded_body;
+use crate::error::{Result, StoreError};
+use crate::model::FlowRow;
+use crate::store::chunk_refs::body_index;
+use crate::store::damage::is_of_row;
+use crate::store::{ListOptions, ListOrder};
+
+/// Rows read at a time.
+const PAGE: usize = 500;
+/// Maximum size of a decoded body that a search examines.
+const MAX_SEARCHED_BODY: usize = 64 << 20;
+/// Messages loaded at a time by a search.
+const MESSAGE_STEP: u64 = 256;
+
+/// The table `flows f` of PostgreSQL.
+pub(crate) struct PostgresTables;
+
+impl SqlColumns for PostgresTables {
+    fn dialect(&self) -> SqlDialect {
+        SqlDialect::Postgres
+    }
+
+    fn column(&self, key: Key) -> Option<SqlColumn> {
+        Some(match key {
+            Key::Host => SqlColumn::Text(&["f.host"]),
+            Key::Url => SqlColumn::Text(&["f.url"]),
+            Key::Port => SqlColumn::Integer("f.port"),
+            Key::Method => SqlColumn::Text(&["f.method"]),
+            Key::Status => SqlColumn::Integer("f.status"),
+            Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
+            Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
+            Key::RespType => SqlColumn::LowerText(&["f.response_type"]),
+            Key::Size => SqlColumn::Integer("(f.request_size + f.response_size)"),
+            Key::ReqSize => SqlColumn::Integer("f.request_size"),
+            Key::RespSize => SqlColumn::Integer("f.response_size"),
+            Key::Dur => SqlColumn::Integer("f.duration"),
+            Key::Time => SqlColumn::Integer("f.started"),
+            Key::User => SqlColumn::Text(&["f.username"]),
+            Key::Listener => SqlColumn::Text(&["f.listener"]),
+            Key::Tag => {
+                SqlColumn::Rows { exists: "EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {})", value: "t.tag" }
+            }
+            _ => return None,
+        })
+    }
+
+    fn flag(&self, flag: Flag) -> Option<&'static str> {
+        Some(match flag {
+            Flag::Http => "(f.kind = 0)",
+            Flag::Websocket => "(f.kind = 1)",
+            Flag::Tunnel => "(f.kind = 2)",
+            Flag::Answered => "(f.status IS NOT NULL)",
+            Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
+            Flag::Open => "(f.state = 0)",
+            Flag::Redacted => "(f.tags @> ARRAY['redacted'])",
+            Flag::Held => "(f.tags @> ARRAY['held'])",
+            _ => return None,
+        })
+    }
+}
+
+/// A condition with its parameters in the form in which the client sends them.
+#[derive(Default)]
+pub(crate) struct Condition {
+    pub(crate) sql: String,
+    pub(crate) params: Vec<Box<dyn ToSql + Sync + Send>>,
+    pub(crate) residual: Option<Query>,
+}
+
+impl Condition {
+    pub(crate) fn new(query: &Query) -> Self {
+        let SqlCondition { sql, params, residual } = query.to_sql(&PostgresTables);
+        let params = params
+            .into_iter()
+            .map(|p| -> Box<dyn ToSql + Sync + Send> {
+                match p {
+                    SqlParam::Text(text) => Box::new(text),
+                    SqlParam::Integer(number) => Box::new(number),
+                }
+            })
+            .collect();
+        Self { sql, params, residual }
+    }
+
+    /// Adds a parameter; returns its placeholder.
+    pub(crate) fn push(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.params.push(Box::new(value));
+        format!("${}", self.params.len())
+    }
+}
+
+pub(crate) fn borrowed(params: &[Box<dyn ToSql + Sync + Send>]) -> Vec<&(dyn ToSql + Sync)> {
+    params.iter().map(|p| &**p as &(dyn ToSql + Sync)).collect()
+}
+
+/// The calls of models that a flow carried, for queries by model.
+pub(crate) type CallsOf<'a> = &'a dyn Fn(FlowId) -> Vec<ExchangeRow>;
+
+/// The calls as a store of conversations knows them.
+pub(crate) fn calls_in(store: Option<&dyn ConversationStore>, flow: FlowId) -> Vec<ExchangeRow> {
+    // An index that cannot be read means no match, not a failed search.
+    store.and_then(|s| s.exchanges_in(flow).ok()).unwrap_or_default()
+}
+
+/// Calls `each` for every flow that a query selects, in the order of `options`, at most `options.limit` of them; `watch`
+/// is called for the rows examined and may stop the search. Damaged rows are skipped.
+pub(crate) fn for_each_match(
+    database: &Database,
+    calls: CallsOf<'_>,
+    options: &ListOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    each: &mut dyn FnMut(SharedRow) -> ControlFlow<()>,
+) -> Result<()> {
+    let residual = Condition::new(&options.query).residual;
+    let (mut after, mut found) = (options.after, 0);
+    while found < options.limit {
+        let wanted = if residual.is_some() { PAGE } else { PAGE.min(options.limit - found) };
+        let page = page(database, options, after, wanted)?;
+        let read = page.len();
+        for row in &page {
+            after = Some(FlowId::from_u128(row.get::<_, uuid::Uuid>(0).as_u128()));
+            if watch().is_break() {
+                return Err(StoreError::Cancelled);
+            }
+            let stored = match rows::read(row) {
+                Err(error) if is_of_row(&error) => {
+                    tracing::warn!(%error, "a damaged flow of the shared store is left out");
+                    continue;
+                }
+                stored => stored?,
+            };
+            let selected =
+                residual.as_ref().is_none_or(|query| query.matches(&LazyFlow { database, calls, stored: &stored }));
+            if selected {
+                found += 1;
+                if each(stored).is_break() || found == options.limit {
+                    return Ok(());
+                }
+            }
+        }
+        if read < wanted {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Rows that satisfy the condition, after a flow.
+fn page(
+    database: &Database,
+    options: &ListOptions,
+    after: Option<FlowId>,
+    limit: usize,
+) -> Result<Vec<tokio_postgres::Row>> {
+    let (order, beyond) = match options.order {
+        ListOrder::Newest => ("DESC", "<"),
+        ListOrder::Oldest => ("ASC", ">"),
+    };
+    let mut condition = Condition::new(&options.query);
+    let cursor = match after {
+        Some(id) => format!(" AND f.id {beyond} {}", condition.push(uuid_of(id))),
+        None => String::new(),
+    };
+    let sql = format!("SELECT {READ} FROM flows f WHERE {}{cursor} ORDER BY f.id {order} LIMIT {limit}", condition.sql);
+    database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })
+}
+
+/// The number of flows that a query selects, if SQL alone can tell; otherwise an upper bound.
+pub(crate) fn count(database: &Database, query: &Query) -> Result<(u64, bool)> {
+    let condition = Condition::new(query);
+    let is_exact = condition.residual.is_none();
+    let sql = format!("SELECT count(*) FROM flows f WHERE {}", condition.sql);
+    let row = database.run(move |client| async move { client.query_one(&sql, &borrowed(&condition.params)).await })?;
+    Ok((row.get::<_, i64>(0).unsigned_abs(), is_exact))
+}
+
+/// A flow; `None` if there is none with this id.
+pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<SharedRow>> {
+    let found = database.run(move |client| async move {
+        let statement = client.prepare_cached(&format!("SELECT {READ} FROM flows f WHERE f.id = $1")).await?;
+        client.query_opt(&statement, &[&uuid_of(id)]).await
+    })?;
+    found.as_ref().map(rows::read).transpose()
+}
+
+/// A row whose bodies and messages are loaded only if a query needs them.
+struct LazyFlow<'a> {
+    database: &'a Database,
+    calls: CallsOf<'a>,
+    stored: &'a SharedRow,
+}
+
+impl LazyFlow<'_> {
+    fn row(&self) -> &FlowRow {
+        &self.stored.row
+    }
+
+    /// The decoded body, at most [`MAX_SEARCHED_BODY`] bytes.
+    fn load(&self, direction: Direction) -> Result<Bytes> {
+        let side = body_index(direction);
+        let inline = self.stored.inline[side].clone();
+        let body =
+            bodies::reader(self.database, self.row().id, side, inline, 0..u64::MAX).read_all(MAX_SEARCHED_BODY)?;
+        Ok(match FlowRow::headers(self.row(), direction) {
+            // Searched decoded, as a person sees the body.
+            Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
+            None => body,
+        })
+    }
+
+    fn any_message(&self, direction: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
+        let mut first = 0;
+        while first < self.row().messages {
+            let block = bodies::messages(self.database, self.row().id, first..first + MESSAGE_STEP)?;
+            if block.iter().any(|m| m.direction == direction && fits(&m.payload)) {
+                return Ok(true);
+            }
+            first += MESSAGE_STEP;
+        }
+        Ok(false)
+    }
+}
+
+impl QuerySubject for LazyFlow<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        match key {
+            Key::Model | Key::Provider | Key::Agent => {
+                call_text_matches(&(self.calls)(self.row().id), key, fits).unwrap_or(Tristate::Known(false))
+            }
+            key => self.row().text(key, fits),
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        match key {
+            Key::Tokens => call_tokens(&(self.calls)(self.row().id)),
+            key => self.row().number(key),
+        }
+    }
+
+    fn flag(&self, flag: Flag) -> Tristate {
+        self.row().flag(flag)
+    }
+
+    fn address(&self, key: Key) -> Fact<std::net::SocketAddr> {
+        self.row().address(key)
+    }
+
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        QuerySubject::headers(self.row(), side, fits)
+    }
+
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.load(side).is_ok_and(|b| fits(&b));
+        Tristate::Known(whole || self.any_message(side, fits).unwrap_or(false))
+    }
+}

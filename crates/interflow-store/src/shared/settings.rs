@@ -1,0 +1,209 @@
+//! Settings that all replicas share: keys, rules, policies, kept as texts with their revisions.
+//!
+//! A revision is never changed: the newest is in force, and going back to an earlier one makes a new one with its text.
+
+use deadpool_postgres::Pool;
+use interflow_types::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_postgres::{Client, Row};
+
+use super::connect::{Connector, PooledClient, TlsClientFactory, notification};
+use super::dsn::PostgresUrl;
+use super::migrate;
+use crate::error::{Result, StoreError};
+
+/// The channel on which new revisions are announced. Schemas of one database share it, which costs them a look.
+const CHANNEL: &str = "interflow_settings";
+/// A setting is a text of an operator; more than this is a mistake.
+pub const MAX_SETTING_BYTES: usize = 8 << 20;
+
+/// A revision of a setting, without its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SettingRevision {
+    pub name: String,
+    /// Counts from 1 for each setting.
+    pub revision: i64,
+    /// Who made it: a person or a replica.
+    pub author: String,
+    pub at: Timestamp,
+    /// The revision whose text it has, if it is a return to that one.
+    pub restores: Option<i64>,
+    pub bytes: u64,
+}
+
+/// What a replica did with the newest revision of a setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SettingStatus {
+    pub replica: String,
+    pub name: String,
+    pub revision: i64,
+    pub at: Timestamp,
+    /// Why it was refused; the previous one stays in force on this replica.
+    pub refused: Option<String>,
+}
+
+/// A new text of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSetting<'a> {
+    pub name: &'a str,
+    /// The revision that it was made from; 0 for the first one.
+    pub base: i64,
+    pub content: &'a [u8],
+    pub author: &'a str,
+    pub restores: Option<i64>,
+}
+
+/// The settings in the database of the shared store.
+#[derive(Clone)]
+pub struct SettingsStore {
+    connector: Connector,
+    pool: Pool,
+}
+
+impl SettingsStore {
+    /// # Errors
+    /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
+    pub async fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
+        let connector = Connector::new(url.clone(), tls)?;
+        migrate::migrate(&connector).await?;
+        Ok(Self { pool: connector.pool()?, connector })
+    }
+
+    async fn client(&self) -> Result<PooledClient> {
+        self.pool.get().await.map_err(|e| self.connector.explain_pool(&e))
+    }
+
+    /// The newest revision of every setting, with its text.
+    ///
+    /// # Errors
+    /// A database error, here and below.
+    pub async fn newest(&self) -> Result<Vec<(SettingRevision, Vec<u8>)>> {
+        let text = format!("SELECT DISTINCT ON (name) {COLUMNS}, content FROM settings ORDER BY name, revision DESC");
+        let rows = self.query(&text, &[]).await?;
+        Ok(rows.iter().map(|row| (revision(row), row.get("content"))).collect())
+    }
+
+    /// The revisions of a setting, or of all, the newest first.
+    pub async fn history(&self, name: Option<&str>, limit: i64) -> Result<Vec<SettingRevision>> {
+        let text = format!(
+            "SELECT {COLUMNS} FROM settings WHERE $1::text IS NULL OR name = $1 ORDER BY at DESC, revision DESC LIMIT $2"
+        );
+        Ok(self.query(&text, &[&name, &limit]).await?.iter().map(revision).collect())
+    }
+
+    /// The text of a revision; `None` if there is none with this number.
+    pub async fn content(&self, name: &str, revision: i64) -> Result<Option<Vec<u8>>> {
+        let text = "SELECT content FROM settings WHERE name = $1 AND revision = $2";
+        Ok(self.query(text, &[&name, &revision]).await?.first().map(|row| row.get(0)))
+    }
+
+    /// Stores a text as the next revision; `None` if somebody else did that first.
+    ///
+    /// # Errors
+    /// The text is too long; a database error.
+    pub async fn publish(&self, new: &NewSetting<'_>) -> Result<Option<i64>> {
+        if new.content.len() > MAX_SETTING_BYTES {
+            let (name, size) = (new.name, new.content.len());
+            return Err(StoreError::Shared(format!(
+                "the setting {name} has {size} bytes; at most {MAX_SETTING_BYTES} are shared"
+            )));
+        }
+        // Only from the newest revision: whoever is second has to look at the first one's.
+        let text = "INSERT INTO settings(name, revision, author, restores, content) \
+                    SELECT $1::text, $2::bigint + 1, $3::text, $4::bigint, $5::bytea \
+                    WHERE $2 = coalesce((SELECT max(revision) FROM settings WHERE name = $1), 0) \
+                    ON CONFLICT DO NOTHING RETURNING revision";
+        let client = self.client().await?;
+        let stored = client
+            .query_opt(text, &[&new.name, &new.base, &new.author, &new.restores, &new.content])
+            .await
+            .map_err(|e| self.connector.explain(&e))?
+            .map(|row| row.get::<_, i64>(0));
+        if stored.is_some() {
+            let announced = client.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &new.name]).await;
+            // It is only sooner than the next look.
+            announced.map_err(|e| self.connector.explain(&e))?;
+        }
+        Ok(stored)
+    }
+
+    /// Notes what a replica did with a revision.
+    pub async fn report(&self, status: &SettingStatus) -> Result<()> {
+        let text = "INSERT INTO settings_status(replica, name, revision, refused) VALUES($1, $2, $3, $4) \
+                    ON CONFLICT (replica, name) DO UPDATE SET revision = $3, refused = $4, at = now()";
+        self.query(text, &[&status.replica, &status.name, &status.revision, &status.refused]).await.map(drop)
+    }
+
+    /// What replicas did with the newest revisions.
+    pub async fn statuses(&self) -> Result<Vec<SettingStatus>> {
+        let text = format!(
+            "SELECT replica, name, revision, refused, {MICROS} AS at FROM settings_status ORDER BY name, replica"
+        );
+        Ok(self
+            .query(&text, &[])
+            .await?
+            .iter()
+            .map(|row| SettingStatus {
+                replica: row.get("replica"),
+                name: row.get("name"),
+                revision: row.get("revision"),
+                at: timestamp(row),
+                refused: row.get("refused"),
+            })
+            .collect())
+    }
+
+    /// Announcements of new revisions.
+    pub async fn announcements(&self) -> Result<Announcements> {
+        let (client, mut connection) = self.connector.connect().await?;
+        // One is enough: a look finds all.
+        let (announce, announced) = mpsc::channel(1);
+        tokio::spawn(async move {
+            // Until the server ends the connection, or the client is dropped.
+            while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                if notification(message).is_some() {
+                    let _ = announce.try_send(());
+                }
+            }
+        });
+        client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(|e| self.connector.explain(&e))?;
+        Ok(Announcements { announced, _client: client })
+    }
+
+    async fn query(&self, text: &str, params: &[&(dyn tokio_postgres::types::ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.client().await?.query(text, params).await.map_err(|e| self.connector.explain(&e))
+    }
+}
+
+/// A connection that hears of new revisions.
+pub struct Announcements {
+    announced: mpsc::Receiver<()>,
+    _client: Client,
+}
+
+impl Announcements {
+    /// Waits for the next one; false if the connection has ended. Cancel-safe.
+    pub async fn next(&mut self) -> bool {
+        self.announced.recv().await.is_some()
+    }
+}
+
+const MICROS: &str = "(extract(epoch FROM at) * 1000000)::bigint";
+const COLUMNS: &str = "name, revision, author, restores, octet_length(content)::bigint AS bytes, (extract(epoch FROM at) * 1000000)::bigint AS at";
+
+fn timestamp(row: &Row) -> Timestamp {
+    Timestamp::from_micros(row.get::<_, i64>("at").unsigned_abs())
+}
+
+fn revision(row: &Row) -> SettingRevision {
+    SettingRevision {
+        name: row.get("name"),
+        revision: row.get("revision"),
+        author: row.get("author"),
+        at: timestamp(row),
+        restores: row.get("restores"),
+        bytes: row.get::<_, i64>("bytes").unsigned_abs(),
+    }
+}

@@ -1,0 +1,125 @@
+//! The embedded store as the spool of the shared one: what waits to be moved, and its removal afterwards.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use interflow_types::FlowId;
+
+use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
+use super::chunk_refs::SIDES;
+use super::rows::{self, StoredRow};
+use super::sqlite_store::SqliteStore;
+use super::store_state::WriterCommand;
+use super::{messages, segments_dir};
+use crate::error::Result;
+use crate::model::{FlowRow, MessageRow};
+
+/// Bytes that a flow takes beside its bodies, for the bound of the spool.
+const ROW_WEIGHT: i64 = 1024;
+
+/// Finished flows that wait for the shared store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpoolTotals {
+    pub(crate) flows: u64,
+    pub(crate) bytes: u64,
+    /// When the oldest of them was stored, in microseconds since the Unix epoch.
+    pub(crate) oldest: Option<u64>,
+}
+
+impl SqliteStore {
+    /// Finished flows with higher row numbers, in the order of recording, and the last row number read.
+    pub(crate) fn finished_after(&self, after: i64, limit: usize) -> Result<(Vec<StoredRow>, Option<i64>)> {
+        self.read(|db| {
+            // The plus sign keeps SQLite from using the index of open flows for the opposite.
+            let sql = format!(
+                "SELECT {} FROM {} WHERE f.seq > ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
+                rows::COLUMNS,
+                rows::SOURCES
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let mut found = statement.query(rusqlite::params![after, limit as i64])?;
+            let (mut flows, mut last) = (Vec::new(), None);
+            while let Some(row) = found.next()? {
+                let seq = row.get(0)?;
+                last = Some(seq);
+                flows.extend(self.damages().skip_damaged(seq, rows::read(row))?);
+            }
+            Ok((flows, last))
+        })
+    }
+
+    /// The length of one of a flow's bodies, as it is stored.
+    pub(crate) fn stored_len(stored: &StoredRow, side: usize) -> u64 {
+        stored.refs[side].iter().map(|r| r.len).sum::<u64>() + stored.inline[side].len() as u64
+    }
+
+    /// Opens one of a flow's bodies by its index.
+    pub(crate) fn stored_body(&self, stored: &StoredRow, side: usize) -> Result<BodyReader> {
+        debug_assert!(side < SIDES);
+        let parts = StoredBodyParts { chunks: stored.refs[side].clone(), tail: stored.inline[side].clone() };
+        Ok(BodyReader::new(self.connection()?, segments_dir(self.dir()), parts, 0..u64::MAX))
+    }
+
+    pub(crate) fn stored_messages(&self, stored: &StoredRow, range: Range<u64>) -> Result<Vec<MessageRow>> {
+        self.read(|db| {
+            let (dir, mut files) = (segments_dir(self.dir()), SegmentFiles::default());
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+        })
+    }
+
+    /// Removes flows that are in the shared store now. What conversations know of them stays.
+    pub(crate) fn release(&self, ids: Vec<FlowId>) -> Result<u64> {
+        self.shared()?.send_command(|reply| WriterCommand::Release(ids, reply))
+    }
+
+    /// Frees the disk space of what was removed.
+    pub(crate) fn collect(&self) -> Result<u64> {
+        self.shared()?.send_command(WriterCommand::Collect)
+    }
+
+    pub(crate) fn spool_totals(&self) -> Result<SpoolTotals> {
+        self.read(|db| {
+            let sql = "SELECT count(*), coalesce(sum(kept + ?), 0), min(stored) FROM flows WHERE state <> 0";
+            let number = |n: i64| n.unsigned_abs();
+            Ok(db.query_row(sql, [ROW_WEIGHT], |r| {
+                Ok(SpoolTotals {
+                    flows: number(r.get(0)?),
+                    bytes: number(r.get(1)?),
+                    oldest: r.get::<_, Option<i64>>(2)?.map(number),
+                })
+            })?)
+        })
+    }
+
+    /// Applies the policy for overflow to new flows, or ends that.
+    pub(crate) fn set_spool_full(&self, on: bool) {
+        if let Ok(shared) = self.shared() {
+            shared.queue.set_spool_full(on);
+        }
+    }
+
+    /// Flows recorded to their end since the start: tells whether there may be something new.
+    pub(crate) fn recorded_flows(&self) -> u64 {
+        self.shared().map_or(0, |s| s.recorded_flows.load(Relaxed))
+    }
+
+    /// Counts flows that retention deleted from the shared store.
+    pub(crate) fn add_expired(&self, flows: u64) {
+        if let Ok(shared) = self.shared() {
+            shared.expired_flows.fetch_add(flows, Relaxed);
+        }
+    }
+
+    pub(crate) fn has_subscribers(&self) -> bool {
+        self.shared().is_ok_and(|s| s.feeds.has_subscribers())
+    }
+
+    /// Sends flows of other replicas to the subscribers; `None` says that some were left out.
+    pub(crate) fn publish(&self, rows: Option<&[FlowRow]>) {
+        let Ok(shared) = self.shared() else { return };
+        match rows {
+            Some(rows) => shared.feeds.publish(rows),
+            None => shared.feeds.publish_gap(),
+        }
+    }
+}

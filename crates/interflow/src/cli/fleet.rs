@@ -1,0 +1,174 @@
+//! `interflow fleet`: the settings that replicas share, and their revisions.
+
+use clap::Subcommand;
+use interflow_admin::settings::SettingsDiffKind;
+use interflow_host::pluralize::pluralize;
+use interflow_net::ca::machine_name;
+use interflow_store::shared::{NewSetting, SettingsStore};
+use interflow_store::shared_url;
+use serde_json::json;
+
+use super::flows::table::moment;
+use super::output::{FormatArgs, TableFormat, print, print_json};
+use crate::CliError;
+use crate::components::store_tls;
+use crate::instance::config::{InterflowConfig, SharedSetting};
+use crate::instance::settings::diff::diff_texts;
+
+/// The commands on what replicas share. They need `record.store`, but no running instance.
+#[derive(Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Show the newest revision of each shared setting, and the replicas that refused it or do not have it yet.
+    Settings {
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// List the revisions of shared settings, the newest first.
+    History {
+        /// Setting; all if omitted.
+        #[arg(value_enum)]
+        name: Option<SharedSetting>,
+        /// Maximum number of revisions.
+        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+        limit: u32,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// Print the text of a revision.
+    Show {
+        #[arg(value_enum)]
+        /// Setting.
+        name: SharedSetting,
+        /// Revision [default: the newest].
+        revision: Option<u32>,
+    },
+    /// Compare two revisions.
+    Diff {
+        #[arg(value_enum)]
+        /// Setting.
+        name: SharedSetting,
+        /// Earlier revision.
+        from: u32,
+        /// Later revision [default: the newest].
+        to: Option<u32>,
+    },
+    /// Go back to an earlier revision: its text becomes the newest one.
+    Rollback {
+        #[arg(value_enum)]
+        /// Setting.
+        name: SharedSetting,
+        /// Revision whose text is wanted.
+        revision: u32,
+    },
+}
+
+/// Runs one of them.
+pub fn run(command: &FleetCommand, config: &InterflowConfig) -> Result<(), CliError> {
+    let url = shared_url(&config.record)?.ok_or_else(|| {
+        CliError::Usage("record.store is not set: replicas share settings in the database that it names".to_owned())
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let store = SettingsStore::open(&url, store_tls::client).await?;
+        match command {
+            FleetCommand::Settings { format } => settings(&store, format).await,
+            FleetCommand::History { name, limit, format } => {
+                let revisions = store.history(name.map(SharedSetting::as_str), i64::from(*limit)).await?;
+                if format.is_json() {
+                    return print_json(&json!({ "revisions": revisions }));
+                }
+                for r in revisions {
+                    let restored = r.restores.map_or_else(String::new, |n| format!("  back to {n}"));
+                    let bytes = pluralize(r.bytes, "byte");
+                    print(&format!(
+                        "{:<10} {:>5}  {:.0}  {}  {bytes}{restored}\n",
+                        r.name,
+                        r.revision,
+                        moment(r.at),
+                        r.author
+                    ));
+                }
+                Ok(())
+            }
+            FleetCommand::Show { name, revision } => {
+                let (_, content) = text_of(&store, *name, *revision).await?;
+                print(&content);
+                Ok(())
+            }
+            FleetCommand::Diff { name, from, to } => {
+                let (from, before) = text_of(&store, *name, Some(*from)).await?;
+                let (to, after) = text_of(&store, *name, *to).await?;
+                print(&format!("--- {0} revision {from}\n+++ {0} revision {to}\n", name.as_str()));
+                for line in diff_texts(&before, &after) {
+                    let mark = match line.kind {
+                        SettingsDiffKind::Same => " ",
+                        SettingsDiffKind::Removed => "-",
+                        SettingsDiffKind::Added => "+",
+                        SettingsDiffKind::Gap => "…",
+                    };
+                    print(&format!("{mark}{}\n", line.text));
+                }
+                Ok(())
+            }
+            FleetCommand::Rollback { name, revision } => rollback(&store, *name, *revision).await,
+        }
+    })
+}
+
+async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+    let newest: Vec<_> = store.newest().await?.into_iter().map(|(revision, _)| revision).collect();
+    let statuses = store.statuses().await?;
+    if format.is_json() {
+        return print_json(&json!({ "settings": newest, "replicas": statuses }));
+    }
+    for r in &newest {
+        print(&format!("{:<10} revision {}, {:.0} by {}\n", r.name, r.revision, moment(r.at), r.author));
+        for status in statuses.iter().filter(|s| s.name == r.name) {
+            let what = match &status.refused {
+                Some(why) => format!("refused revision {}: {why}", status.revision),
+                None if status.revision < r.revision => format!("has revision {}", status.revision),
+                None => continue,
+            };
+            print(&format!("  {}: {what}\n", status.replica));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a revision, or of the newest one, with its number.
+async fn text_of(store: &SettingsStore, name: SharedSetting, revision: Option<u32>) -> Result<(i64, String), CliError> {
+    let name = name.as_str();
+    let found = match revision {
+        Some(number) => store.content(name, i64::from(number)).await?.map(|content| (i64::from(number), content)),
+        None => {
+            let mut all = store.newest().await?.into_iter();
+            all.find(|(newest, _)| newest.name == name).map(|(newest, content)| (newest.revision, content))
+        }
+    };
+    let absent = || match revision {
+        Some(number) => format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"),
+        None => format!("{name} has no revision yet"),
+    };
+    let (number, content) = found.ok_or_else(absent)?;
+    Ok((number, String::from_utf8_lossy(&content).into_owned()))
+}
+
+async fn rollback(store: &SettingsStore, name: SharedSetting, revision: u32) -> Result<(), CliError> {
+    let (newest, current) = text_of(store, name, None).await?;
+    let (restores, content) = text_of(store, name, Some(revision)).await?;
+    let name = name.as_str();
+    if current == content {
+        print(&format!("{name} has this text already, in revision {newest}\n"));
+        return Ok(());
+    }
+    let user = ["USER", "USERNAME"].iter().find_map(|variable| std::env::var(variable).ok());
+    let author = user.map_or_else(machine_name, |user| format!("{user}@{}", machine_name()));
+    let new = NewSetting { name, base: newest, content: content.as_bytes(), author: &author, restores: Some(restores) };
+    let Some(made) = store.publish(&new).await? else {
+        return Err(CliError::Failed(format!("{name} was changed in this moment by somebody else: look at it again")));
+    };
+    print(&format!(
+        "{name} has revision {made} with the text of revision {restores}; replicas follow within a second\n"
+    ));
+    Ok(())
+}

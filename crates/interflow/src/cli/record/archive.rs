@@ -1,0 +1,70 @@
+//! `interflow record archive`: the archive of the record, by hand.
+
+use clap::Args;
+use interflow_archive::hourly::{ArchiveUntil, HourlyArchive};
+use interflow_archive::text::size;
+use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
+use interflow_objects::ObjectUrl;
+use interflow_types::Timestamp;
+use serde_json::json;
+
+use crate::CliError;
+use crate::cli::flows::{ProgressDisplay, open_for_reading};
+use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
+use crate::components::record_archive;
+use crate::instance::config::InterflowConfig;
+
+#[derive(Debug, Args)]
+pub struct RecordArchiveArgs {
+    /// Up to now: without the wait of `record.archive_delay`, and with the running hour.
+    #[arg(long)]
+    now: bool,
+    /// Another place than `record.archive`: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`.
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    #[command(flatten)]
+    format: FormatArgs<TextFormat>,
+}
+
+pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let (name, url) = match (&args.to, &config.record.archive) {
+        (Some(url), _) => ("--to", url),
+        (None, Some(url)) => ("record.archive", url),
+        (None, None) => {
+            let text = "there is no archive: set record.archive, such as \"s3://bucket/prefix\", or give --to URL";
+            return Err(CliError::Usage(text.into()));
+        }
+    };
+    let named = |e: String| CliError::Failed(format!("{name}: {e}"));
+    let url: ObjectUrl = url.parse().map_err(|e| CliError::Usage(format!("{name}: {e}")))?;
+    let storage = record_archive::open_storage(config, home, &url).map_err(named)?;
+    storage.wait(storage.check()).map_err(|e| named(e.to_string()))?;
+    let store = open_for_reading(config, home)?;
+    let dir = home.join(&config.record.dir);
+    let until = if args.now { ArchiveUntil::Now } else { record_archive::closed_hours(&config.record) };
+    let archive = HourlyArchive {
+        store: &*store,
+        dir: &dir,
+        storage: &storage,
+        options: record_archive::options(&config.record),
+    };
+    let mut progress = ProgressDisplay::new("archiving");
+    let done = archive.run(Timestamp::now(), until, &mut |cursor| {
+        progress.update(cursor.progress().flows, 0);
+        true
+    });
+    let done = done.map_err(|e| CliError::Failed(e.to_string()))?;
+    drop(progress);
+    if args.format.is_json() {
+        return print_json(&json!({
+            "place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes,
+        }));
+    }
+    let (flows, files) = (pluralize(done.flows, "flow"), pluralize(done.files, "file"));
+    print(&match done.flows {
+        0 => format!("nothing new for {url}\n"),
+        _ => format!("{flows} in {files} ({}) to {url}\n", size(done.bytes)),
+    });
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! `interflow record copy`: moves a whole recording into a shared store, or back to this machine.
+
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use interflow_files::resolve_secret_ref;
+use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
+use interflow_store::shared::{CopyCounts, PostgresUrl, copy_from_shared, copy_to_shared};
+use interflow_store::{SharedStore, SqliteStore};
+use serde_json::json;
+
+use crate::CliError;
+use crate::cli::flows::ProgressDisplay;
+use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
+use crate::components::store_tls;
+use crate::instance::config::InterflowConfig;
+
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// The recording to read: a folder such as `record` in the data folder, or a URL of PostgreSQL, also as `env:NAME` or
+    /// `file:PATH`.
+    from: String,
+    /// The recording to write, likewise. One of the two is a folder, and the other a URL.
+    to: String,
+    #[command(flatten)]
+    format: FormatArgs<TextFormat>,
+}
+
+/// A recording that was named on the command line.
+enum Place {
+    Folder(PathBuf),
+    Shared(Box<PostgresUrl>),
+}
+
+impl Place {
+    fn parse(text: &str, home: &DataDir) -> Result<Self, CliError> {
+        let resolved = resolve_secret_ref(text).map_err(CliError::Usage)?;
+        Ok(match PostgresUrl::is_one(&resolved) {
+            true => Self::Shared(Box::new(resolved.parse()?)),
+            false => Self::Folder(home.join(PathBuf::from(resolved))),
+        })
+    }
+}
+
+pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let mut shown = ProgressDisplay::new("copying");
+    let mut progress = |done, total| {
+        shown.update(done, total);
+        ControlFlow::Continue(())
+    };
+    let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
+        (Place::Folder(from), Place::Shared(to)) => {
+            let source = SqliteStore::open_read(&from)?;
+            copy_to_shared(&source, &to, store_tls::client, &mut progress)?
+        }
+        (Place::Shared(from), Place::Folder(to)) => {
+            // What waits in this machine's spool belongs to the recording too.
+            let source = SharedStore::open_read(&from, store_tls::client, &home.join(&config.record.dir))?;
+            let target = SqliteStore::open(&to, &config.record)?;
+            copy_from_shared(&source, &target, &mut progress)?
+        }
+        _ => {
+            let what = "one of the two is a folder, and the other a URL: `interflow record copy record postgres://…`";
+            return Err(CliError::Usage(what.into()));
+        }
+    };
+    drop(shown);
+    print(counts, args.format.is_json())
+}
+
+fn print(counts: CopyCounts, json: bool) -> Result<(), CliError> {
+    let CopyCounts { copied, present, failed, open } = counts;
+    if json {
+        print_json(&json!({"copied": copied, "present": present, "failed": failed, "open": open}))?;
+    } else {
+        let text =
+            format!("{} copied, {present} there already, {open} still running and left out", pluralize(copied, "flow"));
+        ignore_broken_pipe(writeln!(anstream::stdout(), "{text}"))?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(CliError::Failed(format!("{} could not be copied; the log says why", pluralize(n, "flow")))),
+    }
+}

@@ -1,0 +1,154 @@
+//! `interflow tokens`: creates, lists and revokes the API tokens of services. A running instance knows a change when the
+//! command returns.
+
+use clap::{Args, Subcommand};
+use interflow_admin::identity::Role;
+use interflow_admin::identity::tokens::{ApiTokens, NewToken, TokenKind};
+use interflow_admin::parse_token_expiry;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::keys::format_table;
+use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
+use crate::CliError;
+
+#[derive(Debug, Subcommand)]
+pub enum TokensCommand {
+    /// Create a token. It is printed once and stored as a hash.
+    Create(TokenCreateArgs),
+    /// List tokens with role, expiry and last use.
+    List {
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// Revoke a token at once.
+    Revoke {
+        /// Token ID, as shown by `tokens list`.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct TokenCreateArgs {
+    /// Name of the program that uses it.
+    #[arg(long)]
+    name: String,
+    /// `viewer` (flows without contents), `operator` (also decides, tags, imports and sends requests) or `admin`.
+    #[arg(long)]
+    role: Role,
+    /// Also allow it to read bodies and conversations, and to export flows. An admin's token always may.
+    #[arg(long)]
+    read_bodies: bool,
+    /// Expiry: `30d`, `2027-01-31`, `2027-01-31T12:00:00Z` or `never`.
+    #[arg(long, value_name = "WHEN", default_value = "90d")]
+    expires: String,
+    #[command(flatten)]
+    format: FormatArgs<TextFormat>,
+}
+
+pub fn run(command: TokensCommand, home: &DataDir) -> Result<(), CliError> {
+    home.create()?;
+    match command {
+        TokensCommand::Create(args) => create(&args, home),
+        TokensCommand::List { format } => {
+            let tokens = list(home)?;
+            if format.is_json() {
+                return print_json(&tokens);
+            }
+            print(&table(&tokens));
+            Ok(())
+        }
+        TokensCommand::Revoke { id } => {
+            revoke(&id, home)?;
+            print(&format!("{id} is revoked\n"));
+            Ok(())
+        }
+    }
+}
+
+/// The tokens in the data directory, while no instance runs.
+fn open(home: &DataDir) -> Result<ApiTokens, CliError> {
+    ApiTokens::open(home.path()).map_err(CliError::Failed)
+}
+
+fn create(args: &TokenCreateArgs, home: &DataDir) -> Result<(), CliError> {
+    let expires = Some(args.expires.as_str()).filter(|text| *text != "never");
+    let parsed = expires.map(parse_token_expiry).transpose().map_err(|e| CliError::Usage(format!("--expires: {e}")))?;
+    let made = match InstanceApi::for_instance(home)? {
+        Some(api) => {
+            let input =
+                json!({"name": args.name, "role": args.role, "read_bodies": args.read_bodies, "expires": expires});
+            api.post("/tokens", &input)?
+        }
+        None => {
+            let new = NewToken {
+                name: args.name.clone(),
+                kind: TokenKind::Service,
+                role: args.role,
+                read_bodies: args.read_bodies || args.role == Role::Admin,
+                created_by: "command line".to_owned(),
+                subject: None,
+                expires: parsed,
+            };
+            let (token, secret) = open(home)?.create(new).map_err(CliError::Usage)?;
+            json!({"token": token, "secret": secret})
+        }
+    };
+    if args.format.is_json() {
+        return print_json(&made);
+    }
+    let token = &made["token"];
+    let (id, role) = (member(token, "id"), member(token, "role"));
+    anstream::eprintln!("created token {id} with the role {role}; it is shown only once and stored as a hash");
+    print(&format!("{}\n", member(&made, "secret")));
+    Ok(())
+}
+
+fn list(home: &DataDir) -> Result<Vec<Value>, CliError> {
+    if let Some(api) = InstanceApi::for_instance(home)? {
+        return Ok(api.get("/tokens")?["tokens"].as_array().cloned().unwrap_or_default());
+    }
+    let tokens = open(home)?.list();
+    Ok(tokens.iter().map(|token| json_with_state(token.is_expired(), serde_json::to_value(token))).collect())
+}
+
+fn json_with_state(expired: bool, token: serde_json::Result<Value>) -> Value {
+    let mut token = token.unwrap_or_default();
+    token["expired"] = expired.into();
+    token
+}
+
+fn revoke(id: &str, home: &DataDir) -> Result<(), CliError> {
+    let unknown = || CliError::Failed(format!("no such token: {id}; see `interflow tokens list`"));
+    if let Some(api) = InstanceApi::for_instance(home)? {
+        return api.delete(&format!("/tokens/{}", interflow_types::percent::encoded(id))).map(drop);
+    }
+    open(home)?.revoke(id).map_err(CliError::Failed)?.map(drop).ok_or_else(unknown)
+}
+
+fn table(tokens: &[Value]) -> String {
+    if tokens.is_empty() {
+        return "no tokens; create one with `interflow tokens create --name NAME --role viewer`\n".to_owned();
+    }
+    let header = ["ID", "NAME", "KIND", "ROLE", "BODIES", "EXPIRES", "LAST USED"].map(str::to_owned).to_vec();
+    let row = |token: &Value| {
+        let expires = match token["expired"] == true {
+            true => "expired".to_owned(),
+            false => day(&token["expires"]),
+        };
+        let bodies = if token["read_bodies"] == true { "yes" } else { "no" };
+        let [id, name, kind, role] = ["id", "name", "kind", "role"].map(|n| member(token, n));
+        vec![id, name, kind, role, bodies.to_owned(), expires, day(&token["last_used"])]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(tokens.iter().map(row)).collect();
+    format_table(&rows)
+}
+
+/// The day of a time in microseconds; `never` if it is absent.
+fn day(micros: &Value) -> String {
+    let at = micros.as_u64().map(Timestamp::from_micros);
+    let text = at.and_then(|at| jiff::Timestamp::from_second(i64::try_from(at.secs()).ok()?).ok());
+    text.map_or_else(|| "never".to_owned(), |t| t.to_string()[..10].to_owned())
+}

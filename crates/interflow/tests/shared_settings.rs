@@ -1,0 +1,219 @@
+//! Settings that replicas share through the database of their store: keys, rules, policies, approvals.
+#![cfg(unix)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{PostgresDatabase, PostgresServer};
+use serde_json::Value;
+
+/// Longer than the two seconds in which replicas follow on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const TAG_ALL: &str = "rules:\n  - name: all\n    then:\n      - tag: first\n";
+
+/// A replica with a data directory of its own, ended when dropped.
+struct Replica {
+    home: tempfile::TempDir,
+    config: PathBuf,
+    child: Child,
+}
+
+impl Replica {
+    fn start(name: &str, database: &PostgresDatabase) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), name, database)
+    }
+
+    fn start_in(home: tempfile::TempDir, name: &str, database: &PostgresDatabase) -> Self {
+        let config = home.path().join("c.toml");
+        let text = format!("[record]\nstore = {:?}\n[fleet]\nname = {name:?}\n", database.url());
+        std::fs::write(&config, text).unwrap();
+        let any = "127.0.0.1:0";
+        let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
+        let log = std::fs::File::create(home.path().join("log")).unwrap();
+        let mut child = interflow(home.path(), &config, &words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        until("the replica starts", || {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "{}",
+                std::fs::read_to_string(home.path().join("log")).unwrap()
+            );
+            home.path().join("instance.json").exists().then_some(())
+        });
+        Self { home, config, child }
+    }
+
+    /// The output of a command that succeeds.
+    fn run(&self, words: &[&str]) -> String {
+        let output = interflow(self.home.path(), &self.config, words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.run(words)).unwrap()
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.home.path().join(name)).unwrap_or_default()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.home.path().join(name), text).unwrap();
+    }
+
+    fn log(&self) -> String {
+        self.file("log")
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn interflow(home: &Path, config: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    command.arg("--config").arg(config).args(words).env("INTERFLOW_DATA_DIR", home).stdin(Stdio::null());
+    command.env_remove("INTERFLOW_CONFIG").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = seen() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The newest revision of a setting.
+fn newest(replica: &Replica, name: &str) -> Option<i64> {
+    let all = replica.json(&["fleet", "settings", "--json"]);
+    all["settings"].as_array().unwrap().iter().find(|s| s["name"] == name)?["revision"].as_i64()
+}
+
+#[test]
+fn what_changes_at_one_replica_takes_effect_at_all() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    // A key made at one is valid at the other: both read the same file.
+    a.run(&["keys", "add", "--owner", "build-agent"]);
+    until("b has the key of a", || b.file("keys.toml").contains("build-agent").then_some(()));
+    assert!(b.run(&["keys", "list"]).contains("build-agent"));
+    assert_eq!(newest(&b, "keys"), Some(1));
+    // Approval rules go through the API of a running instance.
+    b.run(&["approvals", "rules", "add", "deny", "blocked.example"]);
+    until("a denies what b denies", || {
+        a.run(&["approvals", "rules", "list"]).contains("blocked.example").then_some(())
+    });
+    // A replica that comes later has everything from its start on.
+    let c = Replica::start("c", &database);
+    assert!(c.run(&["keys", "list"]).contains("build-agent") && c.file("approvals.json").contains("blocked.example"));
+    let history = c.json(&["fleet", "history", "--json"]);
+    let made: Vec<_> = history["revisions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["name"].as_str().unwrap(), r["author"].as_str().unwrap()))
+        .collect();
+    assert!(made.contains(&("keys", "a")) && made.contains(&("approvals", "b")), "{made:?}");
+}
+
+#[test]
+fn a_revision_that_is_wrong_is_refused_everywhere_and_the_last_good_one_stays() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    a.write("rules.yaml", TAG_ALL);
+    until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
+    let first = until("it is published", || newest(&a, "rules"));
+    // What this replica refuses is not published.
+    b.write("rules.yaml", "rules: [");
+    until("b refuses its own", || b.log().contains("stays here until it is mended").then_some(()));
+    assert_eq!((newest(&a, "rules"), a.file("rules.yaml")), (Some(first), TAG_ALL.to_owned()));
+    // As from a replica of another version, to which it is right.
+    b.write("rules.yaml", TAG_ALL);
+    let (bad, good, last) = (first + 1, first + 2, first + 3);
+    database.sql(&format!(
+        "INSERT INTO interflow.settings(name, revision, author, content) VALUES('rules', {bad}, 'newer', 'rules: {{')"
+    ));
+    let refused = until("both refuse it", || {
+        let seen = a.json(&["fleet", "settings", "--json"]);
+        let refused = |s: &&Value| s["name"] == "rules" && s["revision"] == bad && s["refused"].is_string();
+        (seen["replicas"].as_array().unwrap().iter().filter(refused).count() == 2).then_some(seen)
+    });
+    assert!(refused.to_string().contains("rules.yaml"), "{refused}");
+    assert_eq!([a.file("rules.yaml"), b.file("rules.yaml")], [TAG_ALL, TAG_ALL]);
+    // The next good one replaces it.
+    let second = TAG_ALL.replace("first", "second");
+    b.write("rules.yaml", &second);
+    until("a has the rules of b", || (a.file("rules.yaml") == second).then_some(()));
+    // Back to the first, from the command line.
+    until("it has a revision", || (newest(&a, "rules") == Some(good)).then_some(()));
+    let (first, good, last) = (first.to_string(), good.to_string(), last.to_string());
+    let done = a.run(&["fleet", "rollback", "rules", &first]);
+    assert!(done.contains(&format!("revision {last} with the text of revision {first}")), "{done}");
+    until("both went back", || [&a, &b].iter().all(|r| r.file("rules.yaml") == TAG_ALL).then_some(()));
+    let difference = b.run(&["fleet", "diff", "rules", &good, &last]);
+    assert!(difference.contains("-      - tag: second") && difference.contains("+      - tag: first"), "{difference}");
+    assert_eq!(b.run(&["fleet", "show", "rules", &good]), second);
+}
+
+#[test]
+fn a_change_made_while_stopped_is_published_or_kept_aside() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, mut b) = (Replica::start("a", &database), Replica::start("b", &database));
+    a.write("rules.yaml", TAG_ALL);
+    until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
+    until("b has noted them", || b.file("shared-settings.json").contains("rules").then_some(()));
+    let stop = |replica: &mut Replica| {
+        replica.run(&["stop"]);
+        replica.child.wait().unwrap();
+    };
+    let restart = |mut replica: Replica, database| {
+        let home = std::mem::replace(&mut replica.home, tempfile::tempdir().unwrap());
+        Replica::start_in(home, "b", database)
+    };
+    stop(&mut b);
+    b.write("rules.yaml", &TAG_ALL.replace("first", "offline"));
+    let mut b = restart(b, &database);
+    until("a has what was changed at b", || a.file("rules.yaml").contains("offline").then_some(()));
+    // Both were changed: the revision wins, and nothing is lost.
+    stop(&mut b);
+    b.write("rules.yaml", &TAG_ALL.replace("first", "mine"));
+    let before = newest(&a, "rules");
+    a.write("rules.yaml", &TAG_ALL.replace("first", "theirs"));
+    until("a published", || (newest(&a, "rules") > before).then_some(()));
+    let b = restart(b, &database);
+    assert!(b.file("rules.yaml").contains("theirs") && b.file("rules.yaml.conflict").contains("mine"));
+    assert!(b.log().contains("was changed here and by another replica"));
+}
+
+#[test]
+fn secrets_are_shared_only_with_a_key_of_all() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("c.toml");
+    std::fs::write(&config, "[fleet]\nshare = [\"secrets\"]\n").unwrap();
+    let check = || interflow(home.path(), &config, &["config", "check"]).output().unwrap();
+    let refused = check();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && message.contains("fleet.share") && message.contains("secrets_key"),
+        "{message}"
+    );
+    std::fs::write(
+        &config,
+        format!("[fleet]\nshare = [\"secrets\"]\n[approvals]\nsecrets_key = \"{}\"\n", "ab".repeat(32)),
+    )
+    .unwrap();
+    assert!(check().status.success());
+}

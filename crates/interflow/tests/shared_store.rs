@@ -1,0 +1,307 @@
+//! Two replicas of the program with one PostgreSQL: what each records, all show; a crash of either loses nothing.
+#![cfg(unix)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
+use serde_json::{Value, json};
+
+/// One replica with a data folder of its own.
+struct Replica {
+    home: tempfile::TempDir,
+    child: Option<Child>,
+    proxy: SocketAddr,
+    admin: SocketAddr,
+}
+
+fn interflow(home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());
+    for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "INTERFLOW_RECORD_STORE", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.env("INTERFLOW_CONFIG", home.join("c.toml"));
+    command
+}
+
+fn run(home: &Path, words: &[&str]) -> Output {
+    interflow(home, words).output().unwrap()
+}
+
+impl Replica {
+    fn start(url: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = format!(
+            "[proxy]\nlisten = [\"127.0.0.1:0\"]\n[gateway]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [record]\nstore = \"{url}\"\n"
+        );
+        std::fs::write(home.path().join("c.toml"), config).unwrap();
+        let nowhere = "127.0.0.1:1".parse().unwrap();
+        let mut replica = Self { home, child: None, proxy: nowhere, admin: nowhere };
+        replica.run();
+        replica
+    }
+
+    fn run(&mut self) {
+        let info = self.home.path().join("instance.json");
+        let _ = std::fs::remove_file(&info);
+        let mut child =
+            interflow(self.home.path(), &["run"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let info: Value = wait_for("the replica starts", || {
+            assert!(child.try_wait().unwrap().is_none(), "the replica has ended");
+            serde_json::from_slice(&std::fs::read(&info).ok()?).ok()
+        });
+        let address = |pointer| info.pointer(pointer).and_then(Value::as_str).unwrap().parse().unwrap();
+        (self.proxy, self.admin) = (address("/proxy/0"), address("/admin"));
+        self.child = Some(child);
+    }
+
+    /// Ends the process as a crash does.
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn cli(&self, words: &[&str]) -> String {
+        let done = run(self.home.path(), words);
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+
+    fn count(&self, query: &str) -> u64 {
+        self.cli(&["flows", "count", query]).parse().unwrap()
+    }
+
+    fn status(&self) -> Value {
+        let text = self.cli(&["status", "--format", "json"]);
+        serde_json::from_str::<Value>(&text).unwrap()["shared_store"].clone()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The value, once there is one.
+fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn database() -> Option<PostgresDatabase> {
+    // A server of its own: others share theirs, and this test stops it.
+    Some(PostgresServer::new()?.database())
+}
+
+/// Sends requests one after the other through a proxy; all must be answered.
+async fn send(proxy: SocketAddr, origin: &Origin, name: &str, requests: std::ops::Range<u32>) {
+    for i in requests {
+        let answer = client::get_through(proxy, &origin.url(&format!("/{name}/{i}"))).await.expect("answered");
+        assert_eq!(answer.status, 200);
+    }
+}
+
+/// Flows in the database whose URL holds a text, and how many different URLs they have.
+fn stored(database: &PostgresDatabase, text: &str) -> (u64, u64) {
+    let sql = format!("SELECT count(*) || ' ' || count(DISTINCT url) FROM interflow.flows WHERE url LIKE '%{text}%'");
+    let found = database.sql(&sql);
+    let (all, distinct) = found.trim().split_once(' ').unwrap();
+    (all.parse().unwrap(), distinct.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
+    let Some(database) = database() else { return };
+    let large = "text ".repeat(20_000);
+    let origin = Origin::http().answering(move |_| Reply::ok(large.clone())).start().await;
+    let (one, mut two) = (Replica::start(&database.url()), Replica::start(&database.url()));
+
+    // Each shows what the other recorded, bodies too.
+    send(one.proxy, &origin, "one", 0..20).await;
+    send(two.proxy, &origin, "two", 0..20).await;
+    wait_for("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
+    assert_eq!(one.count("path:/two status:200"), 20);
+    assert!(two.cli(&["flows", "show", "last", "--format", "raw"]).contains("text text text"));
+
+    // PostgreSQL crashes while requests go on: each is answered, and is in the record once.
+    let server = database.server().clone();
+    let (proxies, origin) = ([one.proxy, two.proxy], std::sync::Arc::new(origin));
+    let traffic: Vec<_> = proxies
+        .into_iter()
+        .zip(["down-a", "down-b"])
+        .map(|(proxy, name)| {
+            let origin = origin.clone();
+            tokio::spawn(async move { send(proxy, &origin, name, 0..150).await })
+        })
+        .collect();
+    server.kill();
+    for task in traffic {
+        task.await.unwrap();
+    }
+    let waiting = wait_for("the replica says what waits", || one.status()["error"].as_str().map(str::to_owned));
+    assert!(waiting.contains("check that the server is up"), "{waiting}");
+    let refused = run(one.home.path(), &["flows", "list"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("the shared store") && !said.contains("testkit-secret"),
+        "{said}"
+    );
+
+    // A replica is killed meanwhile, with flows on its disk only; it starts when the server is back.
+    let flushed = interflow(two.home.path(), &["flows", "stats"]).output().unwrap();
+    assert!(flushed.status.success());
+    wait_for("everything is on the disk", || (two.status()["waiting_flows"].as_u64()? >= 100).then_some(()));
+    std::thread::sleep(Duration::from_millis(500));
+    two.kill();
+    server.start();
+    two.run();
+    wait_for("every flow is in the database once", || {
+        (stored(&database, "/down-a/") == (150, 150) && stored(&database, "/down-b/") == (150, 150)).then_some(())
+    });
+    assert_eq!(one.count("path:/down-b"), 150);
+    wait_for("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+    assert!(two.status()["error"].is_null());
+
+    // Annotated at one, seen at the other; deleted at one, gone at both.
+    let id = one.cli(&["flows", "list", "path:/two/7", "--format", "jsonl"]);
+    let id = serde_json::from_str::<Value>(&id).unwrap()["id"].as_str().unwrap().to_owned();
+    one.cli(&["flows", "tag", &id, "seen"]);
+    assert_eq!(two.count("tag:seen"), 1);
+    one.cli(&["flows", "prune", "path:/one", "--yes"]);
+    assert_eq!((one.count("path:/one"), two.count("path:/one")), (0, 0));
+
+    // Stopped, the command line still reads the shared store; and it can be copied away and back.
+    run(two.home.path(), &["stop"]);
+    two.child.take().unwrap().wait().unwrap();
+    assert_eq!(two.count("path:/down"), 300);
+    let text = two.cli(&["record", "copy", &database.url(), "copied"]);
+    assert!(text.starts_with("320 flows copied"), "{text}");
+    let again = two.cli(&["record", "copy", "copied", &database.url()]);
+    assert!(again.starts_with("0 flows copied, 320 there already"), "{again}");
+    let other = server.database();
+    let away = two.cli(&["record", "copy", "copied", &other.url()]);
+    assert!(away.starts_with("320 flows copied"), "{away}");
+    assert_eq!(stored(&other, "/down-a/"), (150, 150));
+}
+
+/// Sends the next prompt of a conversation, with all that was said before.
+async fn prompt(proxy: SocketAddr, provider: &Origin, history: &mut Vec<Value>) {
+    history.push(json!({"role": "user", "content": format!("prompt {}", history.len())}));
+    let body = json!({"model": "claude-x", "max_tokens": 50, "messages": history,
+        "metadata": {"user_id": "u_session_one-of-many"}});
+    let (url, body) = (provider.url("/v1/messages"), body.to_string());
+    let head = format!(
+        "POST {url} HTTP/1.1\r\nHost: {}\r\nX-Api-Key: k\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        provider.authority(),
+        body.len()
+    );
+    let mut wire = Wire::connect(proxy).await.unwrap();
+    wire.send(head + &body).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+    history.push(json!({"role": "assistant", "content": reply["content"]}));
+}
+
+/// How many calls each conversation has.
+fn calls(replica: &Replica) -> Vec<u64> {
+    let text = replica.cli(&["conversations", "list", "--format", "jsonl"]);
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.map(|row| row["used"]["exchanges"].as_u64().unwrap()).collect()
+}
+
+fn instances(replica: &Replica) -> Vec<Value> {
+    let text = replica.cli(&["status", "--format", "json"]);
+    serde_json::from_str::<Value>(&text).unwrap()["instances"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_over_replicas_is_one_conversation_though_the_one_that_indexes_is_killed() {
+    let Some(database) = database() else { return };
+    let (provider, _) = interflow_testkit::llm::start().await;
+    let mut replicas = [Replica::start(&database.url()), Replica::start(&database.url())];
+    let mut history = Vec::new();
+    for turn in 0..6 {
+        prompt(replicas[turn % 2].proxy, &provider, &mut history).await;
+    }
+    for replica in &replicas {
+        wait_for("one conversation has all calls", || (calls(replica) == [6]).then_some(()));
+    }
+    // Both are listed at both, with the same configuration; one of them indexes.
+    let indexing = wait_for("one replica indexes", || {
+        let list = instances(&replicas[0]);
+        let same = list.len() == 2 && list[0]["config_digest"] == list[1]["config_digest"];
+        let own = list.iter().find(|i| i["indexes_conversations"] == true)?["own"] == true;
+        same.then_some(usize::from(!own))
+    });
+    assert_eq!(instances(&replicas[1]).iter().filter(|i| i["own"] == true).count(), 1);
+
+    // It is killed between two turns; the other one takes over.
+    prompt(replicas[indexing].proxy, &provider, &mut history).await;
+    wait_for("the turn is on the disk", || (replicas[indexing].count("") >= 7).then_some(()));
+    replicas[indexing].kill();
+    let other = &replicas[1 - indexing];
+    for _ in 0..2 {
+        prompt(other.proxy, &provider, &mut history).await;
+    }
+    wait_for("the other replica indexes", || {
+        let indexes = instances(other).iter().any(|i| i["own"] == true && i["indexes_conversations"] == true);
+        (indexes && calls(other).iter().sum::<u64>() >= 8).then_some(())
+    });
+    // What it still had on its disk takes its place when it is back.
+    replicas[indexing].run();
+    for replica in &replicas {
+        wait_for("one conversation has all calls", || (calls(replica) == [9]).then_some(()));
+    }
+    let before = replicas[0].cli(&["conversations", "show", "last", "--format", "json"]);
+    replicas[0].cli(&["stop"]);
+    replicas[0].child.take().unwrap().wait().unwrap();
+    assert_eq!(replicas[0].cli(&["conversations", "show", "last", "--format", "json"]), before);
+    wait_for("a stopped replica leaves the list", || {
+        (instances(&replicas[1]).iter().all(|i| i["silent"] == true || i["own"] == true)).then_some(())
+    });
+}
+
+#[test]
+fn a_store_that_cannot_be_used_ends_the_start_with_the_remedy() {
+    let Some(database) = database() else { return };
+    let attempt = |store: &str, expected: &str| {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("c.toml"), format!("[record]\nstore = \"{store}\"\n")).unwrap();
+        let any = "127.0.0.1:0";
+        let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
+        let done = run(home.path(), &words);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success() && said.contains(expected), "{store}: {said}");
+        assert!(!said.contains("testkit-secret") && !said.contains("wrong-secret"), "{said}");
+    };
+    let url = database.url();
+    attempt("postgres://u@127.0.0.1:1/d", "check that the server is up");
+    attempt(&database.url_for("interflow", "wrong-secret"), "check user and password in record.store");
+    attempt(&url.replace(&format!("/{}", database.name()), "/nowhere"), "create it: CREATE DATABASE \"nowhere\"");
+    attempt(&format!("{url}?sslmode=require"), "TLS");
+    attempt("mysql://u:wrong-secret@h/d", "write it as postgres://USER:PASSWORD@HOST");
+    attempt("env:INTERFLOW_NO_SUCH_STORE", "INTERFLOW_NO_SUCH_STORE is not set");
+    database.sql("CREATE ROLE reader LOGIN PASSWORD 'plain'");
+    attempt(&database.url_for("reader", "plain"), "GRANT CREATE ON DATABASE");
+    // A schema that a newer build has left.
+    let replica = Replica::start(&url);
+    drop(replica);
+    database.sql("INSERT INTO interflow.refinery_schema_history VALUES (99, 'later', '2030-01-01T00:00:00Z', '1')");
+    attempt(&url, "schema version 99");
+}
