@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -77,9 +78,9 @@ impl CommandLine {
 }
 
 impl ProcessGroup {
-    /// How it ended, if it did.
-    pub fn status(&mut self) -> Option<String> {
-        self.0.try_wait().ok().flatten().map(|status| status.to_string())
+    /// How it ended, if it ends within `limit`: the kernel closes a process's streams before its status can be read.
+    pub async fn status_within(&mut self, limit: Duration) -> Option<String> {
+        tokio::time::timeout(limit, self.0.wait()).await.ok()?.ok().map(|status| status.to_string())
     }
 }
 

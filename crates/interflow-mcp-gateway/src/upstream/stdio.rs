@@ -25,6 +25,8 @@ const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)]
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
 /// How long a process may take to end after its standard input was closed.
 const END_GRACE: Duration = Duration::from_secs(3);
+/// How long the end of standard error and the exit status are awaited after a process closed its standard output.
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Bound on requests in progress at one server.
 const MAX_PENDING: usize = 1024;
 /// Bound on messages that wait to be written.
@@ -328,11 +330,14 @@ async fn supervise(
         }
     };
     // What it wrote last explains why it ended.
-    let _ = tokio::time::timeout(Duration::from_millis(200), errors).await;
-    let how = why.unwrap_or_else(|| match process.status() {
-        Some(status) => format!("it ended ({status})"),
-        None => "it closed its standard output".to_owned(),
-    });
+    let _ = tokio::time::timeout(EXIT_GRACE, errors).await;
+    let how = match why {
+        Some(why) => why,
+        None => match process.status_within(EXIT_GRACE).await {
+            Some(status) => format!("it ended ({status})"),
+            None => "it closed its standard output".to_owned(),
+        },
+    };
     let errors = tail.text();
     let how = if errors.is_empty() { how } else { format!("{how}: {errors}") };
     end.0.lock().ended.get_or_insert((how, Instant::now()));
