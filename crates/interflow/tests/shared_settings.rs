@@ -26,8 +26,13 @@ impl Replica {
     }
 
     fn start_in(home: tempfile::TempDir, name: &str, database: &PostgresDatabase) -> Self {
+        Self::start_with(home, name, database, "")
+    }
+
+    /// With more lines of the section `[fleet]`, and further sections.
+    fn start_with(home: tempfile::TempDir, name: &str, database: &PostgresDatabase, more: &str) -> Self {
         let config = home.path().join("c.toml");
-        let text = format!("[record]\nstore = {:?}\n[fleet]\nname = {name:?}\n", database.url());
+        let text = format!("[record]\nstore = {:?}\n[fleet]\nname = {name:?}\n{more}", database.url());
         std::fs::write(&config, text).unwrap();
         let any = "127.0.0.1:0";
         let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
@@ -216,4 +221,116 @@ fn secrets_are_shared_only_with_a_key_of_all() {
     )
     .unwrap();
     assert!(check().status.success());
+}
+
+#[test]
+fn the_redaction_policy_and_secrets_are_shared() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let more = format!(
+        "share = [\"policy\", \"secrets\"]\n[approvals]\nsecrets_key = \"{}\"\n[redact]\nmode = \"redact\"\n",
+        "cd".repeat(32)
+    );
+    let start = |name| Replica::start_with(tempfile::tempdir().unwrap(), name, &database, &more);
+    let (a, b) = (start("a"), start("b"));
+    let mut add = interflow(a.home.path(), &a.config, &["secrets", "add", "github", "--host", "api.github.com"]);
+    let mut add = add.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut add.stdin.take().unwrap(), b"ghp_hush").unwrap();
+    assert!(add.wait().unwrap().success());
+    until("b has the secret of a", || b.run(&["secrets", "list"]).contains("api.github.com").then_some(()));
+    assert!(!b.file("secrets.json").contains("ghp_hush"));
+    let policy = "name = \"ours\"\n";
+    a.write("policy.toml", policy);
+    until("b has the policy of a", || (b.file("policy.toml") == policy).then_some(()));
+}
+
+#[test]
+fn changes_made_at_two_replicas_at_once_are_both_kept() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    for round in 0..4 {
+        std::thread::scope(|scope| {
+            for (replica, name) in [(&a, "a"), (&b, "b")] {
+                scope.spawn(move || replica.run(&["keys", "add", "--owner", &format!("{name}{round}")]));
+            }
+        });
+    }
+    let all = |replica: &Replica| {
+        (0..4).all(|round| ["a", "b"].iter().all(|n| replica.file("keys.toml").contains(&format!("\"{n}{round}\""))))
+    };
+    until("both have the keys of both", || (all(&a) && all(&b)).then_some(()));
+    for replica in [&a, &b] {
+        assert!(!replica.home.path().join("keys.toml.conflict").exists(), "{}", replica.log());
+    }
+}
+
+#[test]
+fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    a.write("rules.yaml", TAG_ALL);
+    until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
+    let config = std::fs::read_to_string(&b.config).unwrap();
+    std::fs::write(&b.config, format!("{config}[intercept]\nmode = \"no such mode\"\n")).unwrap();
+    until("b cannot be reloaded", || b.log().contains("configuration not reloaded").then_some(()));
+    // One change comes, and another one is made here.
+    let second = TAG_ALL.replace("first", "second");
+    a.write("rules.yaml", &second);
+    b.run(&["keys", "add", "--owner", "made-meanwhile"]);
+    until("b waits with both", || {
+        let log = b.log();
+        (log.contains("waits until the configuration") && log.contains("the change of the shared keys stays here"))
+            .then_some(())
+    });
+    assert_eq!(b.file("rules.yaml"), TAG_ALL);
+    let seen = a.json(&["fleet", "settings", "--json"]);
+    assert!(
+        seen["replicas"].to_string().contains("cannot be") || seen["replicas"].to_string().contains("waits until"),
+        "{seen}"
+    );
+    std::fs::write(&b.config, config).unwrap();
+    until("b has the rules of a", || (b.file("rules.yaml") == second).then_some(()));
+    until("a has the key of b", || a.file("keys.toml").contains("made-meanwhile").then_some(()));
+}
+
+#[test]
+fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let a = Replica::start("a", &database);
+    a.write("rules.yaml", TAG_ALL);
+    let first = until("it is published", || newest(&a, "rules"));
+    a.run(&["keys", "add", "--owner", "somebody"]);
+    until("the keys are published", || newest(&a, "keys"));
+    drop(a);
+    let insert = |revision: i64, text: &str| {
+        database.sql(&format!(
+            "INSERT INTO interflow.settings(name, revision, author, content) VALUES('rules', {revision}, 'newer', '{text}')"
+        ));
+    };
+    insert(first + 1, "rules: {");
+    insert(first + 2, "rules: [{ then: nothing }]");
+    let mut b = Replica::start("b", &database);
+    assert_eq!(b.file("rules.yaml"), TAG_ALL);
+    assert!(b.file("keys.toml").contains("somebody"));
+    let log = b.log();
+    let says = format!("revision {} of the shared rules is refused, and revision {first} stays in force", first + 2);
+    assert!(log.contains(&says), "{log}");
+    let refused = until("it is reported", || {
+        let seen = b.json(&["fleet", "settings", "--json"]);
+        let refused = |s: &&Value| s["replica"] == "b" && s["name"] == "rules" && s["refused"].is_string();
+        seen["replicas"].as_array().unwrap().iter().find(refused).cloned()
+    });
+    assert_eq!(refused["revision"], first + 2);
+    // Likewise at the next start; the next good revision is taken over.
+    b.run(&["stop"]);
+    b.child.wait().unwrap();
+    let home = std::mem::replace(&mut b.home, tempfile::tempdir().unwrap());
+    let b = Replica::start_in(home, "b", &database);
+    assert_eq!(b.file("rules.yaml"), TAG_ALL);
+    let good = TAG_ALL.replace("first", "good");
+    insert(first + 3, &good);
+    until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
 }

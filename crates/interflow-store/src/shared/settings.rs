@@ -16,6 +16,8 @@ use crate::error::{Result, StoreError};
 
 /// The channel on which new revisions are announced. Schemas of one database share it, which costs them a look.
 const CHANNEL: &str = "interflow_settings";
+/// Revisions of a setting that are kept; older ones are deleted when a new one is made.
+const MAX_REVISIONS: i64 = 1000;
 /// A setting is a text of an operator; more than this is a mistake.
 pub const MAX_SETTING_BYTES: usize = 8 << 20;
 
@@ -75,14 +77,21 @@ impl SettingsStore {
         self.pool.get().await.map_err(|e| self.connector.explain_pool(&e))
     }
 
-    /// The newest revision of every setting, with its text.
+    /// The newest revision of every setting.
     ///
     /// # Errors
     /// A database error, here and below.
-    pub async fn newest(&self) -> Result<Vec<(SettingRevision, Vec<u8>)>> {
-        let text = format!("SELECT DISTINCT ON (name) {COLUMNS}, content FROM settings ORDER BY name, revision DESC");
-        let rows = self.query(&text, &[]).await?;
-        Ok(rows.iter().map(|row| (revision(row), row.get("content"))).collect())
+    pub async fn newest(&self) -> Result<Vec<SettingRevision>> {
+        let text = format!("SELECT DISTINCT ON (name) {COLUMNS} FROM settings ORDER BY name, revision DESC");
+        Ok(self.query(&text, &[]).await?.iter().map(revision).collect())
+    }
+
+    /// Revisions of a setting before this one with their texts, the newest first.
+    pub async fn before(&self, name: &str, before: i64, limit: i64) -> Result<Vec<(i64, Vec<u8>)>> {
+        let text = "SELECT revision, content FROM settings WHERE name = $1 AND revision < $2 \
+                    ORDER BY revision DESC LIMIT $3";
+        let rows = self.query(text, &[&name, &before, &limit]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     /// The revisions of a setting, or of all, the newest first.
@@ -121,10 +130,13 @@ impl SettingsStore {
             .await
             .map_err(|e| self.connector.explain(&e))?
             .map(|row| row.get::<_, i64>(0));
-        if stored.is_some() {
+        if let Some(revision) = stored {
             let announced = client.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &new.name]).await;
             // It is only sooner than the next look.
             announced.map_err(|e| self.connector.explain(&e))?;
+            let old = "DELETE FROM settings WHERE name = $1 AND revision <= $2";
+            let deleted = client.execute(old, &[&new.name, &(revision - MAX_REVISIONS)]).await;
+            deleted.map_err(|e| self.connector.explain(&e))?;
         }
         Ok(stored)
     }

@@ -116,7 +116,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig) -> Result<(), CliEr
 }
 
 async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
-    let newest: Vec<_> = store.newest().await?.into_iter().map(|(revision, _)| revision).collect();
+    let newest = store.newest().await?;
     let statuses = store.statuses().await?;
     if format.is_json() {
         return print_json(&json!({ "settings": newest, "replicas": statuses }));
@@ -140,10 +140,7 @@ async fn text_of(store: &SettingsStore, name: SharedSetting, revision: Option<u3
     let name = name.as_str();
     let found = match revision {
         Some(number) => store.content(name, i64::from(number)).await?.map(|content| (i64::from(number), content)),
-        None => {
-            let mut all = store.newest().await?.into_iter();
-            all.find(|(newest, _)| newest.name == name).map(|(newest, content)| (newest.revision, content))
-        }
+        None => store.before(name, i64::MAX, 1).await?.pop(),
     };
     let absent = || match revision {
         Some(number) => format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"),

@@ -34,13 +34,15 @@ const SETTLE_DELAY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct ReloadStatus {
     failed: AtomicBool,
+    /// How many reloads succeeded.
+    succeeded: AtomicU64,
     /// When the active configuration was loaded, in seconds of Unix time.
     loaded: AtomicU64,
 }
 
 impl Default for ReloadStatus {
     fn default() -> Self {
-        Self { failed: AtomicBool::new(false), loaded: AtomicU64::new(unix_seconds()) }
+        Self { failed: AtomicBool::new(false), succeeded: AtomicU64::new(0), loaded: AtomicU64::new(unix_seconds()) }
     }
 }
 
@@ -48,8 +50,14 @@ impl ReloadStatus {
     fn record(&self, succeeded: bool) {
         self.failed.store(!succeeded, Relaxed);
         if succeeded {
+            self.succeeded.fetch_add(1, Relaxed);
             self.loaded.store(unix_seconds(), Relaxed);
         }
+    }
+
+    /// How many reloads have succeeded since the start.
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.load(Relaxed)
     }
 
     pub fn write_metrics(&self, page: &mut MetricsPage) {

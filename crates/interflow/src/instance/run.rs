@@ -116,9 +116,10 @@ pub async fn start_with_store(
     };
     let mut compat = CompatApis::bind(config, &sockets)?;
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
+    let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
-    let settings = SettingsSync::start(config, home).await?;
-    let components = ComponentSet::new(config, home, store.as_ref())?;
+    let mut settings = SettingsSync::start(config, home, &reload_status).await?;
+    let components = build_components(config, home, store.as_ref(), &mut settings).await?;
     let parts = ServerDeps {
         ca,
         recorder,
@@ -171,7 +172,6 @@ pub async fn start_with_store(
         }
         None => None,
     };
-    let reload_status = Arc::new(ReloadStatus::default());
     if let Some((admin, _)) = &admin {
         compat.attach(config, admin, dns)?;
         let reloads = Arc::clone(&reload_status);
@@ -206,6 +206,32 @@ pub async fn start_with_store(
         home: home.clone(),
         settings,
     })
+}
+
+/// Builds the components. Shared settings that they cannot use are replaced by earlier revisions.
+async fn build_components(
+    config: &InterflowConfig,
+    home: &DataDir,
+    store: Option<&Arc<RecordStore>>,
+    settings: &mut Option<SettingsSync>,
+) -> Result<ComponentSet, CliError> {
+    let mut first_error = None;
+    loop {
+        let error = match (ComponentSet::new(config, home, store), settings.as_mut()) {
+            (Ok(components), Some(settings)) => {
+                settings.accept_start(first_error.map(|e: CliError| e.to_string()).as_deref())?;
+                return Ok(components);
+            }
+            (built, None) => return built,
+            (Err(error), Some(_)) => error,
+        };
+        let error = first_error.get_or_insert(error);
+        if let Some(settings) = settings
+            && !settings.try_earlier().await?
+        {
+            return Err(std::mem::replace(error, CliError::Failed(String::new())));
+        }
+    }
 }
 
 fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
