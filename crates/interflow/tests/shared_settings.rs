@@ -268,8 +268,8 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
     let database = server.database();
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("extra.yaml"), "rules: []\n").unwrap();
-    let more = "[rules]\nfiles = [\"extra.yaml\"]\n";
-    let (a, b) = (Replica::start("a", &database), Replica::start_with(home, "b", &database, more));
+    let more = format!("[rules]\nfiles = [{:?}]\n", home.path().join("extra.yaml"));
+    let (a, b) = (Replica::start("a", &database), Replica::start_with(home, "b", &database, &more));
     a.write("rules.yaml", TAG_ALL);
     until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
     b.write("extra.yaml", "rules: [");
