@@ -57,24 +57,12 @@ impl Running {
 
     /// The process and its descendants.
     pub fn tree(&self) -> Vec<u32> {
-        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-        for pid in all_processes() {
-            if let Some(stat) = Stat::of(pid) {
-                children.entry(stat.parent).or_default().push(pid);
-            }
-        }
-        let mut tree = vec![self.child.id()];
-        let mut at = 0;
-        while let Some(pid) = tree.get(at) {
-            tree.extend(children.remove(pid).unwrap_or_default());
-            at += 1;
-        }
-        tree
+        tree(self.child.id())
     }
 
     /// CPU time of the tree so far, ended descendants included.
     pub fn cpu(&self) -> Duration {
-        self.tree().into_iter().filter_map(Stat::of).map(|s| s.cpu).sum()
+        tree_cpu(self.child.id())
     }
 
     /// Memory of the tree now.
@@ -169,6 +157,28 @@ impl Stat {
         let ticks: u64 = (11..15).map(|i| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0)).sum();
         Some(Self { parent: fields.get(1)?.parse().ok()?, cpu: Duration::from_millis(ticks * 10) })
     }
+}
+
+/// A process and its descendants.
+fn tree(root: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in all_processes() {
+        if let Some(stat) = Stat::of(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    let mut tree = vec![root];
+    let mut at = 0;
+    while let Some(pid) = tree.get(at) {
+        tree.extend(children.remove(pid).unwrap_or_default());
+        at += 1;
+    }
+    tree
+}
+
+/// CPU time of a process and its descendants so far, ended descendants included.
+pub fn tree_cpu(root: u32) -> Duration {
+    tree(root).into_iter().filter_map(Stat::of).map(|s| s.cpu).sum()
 }
 
 fn all_processes() -> Vec<u32> {

@@ -131,7 +131,11 @@ fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
 }
 
 fn rows(out: &mut String, case: &Case) {
+    let named = case.rows.iter().find(|row| !row.figures.is_empty());
+    let own: Vec<&str> =
+        std::iter::once("").chain(named.into_iter().flat_map(|row| row.figures.iter().map(|f| &*f.name))).collect();
     let head: &[&str] = match case.kind {
+        Kind::Figures => &own,
         Kind::Throughput => &[
             "proxy",
             "req/s",
@@ -194,7 +198,7 @@ fn rows(out: &mut String, case: &Case) {
                 "| {} | failed: {} |{}",
                 row.arm,
                 why.replace(['|', '\n'], " "),
-                " |".repeat(head.len() - 2)
+                " |".repeat(head.len().saturating_sub(2))
             ),
             None => writeln!(out, "| {} | {} |", row.arm, cells(case, row).join(" | ")),
         };
@@ -245,6 +249,7 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             format!("{:.0}", own(|r| r.descriptors as f64)),
         ],
         Kind::Growth => growth(row),
+        Kind::Figures => row.figures.iter().map(|f| format!("{:.*}", f.digits, f.value)).collect(),
         Kind::Gateway => vec![
             ms(|r| r.outcome.total.p50),
             added(|r| r.outcome.total.p50),
@@ -314,6 +319,10 @@ pub fn line(kind: Kind, row: &Row) -> String {
         Kind::Ceiling => format!("{:.0} req/s held", row.ceiling.unwrap_or_default()),
         Kind::Memory => format!("{:.1} KiB per connection", row.kib_per_connection.unwrap_or_default()),
         Kind::Growth => growth(row).join("  "),
+        Kind::Figures => {
+            let shown = row.figures.iter().map(|f| format!("{} {:.*}", f.name, f.digits, f.value));
+            shown.collect::<Vec<_>>().join(", ")
+        }
         Kind::Gateway => {
             let top = |f: fn(&Run) -> f64| median_of(&row.saturated, f);
             format!(

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,18 @@ impl Testbed {
         fs::write(dir.path().join("leaf-and-key.pem"), cert + &key)?;
         let (http, https, llm) = (free_port()?, free_port()?, free_port()?);
         Ok(Self { dir, pin, http, https, llm, nginx: None, provider: None })
+    }
+
+    /// Starts nginx with so many different bodies of random bytes under `/r/0`, `/r/1` and so on.
+    pub fn with_random_bodies(self, size: usize, count: usize) -> Result<Self> {
+        fs::create_dir_all(self.path("www/r"))?;
+        let mut random = fs::File::open("/dev/urandom")?;
+        let mut body = vec![0; size];
+        for n in 0..count {
+            random.read_exact(&mut body)?;
+            fs::write(self.path(&format!("www/r/{n}")), &body)?;
+        }
+        self.with_nginx(&[])
     }
 
     /// Starts nginx with these body sizes under `/b/SIZE`.

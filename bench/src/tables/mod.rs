@@ -1,6 +1,7 @@
 //! The tables: which rows are compared, under which load, and how their runs are interleaved.
 
 mod endurance;
+mod fleet;
 mod forward;
 mod llm_gateway;
 mod llm_mitm;
@@ -193,6 +194,8 @@ pub enum Kind {
     Growth,
     /// Added latency at a fixed rate, and the highest rate of a closed loop with what it takes.
     Gateway,
+    /// Figures with names of their own.
+    Figures,
 }
 
 /// One arm's runs in a case.
@@ -214,6 +217,18 @@ pub struct Row {
     /// For growth: what was seen on the way.
     #[serde(default)]
     pub samples: Vec<Sample>,
+    /// Columns of a case of this kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
+}
+
+/// A figure with its name and unit.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    /// Digits behind the point in the report.
+    pub digits: usize,
 }
 
 /// A look at a process during a long run.
@@ -235,7 +250,7 @@ pub struct Sample {
 pub type Make = fn(&Effort) -> Result<Table>;
 
 /// Every table: its name, what it is about, how it is made.
-pub const TABLES: [(&str, &str, Make); 7] = [
+pub const TABLES: [(&str, &str, Make); 8] = [
     (
         "mitm",
         "plain and intercepted requests: recording, rules, redaction, users, pinned protocols, handshakes",
@@ -259,10 +274,11 @@ pub const TABLES: [(&str, &str, Make); 7] = [
     ("redact", "the LLM gateway with redaction and restoration; redaction of plain texts", redact::table),
     ("media", "a media file relayed to many viewers", media::table),
     ("endurance", "memory after a million recorded flows; a soak with cancellations and resets", endurance::table),
+    ("fleet", "replicas that record into one PostgreSQL: cost, rate, lag, queries, faults", fleet::table),
 ];
 
 /// Tables that take long: measured when they are named, or in the full form.
-const LONG: [&str; 2] = ["endurance", "llm-gateway"];
+const LONG: [&str; 3] = ["endurance", "llm-gateway", "fleet"];
 
 /// The named tables, or all; those that take long only when everything is wanted.
 ///

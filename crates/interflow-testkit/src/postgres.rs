@@ -118,6 +118,17 @@ impl PostgresServer {
         self.port
     }
 
+    /// The id of the server's main process, while it runs.
+    pub fn process(&self) -> Option<u32> {
+        std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?.lines().next()?.parse().ok()
+    }
+
+    /// `postgres (PostgreSQL) 15.18`.
+    pub fn version(&self) -> String {
+        let output = succeed(self.command("postgres").arg("--version"));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Makes a new database.
     ///
     /// # Panics
