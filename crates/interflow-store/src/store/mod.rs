@@ -208,7 +208,15 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list`](Self::list).
-    fn count(&self, query: &Query) -> Result<u64>;
+    fn count(&self, query: &Query) -> Result<u64> {
+        self.count_while(query, &mut || ControlFlow::Continue(()))
+    }
+
+    /// Like [`count`](Self::count), with cancellation: `watch` is called now and then.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64>;
 
     /// Stores an imported flow; returns false if its id exists already.
     ///
