@@ -16,6 +16,7 @@ use super::rows::uuid_of;
 use super::store::SharedStore;
 use super::{migrate, partitions};
 use crate::config::RecordConfig;
+use crate::conversations::ConversationStore as _;
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
 use crate::store::rows::StoredRow;
@@ -151,6 +152,9 @@ pub fn copy_from_shared(
         if progress(counts.total(), total).is_break() {
             return Err(StoreError::Cancelled);
         }
+    }
+    if target.endpoints()?.is_empty() {
+        target.set_endpoints(&source.endpoints()?)?;
     }
     target.flush()?;
     Ok(counts)

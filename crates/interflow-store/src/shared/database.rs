@@ -22,13 +22,15 @@ use crate::error::{Result, StoreError};
 /// Threads that drive connections. Queries run in the server; these only carry bytes.
 const THREADS: usize = 2;
 /// How long a statement may take whose result somebody waits for. Longer ones can be stopped instead.
-pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
+const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
 /// How long nothing may happen before an attempt to store flows is given up.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 /// How often somebody who waits is asked whether the result is still wanted.
 const WATCH_STEP: Duration = Duration::from_millis(50);
 /// After a server has not answered, readers get the same error at once for this long, rather than each wait for it.
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a server takes to show that it answers at all.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// What all parts of a shared store use. Cheap to clone.
 #[derive(Clone)]
@@ -41,6 +43,7 @@ pub(crate) struct Database {
     /// Damaged rows that were left out.
     pub(crate) damaged: Arc<AtomicU64>,
     pub(crate) stall_limit: Duration,
+    pub(crate) statement_limit: Duration,
     handle: Handle,
     /// The name of this process among all that write: random, as two may run on one host.
     pub(crate) replica: Arc<str>,
@@ -79,6 +82,7 @@ impl Database {
             silent: Arc::default(),
             damaged: Arc::default(),
             stall_limit: STALL_LIMIT,
+            statement_limit: STATEMENT_LIMIT,
             connector,
             handle: runtime.handle().clone(),
             replica: format!("{}-{:08x}", host.replace(char::is_whitespace, "_"), fastrand::u32(..)).into(),
@@ -176,8 +180,22 @@ impl Database {
 
     /// The error of a statement that takes longer than [`STATEMENT_LIMIT`].
     pub(crate) async fn too_late(&self) -> StoreError {
-        tokio::time::sleep(STATEMENT_LIMIT).await;
+        tokio::time::sleep(self.statement_limit).await;
         self.connector.no_answer()
+    }
+
+    /// Whether the server answers a statement that needs nothing.
+    pub(crate) async fn answers(&self) -> bool {
+        let end = async {
+            tokio::time::sleep(ANSWER_LIMIT).await;
+            self.connector.no_answer()
+        };
+        let done = self.complete(end, async |client| client.simple_query("SELECT 1").await).await;
+        let answers = matches!(done, Ok(Ok(_)));
+        if !answers {
+            *self.silent.lock() = Some(Instant::now());
+        }
+        answers
     }
 
     /// A connection for a reader.

@@ -29,11 +29,11 @@ const MESSAGE_STEP: u64 = 500;
 const MIN_COMPRESSED: usize = 512;
 
 /// The number of the advisory lock under which rows become visible: see the column `position`.
-const COMMIT_LOCK: i64 = 0x1f10_3707_0002;
+pub(super) const COMMIT_LOCK: i64 = 0x1f10_3707_0002;
 
 /// Taken together, in one message to the server. All replicas wait for whoever holds the lock: one that is frozen then loses
 /// its transaction soon.
-const BEGIN_COMMIT: &str = "SET LOCAL idle_in_transaction_session_timeout = '10s'";
+pub(super) const BEGIN_COMMIT: &str = "SET LOCAL idle_in_transaction_session_timeout = '10s'";
 
 /// The columns of [`TEMPORARY`], as they are moved to the tables.
 const MOVED: [(&str, &str); 2] = [

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use refinery::Target;
 use tokio_postgres::Client;
 
 use super::connect::{Connector, STANDBY};
@@ -30,6 +31,11 @@ fn known() -> i64 {
 /// # Errors
 /// The schema is newer than this build; rights are missing; the server does not answer.
 pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
+    migrate_to(connector, None).await
+}
+
+/// As [`migrate`], up to a version.
+pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> Result<()> {
     let mut client = connector.client().await?;
     if found(connector, &client).await? == Some(known()) {
         return Ok(());
@@ -51,7 +57,8 @@ pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
         Some(version) if version > known() => return Err(StoreError::Newer { found: version, known: known() }),
         _ => {}
     }
-    let run = embedded::migrations::runner().run_async(&mut client).await;
+    let target = version.map_or(Target::Latest, Target::Version);
+    let run = embedded::migrations::runner().set_target(target).run_async(&mut client).await;
     run.map(drop).map_err(|e| {
         let mut text = e.to_string();
         let mut below = std::error::Error::source(&e);

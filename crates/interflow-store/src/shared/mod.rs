@@ -9,6 +9,8 @@ mod conversations;
 mod copy;
 mod database;
 mod dsn;
+#[cfg(test)]
+mod fault_tests;
 mod index;
 mod insert;
 mod instances;

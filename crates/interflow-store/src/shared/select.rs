@@ -60,7 +60,7 @@ impl SqlColumns for PostgresTables {
             Key::Listener => SqlColumn::Text(&["f.listener"]),
             // The first part is for the index of flows with tags.
             Key::Tag => SqlColumn::Rows {
-                exists: "(f.tags <> '{}' AND EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {}))",
+                exists: "(cardinality(f.tags) > 0 AND EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {}))",
                 value: "t.tag",
             },
             // Facts about model calls are in a table of their own.
@@ -87,8 +87,8 @@ impl SqlColumns for PostgresTables {
             Flag::Answered => "(f.status IS NOT NULL)",
             Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
             Flag::Open => "(f.state = 0)",
-            Flag::Redacted => "(f.tags <> '{}' AND f.tags @> ARRAY['redacted'])",
-            Flag::Held => "(f.tags <> '{}' AND f.tags @> ARRAY['held'])",
+            Flag::Redacted => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['redacted'])",
+            Flag::Held => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['held'])",
             _ => return None,
         })
     }

@@ -28,8 +28,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const STALLED_PART: usize = 8;
 /// A flow is left where it is once this many attempts with it alone came to nothing while the server answered otherwise.
 const MAX_STALLS: u32 = 3;
-/// How long a server takes to show that it answers at all.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// What waits is measured at most once in this time, and seldom enough to cost a twentieth of a core.
@@ -299,6 +297,8 @@ impl ShipperTask {
             }
             Err(refused) => refused,
         };
+        let is_stalled = matches!(refused.reason, RefusalReason::Stall);
+        let answers = is_stalled && self.database.block_on(self.database.answers());
         match (refused.reason, batch) {
             (RefusalReason::Data, [flow]) => self.set_stuck(flow, &refused.error),
             (RefusalReason::Data, _) => {
@@ -307,7 +307,7 @@ impl ShipperTask {
                 self.ship(first)?;
                 return self.ship(second);
             }
-            (RefusalReason::Stall, [flow]) if self.answers() => {
+            (RefusalReason::Stall, [flow]) if answers => {
                 let stalls = self.stalls.entry(flow.seq).or_default();
                 *stalls += 1;
                 if *stalls < MAX_STALLS {
@@ -329,16 +329,6 @@ impl ShipperTask {
         tracing::error!(flow = %flow.row.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
         self.stuck.insert(flow.seq);
         self.state.stuck.store(self.stuck.len() as u64, SeqCst);
-    }
-
-    /// Whether the server answers a statement that needs nothing.
-    fn answers(&self) -> bool {
-        let end = async {
-            tokio::time::sleep(ANSWER_LIMIT).await;
-            self.database.connector.no_answer()
-        };
-        let done = self.database.complete(end, async |client| client.simple_query("SELECT 1").await);
-        matches!(self.database.block_on(done), Ok(Ok(_)))
     }
 
     fn insert(&self, batch: &[StoredRow]) -> Result<(), Refusal> {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
 use super::connect::{Connector, PooledClient, TlsClientFactory};
-use super::database::{ConnectionRuntime, Database, STATEMENT_LIMIT};
+use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::index::IndexTurn;
 use super::rows::SharedRow;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, live, migrate, overview, partitions};
+use super::{bodies, change, instances, live, migrate, overview, partitions};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
@@ -53,6 +53,8 @@ pub struct SharedStore {
     pub(super) database: Database,
     pub(super) turn: IndexTurn,
     pub(super) is_closed: AtomicBool,
+    /// By how much this machine's clock is ahead of the database's, as last measured, in microseconds.
+    pub(super) clock_ahead: Arc<AtomicI64>,
     /// What was recorded here and is not in the database yet. Absent if only the database is read.
     spool: Option<Arc<SqliteStore>>,
     spool_dir: PathBuf,
@@ -130,6 +132,7 @@ impl SharedStore {
             database,
             turn: IndexTurn::default(),
             is_closed: AtomicBool::default(),
+            clock_ahead: Arc::default(),
             spool: Some(spool),
             spool_dir: dir.to_owned(),
             shipper: Some(shipper),
@@ -155,6 +158,7 @@ impl SharedStore {
             database,
             turn: IndexTurn::default(),
             is_closed: AtomicBool::default(),
+            clock_ahead: Arc::default(),
             spool,
             spool_dir: dir.to_owned(),
             shipper: None,
@@ -214,6 +218,25 @@ impl SharedStore {
     /// A database error.
     pub fn waiting_flows(&self) -> Result<u64> {
         self.spool.as_ref().map_or(Ok(0), |spool| Ok(spool.spool_totals()?.flows))
+    }
+
+    /// Whether parts of URLs are found by an index, rather than by reading all rows.
+    ///
+    /// # Errors
+    /// A database error.
+    pub fn has_text_index(&self) -> Result<bool> {
+        let row = self.database.run(|client| async move {
+            client.query_one("SELECT to_regclass('flows_url_trigrams') IS NOT NULL", &[]).await
+        })?;
+        Ok(row.get(0))
+    }
+
+    /// By how much this machine's clock is ahead of the database's, in microseconds.
+    ///
+    /// # Errors
+    /// A database error.
+    pub fn clock_ahead(&self) -> Result<i64> {
+        self.database.run(async |client| instances::clock_ahead(&client).await)
     }
 
     /// The local half of the store: only open flows, and those that are waiting.
@@ -279,8 +302,7 @@ impl SharedStore {
                 last => last.map(|(found, _)| found),
             }
         };
-        let is_down = self.shipper.as_ref().is_some_and(|s| s.state.last_error.lock().is_some());
-        if is_down {
+        if self.is_cut_off() {
             // The error is in the figures of the shipper.
             return Ok(last.unwrap_or_default());
         }
@@ -300,7 +322,7 @@ impl SharedStore {
             });
         }
         // A process that only reads has nothing else to say.
-        let patience = if self.shipper.is_some() { FIGURES_PATIENCE } else { STATEMENT_LIMIT };
+        let patience = if self.shipper.is_some() { FIGURES_PATIENCE } else { self.database.statement_limit };
         match (receiver.recv_timeout(patience), last) {
             (Ok(done), _) => done,
             (Err(_), Some(found)) => Ok(found),
@@ -311,6 +333,7 @@ impl SharedStore {
 
     fn shared_stats(&self) -> SharedStoreStats {
         let mut stats = SharedStoreStats { address: self.database.connector.url.to_string(), ..Default::default() };
+        stats.clock_ahead_millis = self.clock_ahead.load(Relaxed) / 1000;
         if let Some(shipper) = &self.shipper {
             let state = &shipper.state;
             let waiting = *state.waiting.lock();
@@ -576,6 +599,10 @@ impl FlowStore for SharedStore {
         stats.damaged_flows += self.database.damaged.load(Relaxed);
         stats.shared = Some(shared);
         Ok(stats)
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.shipper.as_ref().is_some_and(|shipper| shipper.state.last_error.lock().is_some())
     }
 
     fn instances(&self) -> Result<Vec<InstanceRow>> {
