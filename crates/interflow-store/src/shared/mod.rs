@@ -24,6 +24,7 @@ mod select;
 mod settings;
 mod shipper;
 mod store;
+mod verify;
 
 pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -24,7 +24,7 @@ use super::index::IndexTurn;
 use super::rows::SharedRow;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, instances, live, migrate, overview, partitions};
+use super::{bodies, change, instances, live, migrate, overview, partitions, verify};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
@@ -57,7 +57,6 @@ pub struct SharedStore {
     pub(super) clock_ahead: Arc<AtomicI64>,
     /// What was recorded here and is not in the database yet. Absent if only the database is read.
     spool: Option<Arc<SqliteStore>>,
-    spool_dir: PathBuf,
     /// The shipper, if this process writes.
     shipper: Option<Shipper>,
     figures: Arc<Mutex<DatabaseFigures>>,
@@ -134,7 +133,6 @@ impl SharedStore {
             is_closed: AtomicBool::default(),
             clock_ahead: Arc::default(),
             spool: Some(spool),
-            spool_dir: dir.to_owned(),
             shipper: Some(shipper),
             figures: Arc::default(),
             _runtime: runtime,
@@ -160,7 +158,6 @@ impl SharedStore {
             is_closed: AtomicBool::default(),
             clock_ahead: Arc::default(),
             spool,
-            spool_dir: dir.to_owned(),
             shipper: None,
             figures: Arc::default(),
             _runtime: runtime,
@@ -237,11 +234,6 @@ impl SharedStore {
     /// A database error.
     pub fn clock_ahead(&self) -> Result<i64> {
         self.database.run(async |client| instances::clock_ahead(&client).await)
-    }
-
-    /// The local half of the store: only open flows, and those that are waiting.
-    pub(super) fn local(&self) -> Result<&SqliteStore> {
-        self.spool.as_deref().ok_or_else(|| StoreError::Absent(self.spool_dir.clone()))
     }
 
     pub(super) fn writable(&self) -> Result<(&SqliteStore, &Shipper)> {
@@ -573,7 +565,12 @@ impl FlowStore for SharedStore {
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.local()?.check(progress)
+        let mut report = match &self.spool {
+            Some(spool) => spool.check(progress)?,
+            None => CheckReport::default(),
+        };
+        verify::check(&self.database, &mut report, progress)?;
+        Ok(report)
     }
 
     fn damaged_flows(&self) -> u64 {

@@ -273,3 +273,30 @@ fn another_replica_sees_flows_live_and_what_is_changed_in_them() {
     one.annotate(id, change).unwrap();
     wait_for("its new tag", &|flow| flow.id == id && flow.tags.iter().any(|t| t == "seen-live"), Box::new(|| ()));
 }
+
+#[test]
+fn a_check_reads_everything_and_names_what_is_damaged() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (_dir, store) = open(&database.url(), &RecordConfig::default()).unwrap();
+    let recorder = store.spool().unwrap().recorder().unwrap();
+    let record = |n: u64| exchange(&recorder, "a.test", "/", b"short", &noise(700_000, n));
+    let (damaged, cut, unread) = (record(1), record(2), record(3));
+    (4..8).for_each(|n| drop(record(n)));
+    store.flush_to_database().unwrap();
+    let report = store.check(&mut |_, _| ()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.flows, 7);
+    assert!(report.chunks >= 14 && report.bytes >= 7 * 700_000, "{report:?}");
+    let id = |flow: &Flow| uuid::Uuid::from_u128(flow.id.to_u128());
+    database.sql(&format!("UPDATE interflow.bodies SET bytes = 'x' WHERE flow = '{}' AND at = 0", id(&damaged)));
+    database.sql(&format!("DELETE FROM interflow.bodies WHERE flow = '{}'", id(&cut)));
+    database.sql(&format!("UPDATE interflow.flows SET transport = 99 WHERE id = '{}'", id(&unread)));
+    let report = store.check(&mut |_, _| ()).unwrap();
+    assert_eq!(report.problem_count, 3, "{:?}", report.problems);
+    let has = |what: &str| report.problems.iter().any(|p| p.contains(what));
+    assert!(
+        has("another length than its row says") && has("0 of 700000 bytes") && has("unknown transport"),
+        "{report:?}"
+    );
+}
