@@ -129,7 +129,7 @@ impl From<StoreError> for ApiError {
             StoreError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
             StoreError::Suspended(_) => (StatusCode::SERVICE_UNAVAILABLE, "suspended"),
             StoreError::Overloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            StoreError::Shared(_) => (StatusCode::SERVICE_UNAVAILABLE, "shared_store"),
+            StoreError::Shared(_) | StoreError::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, "shared_store"),
             StoreError::Closed | StoreError::ReadOnly | StoreError::Busy(_) | StoreError::Cancelled => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }

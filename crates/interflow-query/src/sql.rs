@@ -28,9 +28,20 @@ pub enum SqlColumn {
         exists: &'static str,
         value: &'static str,
     },
+    /// A text of any length, with what serves to find it by an index. At least one of the two is there.
+    IndexedText {
+        text: &'static str,
+        /// Its first [`INDEXED_CHARS`] characters in lower case, where there is an index of those.
+        beginning: Option<&'static str>,
+        /// A text that contains it, where there is an index of trigrams of that.
+        within: Option<&'static str>,
+    },
     /// A whole number in the unit of the key.
     Integer(&'static str),
 }
+
+/// Characters of a text that an index holds: its entries are limited.
+pub const INDEXED_CHARS: usize = 512;
 
 /// Maps keys and flags to the columns of a store.
 ///
@@ -61,6 +72,12 @@ pub trait SqlColumns {
 
     /// Where a key's texts or numbers are; `None` leaves the key to the residual query, which reads every row.
     fn column(&self, key: Key) -> Option<SqlColumn>;
+
+    /// What follows from a key's number being in this range, such as a range of the rows' ids. It must hold for every row
+    /// whose number is.
+    fn implied(&self, _key: Key, _low: i64, _high: Option<i64>) -> Option<String> {
+        None
+    }
 
     /// A condition that is true if the flag is set, and otherwise false, never `NULL`, since it is also used negated.
     fn flag(&self, _flag: Flag) -> Option<&'static str> {
@@ -227,7 +244,10 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
     }
     let dialect = columns.dialect();
     match columns.column(term.key)? {
-        SqlColumn::Integer(column) => integer_condition(column, term, negative, dialect),
+        SqlColumn::Integer(column) => integer_condition(column, term, negative, columns),
+        SqlColumn::IndexedText { text, beginning, within } => {
+            indexed_text_condition(text, beginning, within, term, negative, dialect)
+        }
         SqlColumn::Text(list) => texts_condition(list, false, term, negative, dialect),
         SqlColumn::LowerText(list) => texts_condition(list, true, term, negative, dialect),
         SqlColumn::Rows { exists, value } => {
@@ -239,7 +259,8 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
     }
 }
 
-fn integer_condition(column: &str, term: &Term, negative: bool, dialect: SqlDialect) -> Option<SqlFragment> {
+fn integer_condition(column: &str, term: &Term, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
+    let dialect = columns.dialect();
     let now = interflow_types::Timestamp::now().micros();
     let bounds = match term.test {
         TermTest::Present => return Some(presence_condition(column, negative)),
@@ -262,7 +283,43 @@ fn integer_condition(column: &str, term: &Term, negative: bool, dialect: SqlDial
         Some(high) => (format!("{column} BETWEEN ? AND ?"), vec![low, high]),
     };
     let params = params.into_iter().map(SqlParam::Integer).collect();
+    let sql = match columns.implied(term.key, low, high) {
+        Some(implied) => format!("({sql} AND {implied})"),
+        None => sql,
+    };
     Some(with_negation(column, SqlFragment { sql, params, exact: true }, negative))
+}
+
+/// A test of a text that an index has only in part.
+fn indexed_text_condition(
+    text: &str,
+    beginning: Option<&str>,
+    within: Option<&str>,
+    term: &Term,
+    negative: bool,
+    dialect: SqlDialect,
+) -> Option<SqlFragment> {
+    let TermTest::Text(pattern) = &term.test else { return text_condition(text, false, term, negative, dialect) };
+    let is_short = |text: &str| text.chars().count() < INDEXED_CHARS;
+    // What is shorter than the beginning is decided by it.
+    let is_decided = match pattern {
+        TextPattern::Exact(text) => is_short(text),
+        TextPattern::Text(text) => matches!(term.key.kind(), ValueKind::Whole | ValueKind::Choice(_)) && is_short(text),
+        TextPattern::Glob(pieces) => matches!(pieces.as_slice(), [first, rest] if rest.is_empty() && is_short(first)),
+        TextPattern::Regex(_) => false,
+    };
+    if let Some(beginning) = beginning.filter(|_| is_decided && term.key.kind() != ValueKind::Inside) {
+        return text_condition(beginning, true, term, negative, dialect);
+    }
+    let mut part = text_condition(text, false, term, false, dialect)?;
+    if let (Some(within), TextPattern::Glob(pieces)) = (within, pattern)
+        && !is_decided
+    {
+        let (sql, param) = dialect.pattern(&format!("lower({within})"), pieces, false);
+        part.sql = format!("({} AND {sql})", part.sql);
+        part.params.push(SqlParam::Text(param));
+    }
+    Some(with_negation(text, part, negative))
 }
 
 /// A test of several columns: any of them may match, or, negated, none.
@@ -359,4 +416,64 @@ fn like_pattern<S: AsRef<str>>(pieces: &[S]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Table;
+
+    impl SqlColumns for Table {
+        fn dialect(&self) -> SqlDialect {
+            SqlDialect::Postgres
+        }
+
+        fn column(&self, key: Key) -> Option<SqlColumn> {
+            Some(match key {
+                Key::Method => {
+                    SqlColumn::IndexedText { text: "method", beginning: Some("left(lower(method), 512)"), within: None }
+                }
+                Key::Host => SqlColumn::IndexedText { text: "host", beginning: None, within: Some("url") },
+                Key::Time => SqlColumn::Integer("started"),
+                _ => return None,
+            })
+        }
+
+        fn implied(&self, key: Key, low: i64, high: Option<i64>) -> Option<String> {
+            (key == Key::Time).then(|| format!("day BETWEEN {low} AND {}", high.unwrap_or(9)))
+        }
+    }
+
+    fn sql(query: &str) -> (String, Vec<SqlParam>) {
+        let condition = Query::parse(query).unwrap().to_sql(&Table);
+        assert!(condition.residual.is_none(), "{query}");
+        (condition.sql, condition.params)
+    }
+
+    #[test]
+    fn a_text_is_found_by_its_beginning_if_that_decides() {
+        assert_eq!(sql("method:GET").0, "left(lower(method), 512) = $1");
+        assert_eq!(sql("method:GE*").0, "left(lower(method), 512) LIKE $1");
+        assert_eq!(sql("method:*T").0, "lower(method) LIKE $1");
+        let long = "x".repeat(INDEXED_CHARS);
+        assert_eq!(sql(&format!("method:{long}")).0, "lower(method) = $1");
+        assert_eq!(sql(&format!("method:{long}*")).0, "lower(method) LIKE $1");
+    }
+
+    #[test]
+    fn a_part_of_a_text_is_found_by_the_text_that_contains_it() {
+        let (text, params) = sql("host:*.a.test");
+        assert_eq!(text, "(lower(host) LIKE $1 AND lower(url) LIKE $2)");
+        assert_eq!(params, [SqlParam::Text("%.a.test".into()), SqlParam::Text("%%.a.test%".into())]);
+        assert_eq!(sql("-host:*.a.test").0, "(host IS NULL OR NOT (lower(host) LIKE $1 AND lower(url) LIKE $2))");
+        assert_eq!(sql("host:a.test").0, "lower(host) = $1");
+    }
+
+    #[test]
+    fn a_range_brings_along_what_follows_from_it() {
+        let (text, params) = sql("time:>1970-01-01T00:00:01Z");
+        assert!(text.starts_with("(started >= $1 AND day BETWEEN ") && text.ends_with(" AND 9)"), "{text}");
+        assert_eq!(params.len(), 1);
+    }
 }

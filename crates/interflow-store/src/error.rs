@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The process-wide memory budget is exhausted.
     #[error("{}", .0.message())]
     Overloaded(interflow_types::Error),
+    /// The shared store refuses values, and would again: they are longer than it takes, or of another form.
+    #[error("{0}")]
+    Refused(String),
     /// The shared store does not answer, or refuses what it was asked; the message names it and the remedy.
     #[error("{0}")]
     Shared(String),

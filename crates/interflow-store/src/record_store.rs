@@ -30,6 +30,17 @@ impl RecordStore {
         })
     }
 
+    /// As [`open`](Self::open), under the name of this replica.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_as(dir: &Path, config: &RecordConfig, tls: TlsClientFactory, name: &str) -> Result<Self> {
+        Ok(match shared_url(config)? {
+            None => Self::Embedded(Arc::new(SqliteStore::open(dir, config)?)),
+            Some(url) => Self::Shared(Arc::new(SharedStore::open_as(&url, tls, dir, config, Some(name))?)),
+        })
+    }
+
     /// Opens the store for reading, also while another process records there.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ server=$!
 if read -r signal; then
     kill -"$signal" $server; wait $server
 else
+    # A test may have frozen it.
+    kill -CONT $server 2>/dev/null
     # Until it is gone: a server that has just begun does not hear signals yet.
     while kill -QUIT $server 2>/dev/null; do sleep 0.1; done
     cd /; rm -rf "$folder"
@@ -66,14 +68,29 @@ impl PostgresServer {
         Self::with_settings(&[])
     }
 
-    /// A server with TLS, whose certificate for `localhost` and `127.0.0.1` is from this authority.
-    pub fn with_tls(ca: &TestCa) -> Option<Arc<Self>> {
-        let (chain, key) = ca.leaf_pem(&["localhost", "127.0.0.1"]);
-        Self::launch(&[("ssl", "on"), ("ssl_cert_file", "server.crt"), ("ssl_key_file", "server.key")], |data| {
+    /// A server with TLS, whose certificate for these names is from this authority. The user [`CERTIFIED`](Self::CERTIFIED),
+    /// once made, needs a client certificate from it.
+    pub fn with_tls(ca: &TestCa, names: &[&str]) -> Option<Arc<Self>> {
+        let (chain, key) = ca.leaf_pem(names);
+        let settings = [
+            ("ssl", "on"),
+            ("ssl_cert_file", "server.crt"),
+            ("ssl_key_file", "server.key"),
+            ("ssl_ca_file", "clients.crt"),
+        ];
+        Self::launch(&settings, |data| {
             std::fs::write(data.join("server.crt"), &chain)?;
-            std::fs::write(data.join("server.key"), &key)
+            std::fs::write(data.join("server.key"), &key)?;
+            std::fs::write(data.join("clients.crt"), ca.pem())?;
+            let rules = std::fs::read_to_string(data.join("pg_hba.conf"))?;
+            let certified = Self::CERTIFIED;
+            let first = format!("hostssl all {certified} 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n");
+            std::fs::write(data.join("pg_hba.conf"), first + &rules)
         })
     }
+
+    /// See [`with_tls`](Self::with_tls).
+    pub const CERTIFIED: &str = "certified";
 
     /// A server with further settings of `postgresql.conf`.
     pub fn with_settings(settings: &[(&str, &str)]) -> Option<Arc<Self>> {
@@ -150,6 +167,25 @@ impl PostgresServer {
         self.end("QUIT");
     }
 
+    /// Stops all processes of the server where they are, as a machine that hangs does: connections stay open, and nothing
+    /// answers.
+    pub fn freeze(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal_all("CONT");
+    }
+
+    fn signal_all(&self, signal: &str) {
+        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let Some(server) = text.lines().next() else { return };
+        // The server first, so that it starts no further process meanwhile.
+        let script = format!("kill -{signal} {server}; kill -{signal} $(ps -o pid= --ppid {server})");
+        succeed(Command::new("/bin/sh").args(["-c", &script]));
+    }
+
     /// Starts a stopped server with the same data, on the same port.
     ///
     /// # Panics
@@ -207,6 +243,7 @@ impl PostgresServer {
 
     fn end(&self, signal: &str) {
         if let Some(mut child) = self.supervisor().take() {
+            self.thaw();
             write_signal(&mut child, signal);
         }
     }

@@ -36,7 +36,7 @@ fn data_outlives_a_restart_and_a_crash_on_the_same_port() {
 #[test]
 fn a_server_with_tls_says_so_when_it_is_asked() {
     use std::io::{Read as _, Write as _};
-    let Some(server) = PostgresServer::with_tls(&TestCa::new()) else { return };
+    let Some(server) = PostgresServer::with_tls(&TestCa::new(), &["localhost", "127.0.0.1"]) else { return };
     let mut socket = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     // An SSLRequest: its length, and the code in place of a version.
     socket.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
 use serde_json::{Value, json};
 
 /// One replica with a data folder of its own.
@@ -36,7 +36,7 @@ impl Replica {
         let home = tempfile::tempdir().unwrap();
         let config = format!(
             "[proxy]\nlisten = [\"127.0.0.1:0\"]\n[gateway]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [record]\nstore = \"{url}\"\n"
+             public_metrics = true\n[record]\nstore = \"{url}\"\n"
         );
         std::fs::write(home.path().join("c.toml"), config).unwrap();
         let nowhere = "127.0.0.1:1".parse().unwrap();
@@ -304,4 +304,138 @@ fn a_store_that_cannot_be_used_ends_the_start_with_the_remedy() {
     drop(replica);
     database.sql("INSERT INTO interflow.refinery_schema_history VALUES (99, 'later', '2030-01-01T00:00:00Z', '1')");
     attempt(&url, "schema version 99");
+}
+
+/// Certificates for TLS with PostgreSQL, as files.
+struct Certificates {
+    dir: tempfile::TempDir,
+    ca: TestCa,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let (dir, ca, other) = (tempfile::tempdir().unwrap(), TestCa::new(), TestCa::new());
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("ca.pem", ca.pem());
+        write("other.pem", other.pem());
+        for (name, ca) in [("client", &ca), ("stranger", &other)] {
+            let (chain, key) = ca.leaf_pem(&["client.test"]);
+            write(&format!("{name}.crt"), &chain);
+            write(&format!("{name}.key"), &key);
+        }
+        Self { dir, ca }
+    }
+
+    /// Replaces `@NAME` by the path of a file.
+    fn fill(&self, parameters: &str) -> String {
+        parameters.replace('@', &format!("{}/", self.dir.path().display()))
+    }
+}
+
+#[test]
+fn tls_is_as_the_url_demands_it() {
+    let files = Certificates::new();
+    let Some(server) = PostgresServer::with_tls(&files.ca, &["localhost", "127.0.0.1"]) else { return };
+    let database = server.database();
+    let count = |url: &str, parameters: &str| {
+        let home = tempfile::tempdir().unwrap();
+        let url = format!("{url}?{}", files.fill(parameters));
+        std::fs::write(home.path().join("c.toml"), format!("[record]\nstore = \"{url}\"\n")).unwrap();
+        let done = run(home.path(), &["flows", "count", ""]);
+        match done.status.success() {
+            true => Ok(String::from_utf8(done.stdout).unwrap().trim().to_owned()),
+            false => Err(String::from_utf8(done.stderr).unwrap()),
+        }
+    };
+    // The tables.
+    let plain = database.url();
+    drop(Replica::start(&format!("{plain}?sslmode=prefer")));
+    let by_tls = || {
+        database.sql("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity USING (pid) WHERE NOT s.ssl AND client_addr IS NOT NULL")
+    };
+    for good in [
+        "sslmode=disable",
+        "sslmode=prefer",
+        "sslmode=require",
+        "sslmode=verify-ca&sslrootcert=@ca.pem",
+        "sslmode=verify-full&sslrootcert=@ca.pem",
+        "sslmode=require&sslrootcert=@ca.pem",
+    ] {
+        assert_eq!(count(&plain, good).as_deref(), Ok("0"), "{good}");
+    }
+    assert_eq!(by_tls(), "0");
+    for (bad, said) in [
+        ("sslmode=verify-full&sslrootcert=@other.pem", "certificate"),
+        ("sslmode=verify-ca&sslrootcert=@other.pem", "certificate"),
+        // The root decides, as in libpq.
+        ("sslmode=require&sslrootcert=@other.pem", "certificate"),
+        ("sslmode=verify-full&sslrootcert=@absent.pem", "absent.pem"),
+        ("sslmode=verify-full", "certificate"),
+    ] {
+        let error = count(&plain, bad).unwrap_err();
+        assert!(error.contains(said) && !error.contains("testkit-secret"), "{bad}: {error}");
+    }
+
+    // A user that needs a certificate.
+    let user = PostgresServer::CERTIFIED;
+    database.sql(&format!("CREATE ROLE {user} LOGIN PASSWORD 'p' SUPERUSER"));
+    let certified = database.url_for(user, "p");
+    let with = |name: &str| format!("sslmode=verify-full&sslrootcert=@ca.pem&sslcert=@{name}.crt&sslkey=@{name}.key");
+    assert_eq!(count(&certified, &with("client")).as_deref(), Ok("0"));
+    for bad in ["sslmode=verify-full&sslrootcert=@ca.pem".to_owned(), with("stranger")] {
+        count(&certified, &bad).unwrap_err();
+    }
+
+    // A server with another name in its certificate.
+    let Some(renamed) = PostgresServer::with_tls(&files.ca, &["db.test"]) else { return };
+    let database = renamed.database();
+    drop(Replica::start(&format!("{}?sslmode=disable", database.url())));
+    assert_eq!(count(&database.url(), "sslmode=verify-ca&sslrootcert=@ca.pem").as_deref(), Ok("0"));
+    let error = count(&database.url(), "sslmode=verify-full&sslrootcert=@ca.pem").unwrap_err();
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_cut_off_says_so_and_a_frozen_one_stops_nobody() {
+    let Some(database) = database() else { return };
+    let origin = Origin::http().answering(|_| Reply::ok("fine")).start().await;
+    let (one, two) = (Replica::start(&database.url()), Replica::start(&database.url()));
+    send(one.proxy, &origin, "one", 0..3).await;
+    wait_for("both show all", || (two.count("") == 3).then_some(()));
+    let get = async |path: &str| {
+        let mut wire = Wire::connect(one.admin).await.unwrap();
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", one.admin)).await.unwrap();
+        wire.answer().await.unwrap()
+    };
+    let ready = async || get("/readyz").await;
+    assert_eq!(&*ready().await.body, b"ok\n");
+    let server = database.server().clone();
+    server.freeze();
+    send(one.proxy, &origin, "frozen", 0..3).await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !ready().await.body.starts_with(b"ok, but flows wait") {
+        assert!(Instant::now() < deadline, "the replica does not say that it is cut off");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(ready().await.status, 200);
+    // The figures of this replica do not wait for the server.
+    let begun = Instant::now();
+    let metrics = String::from_utf8(get("/metrics").await.body.to_vec()).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(metrics.contains("interflow_shared_store_up 0\n"), "{metrics}");
+    assert!(metrics.contains("interflow_shared_store_waiting_flows 3\n"), "{metrics}");
+    server.thaw();
+    wait_for("what waited is moved", || (stored(&database, "/frozen/") == (3, 3)).then_some(()));
+    assert_eq!(&*ready().await.body, b"ok\n");
+
+    // A process that is stopped where it is: the other one records and indexes.
+    let pid = two.child.as_ref().unwrap().id().to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    signal("-STOP");
+    send(one.proxy, &origin, "alone", 0..3).await;
+    wait_for("the other replica goes on", || (stored(&database, "/alone/") == (3, 3)).then_some(()));
+    signal("-CONT");
+    wait_for("it follows", || (two.count("path:/alone") == 3).then_some(()));
+    // Each has its own name, and both the same configuration.
+    assert_eq!(instances(&one).len(), 2);
 }

@@ -3048,6 +3048,8 @@ export interface components {
             failures: number;
             /** @description Flows that cannot be moved and stay on this replica's disk; the log says why. */
             stuck_flows: number;
+            /** @description By how much this machine's clock is ahead of the shared store's, in milliseconds. */
+            clock_ahead_millis: number;
             /** @description Why the shared store cannot be reached or refuses flows; absent if it does neither. */
             error?: string;
         };

@@ -11,7 +11,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
-use interflow_store::FlowStore;
+use interflow_store::{FlowStore, StoreStats};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::error::{ApiError, Result};
@@ -65,6 +65,13 @@ pub async fn run_query<T: Send + 'static>(
         work(&*store, &wanted)
     });
     done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+}
+
+/// Statistics of the store, if there is one. They do not wait for queries that run, which may wait for a database.
+pub async fn store_stats(state: &AdminState) -> Result<Option<StoreStats>> {
+    let Some(store) = state.store.clone() else { return Ok(None) };
+    let read = tokio::task::spawn_blocking(move || store.stats()).await;
+    Ok(Some(read.map_err(|e| ApiError::internal(format!("the statistics were not read: {e}")))??))
 }
 
 /// Checks a client's text on a blocking thread, because parsers may take long for a hostile one. Two run at a time, and

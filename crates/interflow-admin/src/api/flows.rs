@@ -140,7 +140,7 @@ fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Res
     use interflow_types::Direction::{Request, Response};
     // Without bodies the query runs on an index or on rows alone, which is fast enough on one thread.
     if !query.wants_body(Request) && !query.wants_body(Response) {
-        return Ok(store.count(query)?);
+        return Ok(store.count_while(query, &mut || wanted.check())?);
     }
     let mut n = 0;
     store.search(query, &|_| wanted.check(), &mut |_| {

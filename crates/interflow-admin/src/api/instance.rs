@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::blocking::run_query;
+use super::blocking::{run_query, store_stats};
 use super::input::{StrictJson, StrictQuery};
 use crate::config_masking::mask_config;
 use crate::doctor::DoctorFinding;
@@ -58,10 +58,7 @@ struct HeldCounts {
 }
 
 pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Stats>> {
-    let store = match state.store {
-        Some(_) => Some(run_query(&state, |store, _| Ok(store.stats()?)).await?),
-        None => None,
-    };
+    let store = store_stats(&state).await?;
     let engine = &state.engine;
     Ok(Json(Stats {
         version: env!("CARGO_PKG_VERSION"),

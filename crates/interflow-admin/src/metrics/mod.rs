@@ -18,7 +18,7 @@ use interflow_store::StoreStats;
 use interflow_types::budget::PROCESS_BUDGET;
 use parking_lot::Mutex;
 
-use crate::api::run_query;
+use crate::api::store_stats;
 use crate::event_clients::EventClients;
 use crate::state::AdminState;
 
@@ -54,9 +54,7 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
     if let Some(active) = &state.rules {
         rules(&mut page, active);
     }
-    if state.store.is_some()
-        && let Ok(stats) = run_query(&state, |store, _| Ok(store.stats()?)).await
-    {
+    if let Ok(Some(stats)) = store_stats(&state).await {
         recorder(&mut page, &stats);
     }
     event_clients(&mut page, &state.viewers);
@@ -172,6 +170,7 @@ fn recorder(page: &mut MetricsPage, s: &StoreStats) {
     }
     if let Some(shared) = &s.shared {
         page.value(&table::SHARED_UP, u8::from(shared.error.is_none()));
+        page.value(&table::SHARED_CLOCK, shared.clock_ahead_millis as f64 / 1000.0);
         for (family, value) in [
             (&table::SHARED_WAITING_FLOWS, shared.waiting_flows),
             (&table::SHARED_WAITING_BYTES, shared.waiting_bytes),

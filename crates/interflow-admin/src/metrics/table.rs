@@ -211,6 +211,8 @@ metric_table! { pub TABLE:
     SHARED_WAITING_SECONDS = gauge "interflow_shared_store_waiting_seconds" [] "How long the oldest of them has been waiting.";
     SHARED_SHIPPED = counter "interflow_shared_store_shipped_flows_total" [] "Flows moved to the shared store.";
     SHARED_FAILURES = counter "interflow_shared_store_failures_total" [] "Attempts to move flows that failed.";
+    SHARED_CLOCK = gauge "interflow_shared_store_clock_ahead_seconds" []
+        "By how much this machine's clock is ahead of the shared store's.";
     SHARED_STUCK = gauge "interflow_shared_store_stuck_flows" [] "Flows that cannot be moved and stay on this replica's disk.";
     RECORDER_DISK_FREE = gauge "interflow_recorder_disk_free_bytes" [] "Free space on the disk of the store.";
 }

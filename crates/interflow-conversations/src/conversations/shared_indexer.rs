@@ -107,6 +107,8 @@ pub struct SharedIndexer<'s> {
     assembler: ConversationAssembler,
     findings: ConversationUpdate,
     saved_position: Option<u64>,
+    /// The store refused what the last page held: its flows are stored one by one, to find the one that is the reason.
+    is_careful: bool,
 }
 
 impl<'s> SharedIndexer<'s> {
@@ -122,6 +124,7 @@ impl<'s> SharedIndexer<'s> {
             assembler: ConversationAssembler::default(),
             findings: ConversationUpdate::default(),
             saved_position: None,
+            is_careful: false,
         }
     }
 
@@ -130,12 +133,19 @@ impl<'s> SharedIndexer<'s> {
     /// # Errors
     /// The store failed, or it is no longer this process's turn; the next step continues with what is stored.
     pub fn step(&mut self) -> Result<IndexStep, StoreError> {
+        let was_careful = self.is_careful;
         let done = self.index_page();
         if done.is_err() {
             // Results that were not stored are found again by reading.
             self.reset(None);
         }
-        done
+        match done {
+            Err(StoreError::Refused(_)) if !was_careful => {
+                self.is_careful = true;
+                Ok(IndexStep::Indexed(0))
+            }
+            done => done,
+        }
     }
 
     fn index_page(&mut self) -> Result<IndexStep, StoreError> {
@@ -147,7 +157,7 @@ impl<'s> SharedIndexer<'s> {
         let mut done = 0;
         for flow in &page.flows {
             self.renew()?;
-            done += self.index_flow(flow)?;
+            done += if self.is_careful { self.index_flow_alone(flow)? } else { self.index_flow(flow)? };
         }
         // Without news, the position is as it was stored.
         if !page.flows.is_empty() || self.saved_position != Some(page.through) {
@@ -155,6 +165,7 @@ impl<'s> SharedIndexer<'s> {
             self.save(Some(page.through), Vec::new())?;
             self.saved_position = Some(page.through);
         }
+        self.is_careful = false;
         Ok(if page.is_last { IndexStep::UpToDate } else { IndexStep::Indexed(done) })
     }
 
@@ -185,6 +196,21 @@ impl<'s> SharedIndexer<'s> {
         self.findings = ConversationUpdate::default();
         self.saved_position = None;
         self.epoch = epoch;
+    }
+
+    /// Indexes and stores a flow that ended; leaves it out if the store refuses its calls: to stop there would stop the
+    /// conversations of all replicas.
+    fn index_flow_alone(&mut self, flow: &RecordedFlow) -> Result<u64, StoreError> {
+        let stored = self.index_flow(flow).and_then(|done| self.save(None, Vec::new()).map(|()| done));
+        match stored {
+            Err(StoreError::Refused(why)) => {
+                tracing::error!(flow = %flow.id, "the LLM calls of a flow cannot be stored, and are left out of conversations: {why}");
+                let epoch = self.epoch;
+                self.reset(epoch);
+                Ok(0)
+            }
+            stored => stored,
+        }
     }
 
     /// Indexes a flow that ended; returns the number of its calls.

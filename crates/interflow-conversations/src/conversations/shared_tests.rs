@@ -180,3 +180,62 @@ fn every_replica_can_rebuild_and_set_endpoints_for_all() {
     });
     assert_eq!(everything(&*stores[1].store), expected(&flows));
 }
+
+/// A call of a session of its own.
+fn call_of(n: u64, session: &str, model: &str) -> NewFlow {
+    let mut flow = asked(n, &json!([{"role": "user", "content": format!("question {n}")}]), &json!([]));
+    let body = String::from_utf8(flow.request_body.to_vec()).unwrap();
+    let body = body.replace("u_session_s1", &format!("u_session_{session}"));
+    flow.request_body = body.into();
+    let size = flow.request_body.len() as u64;
+    flow.row.request.as_mut().unwrap().body = interflow_store::BodyRow::whole(size);
+    let reply = String::from_utf8(flow.response_body.to_vec()).unwrap().replace("claude-x", model);
+    flow.response_body = reply.into();
+    let size = flow.response_body.len() as u64;
+    flow.row.response.as_mut().unwrap().body = interflow_store::BodyRow::whole(size);
+    flow
+}
+
+#[test]
+fn sessions_with_long_ids_and_calls_that_the_store_refuses_do_not_stop_the_others() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let a = replica(&database);
+    // Longer than an entry of an index, and not to be compressed to one; they differ at their ends only.
+    let mut random = 7u64;
+    let long: String = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'a' + (random >> 40) as u8 % 26)
+    })
+    .take(6000)
+    .collect();
+    database.sql("ALTER TABLE interflow.conversation_exchanges ADD CHECK (model <> 'poison')");
+    for (n, session, model) in [
+        (1, format!("{long}1"), "claude-x"),
+        (2, format!("{long}2"), "claude-x"),
+        (3, "p".into(), "poison"),
+        (4, "q".into(), "claude-x"),
+    ] {
+        a.record(call_of(n, &session, model));
+    }
+    let mut indexer = a.indexer();
+    indexer.flush(&mut |_| {}).unwrap();
+    assert_eq!(a.calls(), (3, 3));
+    // The refused call is passed, and what comes after it is indexed as before.
+    a.record(call_of(5, "r", "claude-x"));
+    assert_eq!(indexer.step().unwrap(), IndexStep::UpToDate);
+    assert_eq!(a.calls(), (4, 4));
+    let sessions: Vec<String> = a
+        .store
+        .conversations(&ConversationOptions { all: true, ..Default::default() })
+        .unwrap()
+        .into_iter()
+        .map(|c| c.row.session)
+        .filter(|s| s.len() > 5000)
+        .collect();
+    assert_eq!(sessions.len(), 2);
+    for session in sessions {
+        assert_eq!(a.store.session(&session, 10).unwrap().len(), 1);
+        assert_eq!(a.store.shared_index().unwrap().flows_of_session(&session, 10).unwrap().len(), 1);
+    }
+}

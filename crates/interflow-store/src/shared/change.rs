@@ -1,15 +1,16 @@
 //! Changes of flows that are in PostgreSQL: annotations and deletions.
 
-use interflow_query::Query;
 use interflow_types::FlowId;
 use uuid::Uuid;
 
+use super::connect::PooledClient;
 use super::conversation_writes::detach_flows;
+use super::conversations::Failure;
 use super::database::Database;
 use super::insert::notify;
 use super::rows::{self, READ, clean, uuid_of};
 use super::select::{Condition, borrowed};
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::model::FlowRow;
 use crate::store::FlowAnnotation;
 use crate::store::details_blob;
@@ -24,22 +25,32 @@ const DELETE: &str = "WITH gone AS (DELETE FROM flows f WHERE {} RETURNING f.id)
 pub(crate) fn annotate(database: &Database, id: FlowId, change: FlowAnnotation) -> Result<Option<FlowRow>> {
     let shared = database.clone();
     database.wait_for(async move {
-        let explain = |e: tokio_postgres::Error| shared.connector.explain(&e);
-        let mut client = shared.client().await?;
-        let transaction = client.transaction().await.map_err(explain)?;
-        let sql = format!("SELECT {READ} FROM flows f WHERE f.id = $1 FOR UPDATE");
-        let found = transaction.query_opt(&sql, &[&uuid_of(id)]).await.map_err(explain)?;
-        let Some(found) = found else { return Ok(None) };
-        let mut stored = rows::read(&found)?;
-        change.apply(&mut stored.row.tags, &mut stored.row.comment);
-        let tags: Vec<String> = stored.row.tags.iter().map(|t| clean(t)).collect();
-        let detail = details_blob::encode(&stored.row, stored.inline.each_ref().map(|b| &b[..]));
-        let sql = "UPDATE flows SET tags = $2, detail = $3 WHERE id = $1";
-        transaction.execute(sql, &[&uuid_of(id), &tags, &detail]).await.map_err(explain)?;
-        notify(&transaction, &shared, &format!("={}", uuid_of(id))).await.map_err(explain)?;
-        transaction.commit().await.map_err(explain)?;
-        Ok::<_, StoreError>(Some(stored.row))
+        let work = async |client| annotate_stored(client, &shared, id, change).await;
+        shared.complete(shared.too_late(), work).await?.map_err(|failure| match failure {
+            Failure::Database(e) => shared.connector.explain(&e),
+            Failure::Store(e) => e,
+        })
     })
+}
+
+async fn annotate_stored(
+    mut client: PooledClient,
+    database: &Database,
+    id: FlowId,
+    change: FlowAnnotation,
+) -> Result<Option<FlowRow>, Failure> {
+    let transaction = client.transaction().await?;
+    let sql = format!("SELECT {READ} FROM flows f WHERE f.id = $1 FOR UPDATE");
+    let Some(found) = transaction.query_opt(&sql, &[&uuid_of(id)]).await? else { return Ok(None) };
+    let mut stored = rows::read(&found)?;
+    change.apply(&mut stored.row.tags, &mut stored.row.comment);
+    let tags: Vec<String> = stored.row.tags.iter().map(|t| clean(t)).collect();
+    let detail = details_blob::encode(&stored.row, stored.inline.each_ref().map(|b| &b[..]));
+    let sql = "UPDATE flows SET tags = $2, detail = $3 WHERE id = $1";
+    transaction.execute(sql, &[&uuid_of(id), &tags, &detail]).await?;
+    notify(&transaction, database, &format!("={}", uuid_of(id))).await?;
+    transaction.commit().await?;
+    Ok(Some(stored.row))
 }
 
 /// Deletes these flows; returns how many there were.
@@ -48,15 +59,6 @@ pub(crate) fn delete(database: &Database, ids: &[FlowId]) -> Result<u64> {
     let ids: Vec<Uuid> = ids.iter().map(|id| uuid_of(*id)).collect();
     condition.sql = format!("f.id = ANY({})", condition.push(ids));
     delete_where(database, condition)
-}
-
-/// Deletes the flows that a query selects, if SQL alone can tell them; `None` if it cannot.
-pub(crate) fn delete_selected(database: &Database, query: &Query) -> Result<Option<u64>> {
-    let condition = Condition::new(query);
-    match condition.residual {
-        Some(_) => Ok(None),
-        None => delete_where(database, condition).map(Some),
-    }
 }
 
 /// Deletes flows together with what conversations have of them.

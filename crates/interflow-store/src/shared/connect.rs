@@ -1,22 +1,35 @@
 //! Connections to PostgreSQL: a pool, TLS by whoever has it, and errors with their remedy.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, Error, Socket};
 
 use super::dsn::{PostgresTls, PostgresUrl};
 use crate::error::{Result, StoreError};
 
-/// Connections of one process. The shipper has one, the rest are for readers.
-const POOL_SIZE: usize = 8;
+/// The remedy if a server takes no writes.
+pub(crate) const STANDBY: &str = "this server is a standby: name the primary, or all servers as HOST1:PORT,HOST2:PORT";
+/// Connections of one process for readers.
+const READERS: usize = 8;
+/// Connections on which flows are written, so that no reader keeps them waiting.
+const WRITERS: usize = 2;
+/// The server ends a reader's statement after this time, also if the reader is gone.
+const READER_STATEMENT: &str = "-c statement_timeout=10min";
+/// How long a request for a connection waits for another one to be given back.
+const POOL_WAIT: Duration = Duration::from_secs(30);
+/// How long the server is asked to end a statement that nobody waits for.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 /// A byte stream in both directions.
 pub trait AsyncStream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -58,21 +71,43 @@ impl Connector {
         Ok(Self { url: Arc::new(url), tls: TlsSetup(client) })
     }
 
+    /// Connections for readers.
     pub(crate) fn pool(&self) -> Result<Pool> {
+        let hosts = self.url.hosts.iter().map(|config| {
+            let mut config = config.clone();
+            let options = config.get_options().unwrap_or_default().to_owned();
+            config.options(format!("{READER_STATEMENT} {options}"));
+            config
+        });
+        self.make_pool(hosts.collect(), READERS)
+    }
+
+    /// Connections on which flows are written.
+    pub(crate) fn writers(&self) -> Result<Pool> {
+        self.make_pool(self.url.hosts.clone(), WRITERS)
+    }
+
+    fn make_pool(&self, hosts: Vec<Config>, size: usize) -> Result<Pool> {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(self.url.config.clone(), PoolConnect(self.tls.clone()), config);
+        let limit = connect_limit(&hosts);
+        let connect = PoolConnect { hosts, tls: self.tls.clone() };
+        let manager = Manager::from_connect(self.url.config().clone(), connect, config);
         Pool::builder(manager)
-            .max_size(POOL_SIZE)
+            .max_size(size)
             .runtime(deadpool_postgres::Runtime::Tokio1)
-            .wait_timeout(Some(std::time::Duration::from_secs(30)))
-            .create_timeout(Some(std::time::Duration::from_secs(15)))
+            .wait_timeout(Some(POOL_WAIT))
+            .create_timeout(Some(limit))
             .build()
             .map_err(|e| StoreError::Shared(e.to_string()))
     }
 
     /// A connection outside the pool; the caller drives it.
     pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, EncryptedStream>)> {
-        self.url.config.connect(self.tls.clone()).await.map_err(|e| self.explain(&e))
+        match connect_first(&self.url.hosts, &self.tls).await {
+            Ok(connected) => Ok(connected),
+            Err(Some(e)) => Err(self.explain(&e)),
+            Err(None) => Err(self.no_answer()),
+        }
     }
 
     /// A connection outside the pool, driven by a task of its own.
@@ -82,33 +117,80 @@ impl Connector {
         Ok(client)
     }
 
+    /// Asks the server to end what a connection is doing.
+    pub(crate) fn cancel(&self, token: CancelToken) {
+        let tls = self.tls.clone();
+        tokio::spawn(async move { tokio::time::timeout(CANCEL_LIMIT, token.cancel_query(tls)).await });
+    }
+
     /// What went wrong, and what can be done about it.
     pub(crate) fn explain(&self, error: &Error) -> StoreError {
-        StoreError::Shared(format!("the shared store {}: {}", self.url, describe(error, &self.url)))
+        let text = format!("the shared store {}: {}", self.url, describe(error, &self.url));
+        if is_about_data(error) { StoreError::Refused(text) } else { StoreError::Shared(text) }
+    }
+
+    pub(crate) fn no_answer(&self) -> StoreError {
+        StoreError::Shared(format!(
+            "the shared store {}: no answer within the time limit; check that the server is up and reachable",
+            self.url
+        ))
     }
 
     pub(crate) fn explain_pool(&self, error: &PoolError) -> StoreError {
         match error {
             PoolError::Backend(e) => self.explain(e),
-            PoolError::Timeout(_) => StoreError::Shared(format!(
-                "the shared store {}: no connection within the time limit; check that the server is up and reachable",
-                self.url
-            )),
+            PoolError::Timeout(_) => self.no_answer(),
             other => StoreError::Shared(format!("the shared store {}: {other}", self.url)),
         }
     }
 }
 
+/// Whether an error is about the values of a statement, so that the same statement fails again: they cannot be represented
+/// (class 22), violate a constraint (23), or are longer than an index takes (54).
+pub(crate) fn is_about_data(error: &Error) -> bool {
+    error.code().is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.code().starts_with(class)))
+}
+
+/// The time limit for connecting to one of these servers.
+fn connect_limit(hosts: &[Config]) -> Duration {
+    hosts.iter().filter_map(Config::get_connect_timeout).sum()
+}
+
+/// Connects to the first of these servers that answers as demanded. Without an error, the last one did not answer in time:
+/// the limit is for the connection with its TLS and login, and for each server of its own.
+async fn connect_first(
+    hosts: &[Config],
+    tls: &TlsSetup,
+) -> Result<(Client, Connection<Socket, EncryptedStream>), Option<Error>> {
+    let mut failed = None;
+    for config in hosts {
+        let limit = config.get_connect_timeout().copied().unwrap_or_default();
+        match tokio::time::timeout(limit, config.connect(tls.clone())).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(e)) => failed = Some(e),
+            Err(_) => failed = None,
+        }
+    }
+    Err(failed)
+}
+
 type PoolConnection = Result<(Client, JoinHandle<()>), Error>;
 
 /// The pool's way to a new connection: as its own, without demanding that streams can be shared between threads.
-struct PoolConnect(TlsSetup);
+struct PoolConnect {
+    hosts: Vec<Config>,
+    tls: TlsSetup,
+}
 
 impl Connect for PoolConnect {
-    fn connect(&self, config: &Config) -> Pin<Box<dyn Future<Output = PoolConnection> + Send + '_>> {
-        let (config, tls) = (config.clone(), self.0.clone());
+    fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = PoolConnection> + Send + '_>> {
         Box::pin(async move {
-            let (client, connection) = config.connect(tls).await?;
+            let (client, connection) = match connect_first(&self.hosts, &self.tls).await {
+                Ok(connected) => connected,
+                Err(Some(e)) => return Err(e),
+                // The pool has the same time limit, and an error for it.
+                Err(None) => std::future::pending().await,
+            };
             let driver = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the shared store ended");
@@ -119,8 +201,46 @@ impl Connect for PoolConnect {
     }
 }
 
-/// A pooled connection.
-pub(crate) type PooledClient = Object;
+/// A pooled connection. It goes back to the pool unless it was given up while a statement was running.
+pub(crate) struct PooledClient {
+    object: Option<Object>,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl PooledClient {
+    pub(crate) fn new(object: Object) -> Self {
+        Self { object: Some(object), abandoned: Arc::default() }
+    }
+
+    /// Set this before dropping whoever uses the connection, and it is closed instead of being used again.
+    pub(crate) fn abandoned(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.abandoned)
+    }
+}
+
+impl Drop for PooledClient {
+    fn drop(&mut self) {
+        if self.abandoned.load(SeqCst)
+            && let Some(object) = self.object.take()
+        {
+            drop(Object::take(object));
+        }
+    }
+}
+
+impl Deref for PooledClient {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.object.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for PooledClient {
+    fn deref_mut(&mut self) -> &mut Object {
+        self.object.as_mut().expect("it is there until it is dropped")
+    }
+}
 
 impl MakeTlsConnect<Socket> for TlsSetup {
     type Stream = EncryptedStream;
@@ -190,8 +310,8 @@ fn describe(error: &Error, url: &PostgresUrl) -> String {
         }
         below = cause.source();
     }
-    let role = url.config.get_user().unwrap_or("the user");
-    let database = url.config.get_dbname().unwrap_or(role);
+    let role = url.config().get_user().unwrap_or("the user");
+    let database = url.config().get_dbname().unwrap_or(role);
     let schema = &url.schema;
     let remedy = match error.code() {
         Some(&SqlState::INVALID_PASSWORD) => "check user and password in record.store".to_owned(),
@@ -204,8 +324,12 @@ fn describe(error: &Error, url: &PostgresUrl) -> String {
              AUTHORIZATION \"{role}\""
         ),
         Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections of the server".to_owned(),
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => "this server is a standby: name the primary".to_owned(),
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => STANDBY.to_owned(),
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            "another session holds it: it ends with that session's transaction, or by pg_terminate_backend".to_owned()
+        }
         Some(_) => return text,
+        None if text.contains("does not allow writes") => STANDBY.to_owned(),
         None => "check that the server is up, that host and port are right, and that sslmode fits it".to_owned(),
     };
     format!("{text}; {remedy}")

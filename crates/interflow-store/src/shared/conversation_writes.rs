@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::connect::PooledClient;
-use super::conversations::{Failure, micros};
+use super::conversations::{Failure, SESSION, micros};
 use super::rows::{clean, uuid_of};
 use crate::conversations::{ConversationNote, ConversationRow, ConversationUpdate, ExchangeRow, MessageNodeRow};
 use crate::error::StoreError;
@@ -165,8 +165,11 @@ pub(super) async fn forget_sessions(transaction: &Transaction<'_>, sessions: &[S
         return Ok(());
     }
     let sessions: Vec<String> = sessions.iter().map(|s| clean(s)).collect();
-    let sql = "DELETE FROM conversations WHERE session = ANY($1) RETURNING id";
-    let gone: Vec<String> = transaction.query(sql, &[&sessions]).await?.iter().map(|row| row.get(0)).collect();
+    let sql = format!("DELETE FROM conversations WHERE {SESSION} RETURNING id");
+    let mut gone: Vec<String> = Vec::new();
+    for session in &sessions {
+        gone.extend(transaction.query(&sql, &[session]).await?.iter().map(|row| row.get::<_, String>(0)));
+    }
     for table in ["conversation_nodes", "conversation_exchanges"] {
         execute(transaction, &format!("DELETE FROM {table} WHERE conversation = ANY($1)"), &[&gone]).await?;
     }

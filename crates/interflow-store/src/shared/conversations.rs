@@ -30,6 +30,8 @@ pub(super) const USAGE_SUMS: &str = "count(*), least(coalesce(sum(input), 0), 92
      least(coalesce(sum(cache_write), 0), 9223372036854775807)::bigint, \
      least(coalesce(sum(reasoning), 0), 9223372036854775807)::bigint, coalesce(sum(cost), 0), \
      count(*) FILTER (WHERE cost IS NULL)";
+/// Selects a session by the index of the beginnings of their ids, which clients choose.
+pub(super) const SESSION: &str = "left(session, 512) = left($1, 512) AND session = $1";
 /// Notes read per conversation; the rest of them is stored, but not shown.
 const MAX_NOTES: i64 = 1000;
 /// Conversations examined per step of a list.
@@ -62,8 +64,8 @@ impl SharedStore {
     {
         let database = self.database.clone();
         self.database.wait_for(async move {
-            let client = database.client().await?;
-            job(client).await.map_err(|failure| match failure {
+            let done = database.complete(database.too_late(), job).await?;
+            done.map_err(|failure| match failure {
                 Failure::Database(e) => database.connector.explain(&e),
                 Failure::Store(e) => e,
             })
@@ -132,7 +134,7 @@ impl ConversationStore for SharedStore {
         let (session, limit) = (clean(session), limit as i64);
         self.wait(async move |client| {
             let sql = format!(
-                "SELECT {CONVERSATION} FROM conversations c WHERE session = $1 ORDER BY updated DESC, id DESC LIMIT $2"
+                "SELECT {CONVERSATION} FROM conversations c WHERE {SESSION} ORDER BY updated DESC, id DESC LIMIT $2"
             );
             let found = query(&client, &sql, &[&session, &limit]).await?;
             Ok(found.iter().rev().map(conversation).collect())

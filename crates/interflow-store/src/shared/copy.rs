@@ -8,14 +8,15 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_types::{Direction, FlowId};
 
-use super::connect::{Connector, TlsClientFactory};
+use super::connect::{Connector, TlsClientFactory, is_about_data};
 use super::database::Database;
 use super::dsn::PostgresUrl;
-use super::insert::{InsertError, InsertOptions, insert_flows};
+use super::insert::{InsertError, insert_flows};
 use super::rows::uuid_of;
 use super::store::SharedStore;
 use super::{migrate, partitions};
 use crate::config::RecordConfig;
+use crate::conversations::ConversationStore as _;
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
 use crate::store::rows::StoredRow;
@@ -55,7 +56,7 @@ pub fn copy_to_shared(
     tls: TlsClientFactory,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<CopyCounts> {
-    let (database, _runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default())?;
+    let (database, _runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default(), None)?;
     let connector = database.connector.clone();
     database.wait_for(async move { migrate::migrate(&connector).await })?;
     let total = source.count(&Query::all())?;
@@ -94,19 +95,17 @@ fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], co
     if flows.is_empty() {
         return Ok(());
     }
-    let options = InsertOptions { compress: true };
-    let about_data =
-        |e: &tokio_postgres::Error| e.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"));
-    let error = match database.block_on(insert_flows(database, source, flows, options)) {
+    let error = match database.block_on(insert_flows(database, source, flows, true)) {
         Ok(new) => {
             counts.copied += new;
             counts.present += flows.len() as u64 - new;
             return Ok(());
         }
         Err(InsertError::Flow(error)) => error,
-        Err(InsertError::Database(e)) if about_data(&e) => database.connector.explain(&e),
+        Err(InsertError::Database(e)) if is_about_data(&e) => database.connector.explain(&e),
         Err(InsertError::Database(e)) => return Err(database.connector.explain(&e)),
         Err(InsertError::Unreachable(error)) => return Err(error),
+        Err(InsertError::Stalled) => return Err(database.connector.no_answer()),
     };
     if let [flow] = flows {
         tracing::warn!(flow = %flow.row.id, "not copied: {error}");
@@ -153,6 +152,9 @@ pub fn copy_from_shared(
         if progress(counts.total(), total).is_break() {
             return Err(StoreError::Cancelled);
         }
+    }
+    if target.endpoints()?.is_empty() {
+        target.set_endpoints(&source.endpoints()?)?;
     }
     target.flush()?;
     Ok(counts)

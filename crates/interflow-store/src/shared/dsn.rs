@@ -6,18 +6,24 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use crate::error::{Result, StoreError};
 
 /// The schema of the tables, unless the URL sets a `search_path`.
 const SCHEMA: &str = "interflow";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Settings of each session, which those of the URL override. A replica that is frozen or cut off must not stop others: what
+/// it has locked is released when its transaction has been idle for this long, or its connection is dead; and who waits for
+/// a lock tries again later.
+const SESSION: &str = "-c idle_in_transaction_session_timeout=30s -c lock_timeout=20s -c tcp_keepalives_idle=30 \
+     -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3";
 
 /// A parsed URL. Its `Display` shows no password.
 #[derive(Clone)]
 pub struct PostgresUrl {
-    pub(crate) config: Config,
+    /// One for each server that the URL names; never empty.
+    pub(crate) hosts: Vec<Config>,
     pub(crate) tls: PostgresTls,
     pub(crate) schema: String,
     masked: String,
@@ -103,34 +109,64 @@ impl FromStr for PostgresUrl {
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let (rest, tls, required) = Self::take_parameters(query)?;
-        let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-        // The library's messages name the parameter, not its value.
-        let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            Self::error(std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string))
-        })?;
-        if config.get_hosts().is_empty() {
-            return Err(Self::error("the host is missing"));
+        let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+        let bases = each_host(base);
+        let (mut hosts, mut schema) = (Vec::new(), String::new());
+        for base in &bases {
+            // The library's messages name the parameter, not its value.
+            let mut config: Config = format!("{base}{query}").parse().map_err(|e: tokio_postgres::Error| {
+                Self::error(std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string))
+            })?;
+            if config.get_hosts().is_empty() {
+                return Err(Self::error("the host is missing"));
+            }
+            if required {
+                config.ssl_mode(SslMode::Require);
+            }
+            schema = complete(&mut config, bases.len() > 1)?;
+            hosts.push(config);
         }
-        if required {
-            config.ssl_mode(SslMode::Require);
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("interflow");
-        }
-        // A server that has gone without a word is noticed within a minute.
-        config.keepalives_idle(Duration::from_secs(30));
-        config.tcp_user_timeout(Duration::from_secs(30));
-        let schema = search_path(config.get_options().unwrap_or_default()).unwrap_or_else(|| SCHEMA.to_owned());
-        if schema.is_empty() || !schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(Self::error("the search_path names a schema of letters, digits and _"));
-        }
-        let options = config.get_options().unwrap_or_default().to_owned();
-        config.options(format!("{options} -c search_path={schema},public").trim());
-        Ok(Self { config, tls, schema, masked: masked(text) })
+        Ok(Self { hosts, tls, schema, masked: masked(text) })
     }
+}
+
+impl PostgresUrl {
+    /// What is the same for all servers.
+    pub(crate) fn config(&self) -> &Config {
+        &self.hosts[0]
+    }
+}
+
+/// A URL for each server, as each has a time limit of its own: the library has only one for opening a socket.
+fn each_host(base: &str) -> Vec<String> {
+    let Some((scheme, rest)) = base.split_once("://") else { return vec![base.to_owned()] };
+    let (user, rest) = rest.rsplit_once('@').map_or((String::new(), rest), |(user, rest)| (format!("{user}@"), rest));
+    let (hosts, database) = rest.split_once('/').map_or((rest, String::new()), |(h, d)| (h, format!("/{d}")));
+    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{database}")).collect()
+}
+
+/// Sets what the URL leaves open; returns the schema.
+fn complete(config: &mut Config, one_of_many: bool) -> Result<String> {
+    if config.get_connect_timeout().is_none_or(Duration::is_zero) {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("interflow");
+    }
+    // Of several servers, the one that takes writes.
+    if (one_of_many || config.get_hosts().len() > 1) && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    // A server that has gone without a word is noticed within a minute.
+    config.keepalives_idle(Duration::from_secs(30));
+    config.tcp_user_timeout(Duration::from_secs(30));
+    let options = config.get_options().unwrap_or_default().to_owned();
+    let schema = search_path(&options).unwrap_or_else(|| SCHEMA.to_owned());
+    if schema.is_empty() || !schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(PostgresUrl::error("the search_path names a schema of letters, digits and _"));
+    }
+    config.options(format!("{SESSION} {options} -c search_path={schema},public"));
+    Ok(schema)
 }
 
 impl fmt::Display for PostgresUrl {
@@ -205,13 +241,29 @@ mod tests {
         let full = url("postgres://a:b@db:5433/if?sslmode=verify-full&sslrootcert=%2Fetc%2Fca.pem&connect_timeout=3");
         assert_eq!(full.tls.verify, TlsVerification::Full);
         assert_eq!(full.tls.root_cert.as_deref(), Some(std::path::Path::new("/etc/ca.pem")));
-        assert_eq!(full.config.get_ssl_mode(), SslMode::Require);
-        assert_eq!(full.config.get_connect_timeout(), Some(&Duration::from_secs(3)));
-        assert_eq!(full.config.get_ports(), [5433]);
-        assert_eq!(url("postgres://db/if").config.get_ssl_mode(), SslMode::Prefer);
-        assert_eq!(url("postgres://db/if?sslmode=disable").config.get_ssl_mode(), SslMode::Disable);
+        assert_eq!(full.config().get_ssl_mode(), SslMode::Require);
+        assert_eq!(full.config().get_connect_timeout(), Some(&Duration::from_secs(3)));
+        assert_eq!(full.config().get_ports(), [5433]);
+        assert_eq!(url("postgres://db/if").config().get_ssl_mode(), SslMode::Prefer);
+        assert_eq!(url("postgres://db/if?sslmode=disable").config().get_ssl_mode(), SslMode::Disable);
         let chain = url("postgres://db/if?sslmode=require&sslrootcert=ca.pem");
         assert_eq!(chain.tls.verify, TlsVerification::Chain);
+    }
+
+    #[test]
+    fn of_several_servers_each_has_a_config_and_the_one_that_takes_writes_is_wanted() {
+        let two = url("postgres://u:p@one:5433,two:5434/d?connect_timeout=2");
+        assert_eq!(two.hosts.iter().map(|h| h.get_ports()[0]).collect::<Vec<_>>(), [5433, 5434]);
+        assert_eq!(two.hosts[1].get_user(), Some("u"));
+        assert_eq!(two.config().get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!(url("postgres://one/d").config().get_target_session_attrs(), TargetSessionAttrs::Any);
+    }
+
+    #[test]
+    fn settings_of_the_url_come_after_those_of_each_session() {
+        let own = url("postgres://db/if?options=-c%20lock_timeout%3D1s");
+        let options = own.config().get_options().unwrap();
+        assert!(options.find("lock_timeout=20s") < options.find("lock_timeout=1s"), "{options}");
     }
 
     #[test]

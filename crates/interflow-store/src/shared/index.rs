@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::conversation_writes as writes;
-use super::conversations::{Failure, flow_of, number};
+use super::conversations::{Failure, SESSION, flow_of, number};
 use super::rows::clean;
 use super::store::SharedStore;
 use crate::conversations::{ConversationUpdate, IndexLag, IndexProgress, RecordedFlow, SharedIndex, UnindexedFlows};
@@ -132,9 +132,11 @@ impl SharedIndex for SharedStore {
     fn flows_of_session(&self, session: &str, limit: usize) -> Result<Vec<FlowId>> {
         let (session, limit) = (clean(session), limit as i64);
         self.wait(async move |client| {
-            let sql = "SELECT DISTINCT e.flow FROM conversations c JOIN conversation_exchanges e ON e.conversation = c.id \
-                 WHERE c.session = $1 LIMIT $2";
-            Ok(client.query(sql, &[&session, &limit]).await?.iter().map(|row| flow_of(row.get(0))).collect())
+            let sql = format!(
+                "SELECT DISTINCT e.flow FROM conversations c JOIN conversation_exchanges e ON e.conversation = c.id \
+                 WHERE {SESSION} LIMIT $2"
+            );
+            Ok(client.query(&sql, &[&session, &limit]).await?.iter().map(|row| flow_of(row.get(0))).collect())
         })
     }
 

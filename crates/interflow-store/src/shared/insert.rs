@@ -2,6 +2,9 @@
 //! those that exist already. A batch may therefore be repeated after any failure.
 
 use std::pin::pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
@@ -26,7 +29,20 @@ const MESSAGE_STEP: u64 = 500;
 const MIN_COMPRESSED: usize = 512;
 
 /// The number of the advisory lock under which rows become visible: see the column `position`.
-const COMMIT_LOCK: i64 = 0x1f10_3707_0002;
+pub(super) const COMMIT_LOCK: i64 = 0x1f10_3707_0002;
+
+/// Taken together, in one message to the server. All replicas wait for whoever holds the lock: one that is frozen then loses
+/// its transaction soon.
+pub(super) const BEGIN_COMMIT: &str = "SET LOCAL idle_in_transaction_session_timeout = '10s'";
+
+/// The columns of [`TEMPORARY`], as they are moved to the tables.
+const MOVED: [(&str, &str); 2] = [
+    ("bodies", "flow, side, at, size, coding, bytes, object, object_offset, stored_size"),
+    ("messages", "flow, index, direction, kind, at, size, payload"),
+];
+
+/// The statements that move what was copied say nothing until they are done: as much longer for each byte.
+const MOVED_BYTES_PER_SECOND: u64 = 1 << 20;
 
 /// Temporary tables of a connection, made once.
 const TEMPORARY: &str = "
@@ -41,6 +57,8 @@ pub(crate) enum InsertError {
     Database(Error),
     /// No connection.
     Unreachable(StoreError),
+    /// Nothing happened for too long.
+    Stalled,
 }
 
 impl From<Error> for InsertError {
@@ -49,20 +67,60 @@ impl From<Error> for InsertError {
     }
 }
 
-/// How bodies are stored.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InsertOptions {
-    pub(crate) compress: bool,
+/// What was done so far, for whoever waits for it.
+#[derive(Default)]
+pub(crate) struct InsertProgress(AtomicU64);
+
+impl InsertProgress {
+    /// Notes that something was done.
+    pub(crate) fn advance(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
-/// Stores flows of an embedded store; returns how many of them were new.
+/// How bodies are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct InsertOptions<'a> {
+    pub(crate) compress: bool,
+    progress: &'a InsertProgress,
+}
+
+/// Stores flows of an embedded store; returns how many of them were new. There is no limit for the whole, which depends on
+/// what there is to store, but one for the time without any progress.
 pub(crate) async fn insert_flows(
     database: &Database,
     source: &SqliteStore,
     flows: &[StoredRow],
-    options: InsertOptions,
+    compress: bool,
 ) -> Result<u64, InsertError> {
-    let mut client: PooledClient = database.client().await.map_err(InsertError::Unreachable)?;
+    let client = database.writer().await.map_err(InsertError::Unreachable)?;
+    let (abandoned, token) = (client.abandoned(), client.cancel_token());
+    let progress = InsertProgress::default();
+    let bytes: u64 = flows.iter().flat_map(|flow| (0..SIDES).map(|side| SqliteStore::stored_len(flow, side))).sum();
+    let limit = database.stall_limit + Duration::from_secs(bytes / MOVED_BYTES_PER_SECOND);
+    let mut work = pin!(insert_on(client, database, source, flows, InsertOptions { compress, progress: &progress }));
+    loop {
+        let before = progress.0.load(Relaxed);
+        match tokio::time::timeout(limit, work.as_mut()).await {
+            Ok(done) => return done,
+            Err(_) if progress.0.load(Relaxed) != before => {}
+            Err(_) => {
+                // A connection on which a statement runs must not be used by others.
+                abandoned.store(true, SeqCst);
+                database.connector.cancel(token);
+                return Err(InsertError::Stalled);
+            }
+        }
+    }
+}
+
+async fn insert_on(
+    mut client: PooledClient,
+    database: &Database,
+    source: &SqliteStore,
+    flows: &[StoredRow],
+    options: InsertOptions<'_>,
+) -> Result<u64, InsertError> {
     let made = client.query_one("SELECT to_regclass('pg_temp.new_flows') IS NOT NULL", &[]).await?;
     if !made.get::<_, bool>(0) {
         client
@@ -74,23 +132,29 @@ pub(crate) async fn insert_flows(
     }
     let transaction = client.transaction().await?;
     copy_flows(&transaction, database, source, flows).await?;
+    options.progress.advance();
     copy_bodies(&transaction, source, flows, options).await?;
-    copy_messages(&transaction, source, flows).await?;
-    for table in ["bodies", "messages"] {
-        let sql = format!("INSERT INTO {table} SELECT * FROM new_{table} ON CONFLICT DO NOTHING");
+    options.progress.advance();
+    copy_messages(&transaction, source, flows, options).await?;
+    for (table, columns) in MOVED {
+        options.progress.advance();
+        let sql = format!("INSERT INTO {table}({columns}) SELECT {columns} FROM new_{table} ON CONFLICT DO NOTHING");
         transaction.execute(&sql, &[]).await?;
     }
+    options.progress.advance();
     // Last, and one replica after the other, so that positions become visible in their order.
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&COMMIT_LOCK]).await?;
+    transaction.batch_execute(&format!("{BEGIN_COMMIT}; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")).await?;
+    options.progress.advance();
     let sql = format!(
-        "INSERT INTO flows({WRITTEN}) SELECT {WRITTEN} FROM new_flows ON CONFLICT (id) DO NOTHING RETURNING position"
+        "WITH new AS (INSERT INTO flows({WRITTEN}) SELECT {WRITTEN} FROM new_flows ON CONFLICT (id) DO NOTHING \
+         RETURNING position) SELECT count(*), max(position) FROM new"
     );
-    let new = transaction.query(&sql, &[]).await?;
-    if let Some(last) = new.iter().map(|row| row.get::<_, i64>(0)).max() {
+    let new = transaction.query_one(&sql, &[]).await?;
+    if let Some(last) = new.get::<_, Option<i64>>(1) {
         notify(&transaction, database, &last.to_string()).await?;
     }
     transaction.commit().await?;
-    Ok(new.len() as u64)
+    Ok(new.get::<_, i64>(0).unsigned_abs())
 }
 
 /// Tells the other replicas, once the transaction is committed.
@@ -131,7 +195,7 @@ async fn copy_bodies(
     transaction: &Transaction<'_>,
     source: &SqliteStore,
     flows: &[StoredRow],
-    options: InsertOptions,
+    options: InsertOptions<'_>,
 ) -> Result<(), InsertError> {
     let long = |flow: &StoredRow, side: usize| SqliteStore::stored_len(flow, side) > 0 && !is_inline(flow, side);
     if !flows.iter().any(|flow| (0..SIDES).any(|side| long(flow, side))) {
@@ -159,6 +223,7 @@ async fn copy_bodies(
                     let row: [&(dyn ToSql + Sync); 7] =
                         [&uuid_of(flow.row.id), &(side as i16), &at, &size, &coding, &bytes, &stored_size];
                     writer.as_mut().write(&row).await?;
+                    options.progress.advance();
                     at += size;
                     buffer.clear();
                 }
@@ -188,6 +253,7 @@ async fn copy_messages(
     transaction: &Transaction<'_>,
     source: &SqliteStore,
     flows: &[StoredRow],
+    options: InsertOptions<'_>,
 ) -> Result<(), InsertError> {
     if flows.iter().all(|flow| flow.row.messages == 0) {
         return Ok(());
@@ -212,6 +278,7 @@ async fn copy_messages(
                 ];
                 writer.as_mut().write(&row).await?;
             }
+            options.progress.advance();
             first += MESSAGE_STEP;
         }
     }

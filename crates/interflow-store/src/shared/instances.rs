@@ -1,9 +1,10 @@
 //! The processes that record to the shared store: each writes a row every few seconds.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use interflow_types::Timestamp;
-use tokio_postgres::Row;
+use tokio_postgres::{Client, Error, Row};
 
 use super::conversations::{micros, number};
 use super::rows::clean;
@@ -16,6 +17,16 @@ const SILENT_SECONDS: f64 = 20.0;
 /// Rows of processes that have been silent for this long are deleted.
 const FORGOTTEN: &str = "1 hour";
 
+/// By how much this machine's clock is ahead of the server's, in microseconds.
+pub(super) async fn clock_ahead(client: &Client) -> Result<i64, Error> {
+    let before = Timestamp::now().micros();
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let server: i64 = client.query_one(sql, &[]).await?.get(0);
+    // Halfway between question and answer.
+    let here = before.midpoint(Timestamp::now().micros());
+    Ok(i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(server))
+}
+
 impl SharedStore {
     pub(super) fn write_report(&self, report: InstanceReport) -> Result<()> {
         let (_, shipper) = self.writable()?;
@@ -24,14 +35,10 @@ impl SharedStore {
         }
         let waiting = i64::try_from(shipper.state.waiting.lock().flows).unwrap_or(i64::MAX);
         let name = self.database.replica.to_string();
-        let holder = self.turn.holder();
+        let (holder, measured) = (self.turn.holder(), Arc::clone(&self.clock_ahead));
         self.wait(async move |client| {
-            let before = Timestamp::now().micros();
-            let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-            let server: i64 = client.query_one(sql, &[]).await?.get(0);
-            // Halfway between question and answer.
-            let here = before.midpoint(Timestamp::now().micros());
-            let ahead = i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(server);
+            let ahead = clock_ahead(&client).await?;
+            measured.store(ahead, Relaxed);
             let sql = "INSERT INTO instances(name, version, address, config_digest, started, open_flows, connections, \
                  waiting_flows, clock_ahead, holder, seen) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp()) \
                  ON CONFLICT (name) DO UPDATE SET address = excluded.address, config_digest = excluded.config_digest, \

@@ -1,6 +1,8 @@
 //! The live tail of other replicas: a notification says that there is something new, and the rows are read by their
 //! position. Nothing is missed while the connection is down: reading goes on where it stopped.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,7 +19,8 @@ use crate::store::SqliteStore;
 
 /// Flows read per notification; more than these at once are reported as a gap.
 const MAX_FLOWS: i64 = 1000;
-/// Notifications that may wait to be handled; each of them covers all before it.
+/// Notifications that may wait to be handled. More are left out: new flows are found by the next one, and changes of others
+/// are reported as a gap.
 const WAITING: usize = 256;
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -40,13 +43,16 @@ async fn listen(database: &Database, spool: &Weak<SqliteStore>, position: &mut O
     let explain = |e: tokio_postgres::Error| database.connector.explain(&e);
     let (client, mut connection) = database.connector.connect().await?;
     let (sender, mut notifications) = mpsc::channel(WAITING);
+    let is_incomplete = Arc::new(AtomicBool::new(false));
+    let incomplete = Arc::clone(&is_incomplete);
     tokio::spawn(async move {
         let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
         while let Some(Ok(message)) = messages.next().await {
-            if let Some(payload) = notification(message)
-                && let Err(mpsc::error::TrySendError::Closed(_)) = sender.try_send(payload)
-            {
-                break;
+            let Some(payload) = notification(message) else { continue };
+            match sender.try_send(payload) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(_)) => incomplete.store(true, SeqCst),
+                Err(mpsc::error::TrySendError::Closed(_)) => break,
             }
         }
     });
@@ -58,6 +64,11 @@ async fn listen(database: &Database, spool: &Weak<SqliteStore>, position: &mut O
         publish_new(database, spool, &client, position).await.map_err(explain)?;
     }
     while let Some(payload) = notifications.recv().await {
+        if is_incomplete.swap(false, SeqCst)
+            && let Some(spool) = spool.upgrade()
+        {
+            spool.publish(None);
+        }
         let Some((replica, what)) = payload.split_once(' ') else { continue };
         if replica == &*database.replica {
             continue;

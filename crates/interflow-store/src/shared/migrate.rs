@@ -1,8 +1,11 @@
 //! The schema of the shared store: versioned migrations, applied by one replica at a time.
 
+use std::time::{Duration, Instant};
+
+use refinery::Target;
 use tokio_postgres::Client;
 
-use super::connect::Connector;
+use super::connect::{Connector, STANDBY};
 use crate::error::{Result, StoreError};
 
 mod embedded {
@@ -11,6 +14,12 @@ mod embedded {
 
 /// The number of the advisory lock under which migrations run; any number that nobody else takes.
 const LOCK: i64 = 0x1f10_3707_0001;
+/// How long a replica that starts waits for one that migrates: indexes of a large store take long.
+const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
+const LOCK_STEP: Duration = Duration::from_millis(200);
+/// Settings of a session that holds an advisory lock, which is released when it has sent nothing for this long: its process
+/// may be frozen. Servers before PostgreSQL 14 do not know the setting.
+const LOCKING_SESSION: &str = "SET idle_session_timeout = '60s'";
 
 /// The newest version that this build knows.
 fn known() -> i64 {
@@ -22,14 +31,19 @@ fn known() -> i64 {
 /// # Errors
 /// The schema is newer than this build; rights are missing; the server does not answer.
 pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
+    migrate_to(connector, None).await
+}
+
+/// As [`migrate`], up to a version.
+pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> Result<()> {
     let mut client = connector.client().await?;
-    if found(&client, &connector.url.schema).await? == Some(known()) {
+    if found(connector, &client).await? == Some(known()) {
         return Ok(());
     }
     let explain = |e: &tokio_postgres::Error| connector.explain(e);
     // Held to the end of this connection, so that of many replicas that start together one migrates, and the others
     // find it done.
-    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(|e| explain(&e))?;
+    lock(connector, &client, LOCK, MIGRATION_LIMIT).await?;
     let schema = &connector.url.schema;
     let exists = client
         .query_one("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)", &[schema])
@@ -38,12 +52,13 @@ pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
     if !exists.get::<_, bool>(0) {
         client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(|e| explain(&e))?;
     }
-    match found(&client, &connector.url.schema).await? {
+    match found(connector, &client).await? {
         Some(version) if version == known() => return Ok(()),
         Some(version) if version > known() => return Err(StoreError::Newer { found: version, known: known() }),
         _ => {}
     }
-    let run = embedded::migrations::runner().run_async(&mut client).await;
+    let target = version.map_or(Target::Latest, Target::Version);
+    let run = embedded::migrations::runner().set_target(target).run_async(&mut client).await;
     run.map(drop).map_err(|e| {
         let mut text = e.to_string();
         let mut below = std::error::Error::source(&e);
@@ -61,7 +76,7 @@ pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
 /// The version of the schema of readers, which change nothing.
 pub(crate) async fn require_current(connector: &Connector) -> Result<()> {
     let client = connector.client().await?;
-    match found(&client, &connector.url.schema).await? {
+    match found(connector, &client).await? {
         Some(found) if found == known() => Ok(()),
         Some(found) if found > known() => Err(StoreError::Newer { found, known: known() }),
         Some(found) => Err(StoreError::Older { found, known: known() }),
@@ -72,15 +87,78 @@ pub(crate) async fn require_current(connector: &Connector) -> Result<()> {
     }
 }
 
+/// Takes an advisory lock, to be held until the connection ends.
+///
+/// # Errors
+/// Another process holds it for longer than the limit; a database error.
+pub(crate) async fn lock(connector: &Connector, client: &Client, number: i64, limit: Duration) -> Result<()> {
+    let _ = client.batch_execute(LOCKING_SESSION).await;
+    let begun = Instant::now();
+    loop {
+        let taken = client.query_one("SELECT pg_try_advisory_lock($1)", &[&number]).await;
+        if taken.map_err(|e| connector.explain(&e))?.get::<_, bool>(0) {
+            return Ok(());
+        }
+        if begun.elapsed() >= limit {
+            return Err(StoreError::Shared(format!(
+                "the shared store {}: another process has been changing its tables for {} s; if it hangs, find it with \
+                 SELECT pid, client_addr FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory', \
+                 and end it with SELECT pg_terminate_backend(pid)",
+                connector.url,
+                limit.as_secs()
+            )));
+        }
+        tokio::time::sleep(LOCK_STEP).await;
+    }
+}
+
+/// Checks what recording needs, so that what is missing is reported at the start, and not by each flow.
+///
+/// # Errors
+/// The server is a standby; rights are missing.
+pub(crate) async fn require_writable(connector: &Connector) -> Result<()> {
+    let client = connector.client().await?;
+    let sql = "SELECT pg_is_in_recovery(), has_database_privilege(current_database(), 'TEMPORARY'), \
+         current_database()::text, current_user::text, \
+         (SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) \
+            AND c.relkind IN ('r', 'p') AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') \
+            AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))), \
+         (SELECT r.rolname::text FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner \
+            WHERE c.oid = to_regclass($2) AND NOT pg_has_role(c.relowner, 'USAGE'))";
+    let schema = format!("\"{}\"", connector.url.schema);
+    let row = client.query_one(sql, &[&schema, &format!("{schema}.flows")]).await.map_err(|e| connector.explain(&e))?;
+    let (database, role): (String, String) = (row.get(2), row.get(3));
+    let problem = if row.get(0) {
+        STANDBY.to_owned()
+    } else if let Some(owner) = row.get::<_, Option<String>>(5) {
+        format!(
+            "its tables belong to the role {owner}, and only their owner makes and drops partitions: GRANT \"{owner}\" TO \
+             \"{role}\""
+        )
+    } else if let Some(tables) = row.get::<_, Option<String>>(4) {
+        format!(
+            "the role {role} may not read and write {tables}: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA \
+             {schema} TO \"{role}\""
+        )
+    } else if !row.get::<_, bool>(1) {
+        format!(
+            "the role {role} may not make temporary tables: GRANT TEMPORARY ON DATABASE \"{database}\" TO \"{role}\""
+        )
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::Shared(format!("the shared store {}: {problem}", connector.url)))
+}
+
 /// The version of the schema; `None` if there is none yet.
-async fn found(client: &Client, schema: &str) -> Result<Option<i64>> {
+async fn found(connector: &Connector, client: &Client) -> Result<Option<i64>> {
     // With its schema: another program may have such a table in a schema further down the search path.
-    let table = format!("\"{schema}\".refinery_schema_history");
-    let plain = |e: tokio_postgres::Error| StoreError::Shared(format!("the shared store: {e}"));
-    let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(plain)?;
+    let table = format!("\"{}\".refinery_schema_history", connector.url.schema);
+    let explain = |e: tokio_postgres::Error| connector.explain(&e);
+    let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(explain)?;
     if !exists.get::<_, bool>(0) {
         return Ok(None);
     }
     let newest = format!("SELECT max(version)::bigint FROM {table}");
-    client.query_one(&newest, &[]).await.map(|row| row.get(0)).map_err(plain)
+    client.query_one(&newest, &[]).await.map(|row| row.get(0)).map_err(explain)
 }

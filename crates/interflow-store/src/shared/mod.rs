@@ -9,6 +9,8 @@ mod conversations;
 mod copy;
 mod database;
 mod dsn;
+#[cfg(test)]
+mod fault_tests;
 mod index;
 mod insert;
 mod instances;
@@ -22,6 +24,7 @@ mod select;
 mod settings;
 mod shipper;
 mod store;
+mod verify;
 
 pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};

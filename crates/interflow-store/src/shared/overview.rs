@@ -60,33 +60,27 @@ pub(crate) fn read(
     options: &OverviewOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Overview> {
-    // The spool first: see `SharedStore::list_while`.
-    let waiting = match spool {
-        Some(spool) => {
-            let all = ListOptions { query: options.query.clone(), limit: usize::MAX, ..ListOptions::default() };
-            spool.list_while(&all, watch)?
-        }
-        None => Vec::new(),
-    };
-    let from = match options.from {
-        Some(from) => from,
-        None => {
-            let local = waiting.iter().map(|row| row.started.micros()).min();
-            oldest(database)?.into_iter().chain(local).min().unwrap_or(options.to)
-        }
+    // Asked first, since without it there is no overview, and the spool may be large then.
+    let oldest = oldest(database)?;
+    let from = match (options.from, spool) {
+        (Some(from), _) => from,
+        (None, Some(spool)) => oldest.into_iter().chain(spool.oldest_start()?).min().unwrap_or(options.to),
+        (None, None) => oldest.unwrap_or(options.to),
     };
     let span = Span::new(from, options);
     let mut sums =
         RowSums { sums: Accumulator::new(span), ids: Vec::new(), texts: TextNumbers::default(), block: Vec::new() };
-    let local: HashSet<FlowId> = waiting.iter().map(|row| row.id).collect();
-    for row in &waiting {
-        sums.add(row.id, |seq, texts| columns_of(row, seq, texts));
-    }
+    // The rows of the spool before those of the database: see `SharedStore::list_while`.
+    let (local, waiting) = match spool {
+        Some(spool) => add_waiting(spool, &options.query, span, &mut sums, watch)?,
+        None => (HashSet::new(), None),
+    };
     let condition = Condition::new(&options.query);
     let sample = match condition.residual {
         None => add_pages(database, &options.query, span, &local, &mut sums, watch)?,
         Some(_) => add_matches(database, calls, &options.query, span, &local, &mut sums, watch)?,
     };
+    let sample = sample.or(waiting);
     sums.finish_block();
     let [slowest, largest] = sums.sums.outstanding();
     let RowSums { sums, ids, .. } = sums;
@@ -102,6 +96,31 @@ pub(crate) fn read(
     }
     found.sample = sample;
     Ok(found)
+}
+
+/// Adds the flows that wait in the spool, the newest first, for a limited time; returns which, and what was examined if not
+/// everything.
+fn add_waiting(
+    spool: &SqliteStore,
+    query: &Query,
+    span: Span,
+    sums: &mut RowSums,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<(HashSet<FlowId>, Option<OverviewSample>)> {
+    let (begun, mut local, mut sample) = (Instant::now(), HashSet::new(), None);
+    spool.for_each_selected(query, watch, &mut |row| {
+        let started = row.started.micros();
+        if started >= span.compared_from && started < span.to {
+            local.insert(row.id);
+            sums.add(row.id, |seq, texts| columns_of(&row, seq, texts));
+        }
+        if begun.elapsed() < TIME {
+            return ControlFlow::Continue(());
+        }
+        sample = Some(OverviewSample { flows: local.len() as u64, since: started });
+        ControlFlow::Break(())
+    })?;
+    Ok((local, sample))
 }
 
 /// When the first flow began.
@@ -129,8 +148,9 @@ fn add_pages(
         let cursor = condition.push(after);
         let sql = format!(
             "SELECT {COLUMNS} FROM flows f WHERE {} AND f.started >= {from} AND f.started < {to} AND f.id < {cursor} \
-             ORDER BY f.id DESC LIMIT {PAGE}",
-            condition.sql
+             AND {} ORDER BY f.id DESC LIMIT {PAGE}",
+            condition.sql,
+            select::id_range(span.compared_from as i64, i64::try_from(span.to).ok())
         );
         let page = database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })?;
         for row in &page {

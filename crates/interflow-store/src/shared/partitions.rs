@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use interflow_types::Timestamp;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
-use super::connect::PooledClient;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
+use super::migrate;
 use crate::error::Result;
 
 /// How often partitions are made and old ones dropped.
@@ -19,6 +19,15 @@ const DAYS: std::ops::RangeInclusive<i64> = -1..=3;
 const DAY_MILLIS: i64 = 86_400_000;
 /// The number of the advisory lock of whoever does this.
 const LOCK: i64 = 0x1f10_3707_0003;
+/// How long a replica that starts waits for another one that does this.
+const LOCK_LIMIT: Duration = Duration::from_secs(120);
+/// How long this may take; deleting imported flows may take long.
+const MAINTENANCE_LIMIT: Duration = Duration::from_secs(1800);
+/// How often a day is tried to be dropped while others read or write it, and for how long each time: whoever comes after
+/// that waits behind it.
+const DROP_ATTEMPTS: u32 = 5;
+const DROP_LOCK_LIMIT: &str = "SET LOCAL lock_timeout = '2s'";
+const DROP_PAUSE: Duration = Duration::from_secs(1);
 /// Partitioned tables, with the column of their flows' ids.
 const TABLES: [(&str, &str); 3] = [("flows", "id"), ("bodies", "flow"), ("messages", "flow")];
 
@@ -40,22 +49,26 @@ pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + '
 }
 
 async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wait: bool) -> Result<()> {
-    let mut client = database.client().await?;
-    let done = async {
-        if wait {
-            client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
-        } else if !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
+    // A connection of its own: with it ends the lock, however this ends.
+    let mut client = database.connector.client().await?;
+    let explain = |e: Error| database.connector.explain(&e);
+    if wait {
+        migrate::lock(&database.connector, &client, LOCK, LOCK_LIMIT).await?;
+    } else {
+        let taken = client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await.map_err(explain)?;
+        if !taken.get::<_, bool>(0) {
             return Ok(());
         }
-        let done = make_and_drop(&mut client, database, expired).await;
-        client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
-        done
-    };
-    done.await.map_err(|e: Error| database.connector.explain(&e))
+    }
+    let work = make_and_drop(&mut client, database, expired);
+    match tokio::time::timeout(MAINTENANCE_LIMIT, work).await {
+        Ok(done) => done.map_err(explain),
+        Err(_) => Err(database.connector.no_answer()),
+    }
 }
 
 async fn make_and_drop(
-    client: &mut PooledClient,
+    client: &mut Client,
     database: &Database,
     expired: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), Error> {
@@ -106,41 +119,60 @@ async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
 }
 
 /// Drops the partitions of a day; returns how many flows they held.
-async fn drop_day(client: &mut PooledClient, day: i64) -> Result<u64, Error> {
-    let name = day_name(day);
-    detach(client, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
-    let flows = client.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0);
-    for (table, _) in TABLES {
-        client.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
+async fn drop_day(client: &mut Client, day: i64) -> Result<u64, Error> {
+    for attempt in 1.. {
+        match try_drop_day(client, day).await {
+            Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && attempt < DROP_ATTEMPTS => {
+                tokio::time::sleep(DROP_PAUSE).await;
+            }
+            done => return done,
+        }
     }
+    Ok(0)
+}
+
+/// All in one transaction: bodies must not stay behind without their flows.
+async fn try_drop_day(client: &mut Client, day: i64) -> Result<u64, Error> {
+    let name = day_name(day);
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(DROP_LOCK_LIMIT).await?;
+    detach_flows(&transaction, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
+    // Absent if an earlier build dropped the flows alone.
+    let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&format!("flows_{name}")]).await?;
+    let flows = match exists.get::<_, bool>(0) {
+        true => transaction.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0),
+        false => 0,
+    };
+    // In the order in which they are written, or both would wait for each other.
+    for table in ["bodies", "messages", "flows"] {
+        transaction.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
+    }
+    transaction.commit().await?;
     tracing::info!(day = name, flows, "retention dropped a day of the shared store");
     Ok(flows.unsigned_abs())
 }
 
 /// Deletes flows of the default partition that were stored too long ago.
-async fn delete_old_imports(client: &mut PooledClient, stored_before: i64) -> Result<u64, Error> {
-    detach(client, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
+async fn delete_old_imports(client: &mut Client, stored_before: i64) -> Result<u64, Error> {
+    let transaction = client.transaction().await?;
+    detach_flows(&transaction, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
     let sql = "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
          gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
          gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
          SELECT count(*) FROM gone";
-    Ok(client.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0).unsigned_abs())
+    let gone = transaction.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0);
+    transaction.commit().await?;
+    Ok(gone.unsigned_abs())
 }
 
-/// Removes flows from their conversations before they are deleted. If that fails, the next attempt finds them removed.
-async fn detach(client: &mut PooledClient, flows: &str, params: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
-    let transaction = client.transaction().await?;
-    detach_flows(&transaction, flows, params).await?;
-    transaction.commit().await
-}
-
-/// The days that have a partition of flows, the oldest first.
+/// The days that have a partition, the oldest first.
 async fn existing_days(client: &Client) -> Result<Vec<i64>, Error> {
     let sql = "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
-               WHERE i.inhparent = 'flows'::regclass";
+               WHERE i.inhparent IN ('flows'::regclass, 'bodies'::regclass, 'messages'::regclass)";
     let names = client.query(sql, &[]).await?;
     let mut days: Vec<i64> = names.iter().filter_map(|row| day_of(row.get(0))).collect();
     days.sort_unstable();
+    days.dedup();
     Ok(days)
 }
 
@@ -177,7 +209,10 @@ fn day_name(day: i64) -> String {
 }
 
 fn day_of(partition: &str) -> Option<i64> {
-    let digits = partition.strip_prefix("flows_").filter(|d| d.len() == 8)?;
+    let digits = partition.rsplit_once('_')?.1;
+    if digits.len() != 8 {
+        return None;
+    }
     let date = jiff::civil::Date::strptime("%Y%m%d", digits).ok()?;
     Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second() / 86_400)
 }

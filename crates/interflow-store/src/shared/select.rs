@@ -36,10 +36,13 @@ impl SqlColumns for PostgresTables {
 
     fn column(&self, key: Key) -> Option<SqlColumn> {
         Some(match key {
-            Key::Host => SqlColumn::Text(&["f.host"]),
+            // A URL contains the host as it is in its column.
+            Key::Host => SqlColumn::IndexedText { text: "f.host", beginning: None, within: Some("f.url") },
             Key::Url => SqlColumn::Text(&["f.url"]),
             Key::Port => SqlColumn::Integer("f.port"),
-            Key::Method => SqlColumn::Text(&["f.method"]),
+            Key::Method => {
+                SqlColumn::IndexedText { text: "f.method", beginning: Some("left(lower(f.method), 512)"), within: None }
+            }
             Key::Status => SqlColumn::Integer("f.status"),
             Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
             Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
@@ -49,13 +52,31 @@ impl SqlColumns for PostgresTables {
             Key::RespSize => SqlColumn::Integer("f.response_size"),
             Key::Dur => SqlColumn::Integer("f.duration"),
             Key::Time => SqlColumn::Integer("f.started"),
-            Key::User => SqlColumn::Text(&["f.username"]),
+            Key::User => SqlColumn::IndexedText {
+                text: "f.username",
+                beginning: Some("left(lower(f.username), 512)"),
+                within: None,
+            },
             Key::Listener => SqlColumn::Text(&["f.listener"]),
-            Key::Tag => {
-                SqlColumn::Rows { exists: "EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {})", value: "t.tag" }
-            }
+            // The first part is for the index of flows with tags.
+            Key::Tag => SqlColumn::Rows {
+                exists: "(cardinality(f.tags) > 0 AND EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {}))",
+                value: "t.tag",
+            },
+            // Facts about model calls are in a table of their own.
+            Key::Model => call_column("e.model"),
+            Key::Provider => call_column("e.provider"),
+            Key::Agent => call_column("e.agent"),
+            Key::Tokens => SqlColumn::Integer(
+                "(SELECT least(sum(e.input::numeric + e.output), 9223372036854775807)::bigint \
+                 FROM conversation_exchanges e WHERE e.flow = f.id)",
+            ),
             _ => return None,
         })
+    }
+
+    fn implied(&self, key: Key, low: i64, high: Option<i64>) -> Option<String> {
+        (key == Key::Time).then(|| id_range(low, high))
     }
 
     fn flag(&self, flag: Flag) -> Option<&'static str> {
@@ -66,10 +87,29 @@ impl SqlColumns for PostgresTables {
             Flag::Answered => "(f.status IS NOT NULL)",
             Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
             Flag::Open => "(f.state = 0)",
-            Flag::Redacted => "(f.tags @> ARRAY['redacted'])",
-            Flag::Held => "(f.tags @> ARRAY['held'])",
+            Flag::Redacted => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['redacted'])",
+            Flag::Held => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['held'])",
             _ => return None,
         })
+    }
+}
+
+const fn call_column(value: &'static str) -> SqlColumn {
+    SqlColumn::Rows { exists: "f.id IN (SELECT e.flow FROM conversation_exchanges e WHERE {})", value }
+}
+
+/// The ids of flows that began in a range of time, in microseconds, so that only its partitions are read. Ids begin with the
+/// milliseconds of the start; those of imported flows may be some minutes off.
+pub(crate) fn id_range(low: i64, high: Option<i64>) -> String {
+    const SLACK_MILLIS: i64 = 86_400_000;
+    let bound = |micros: i64, slack: i64| {
+        let millis = (micros / 1000).saturating_add(slack).clamp(0, (1 << 48) - 1);
+        uuid::Uuid::from_u128((millis.unsigned_abs() as u128) << 80)
+    };
+    let from = format!("f.id >= '{}'", bound(low, -SLACK_MILLIS));
+    match high {
+        Some(high) => format!("{from} AND f.id < '{}'", bound(high, SLACK_MILLIS)),
+        None => from,
     }
 }
 
@@ -138,6 +178,7 @@ pub(crate) fn for_each_match(
             }
             let stored = match rows::read(row) {
                 Err(error) if is_of_row(&error) => {
+                    database.add_damaged();
                     tracing::warn!(%error, "a damaged flow of the shared store is left out");
                     continue;
                 }
@@ -179,12 +220,30 @@ fn page(
     database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })
 }
 
-/// The number of flows that a query selects, if SQL alone can tell; otherwise an upper bound.
-pub(crate) fn count(database: &Database, query: &Query) -> Result<(u64, bool)> {
-    let condition = Condition::new(query);
+/// The number of flows that a query selects in the database beside those with these ids, if SQL alone can tell; otherwise an
+/// upper bound.
+pub(crate) fn count(
+    database: &Database,
+    query: &Query,
+    beside: &[FlowId],
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<(u64, bool)> {
+    let mut condition = Condition::new(query);
     let is_exact = condition.residual.is_none();
-    let sql = format!("SELECT count(*) FROM flows f WHERE {}", condition.sql);
-    let row = database.run(move |client| async move { client.query_one(&sql, &borrowed(&condition.params)).await })?;
+    let mut sql = format!("SELECT count(*) FROM flows f WHERE {}", condition.sql);
+    if !beside.is_empty() {
+        let ids: Vec<uuid::Uuid> = beside.iter().map(|id| uuid_of(*id)).collect();
+        let ids = condition.push(ids);
+        // In the same statement, so that what moves meanwhile is not counted twice.
+        sql = format!("SELECT ({sql}) - (SELECT count(*) FROM flows f WHERE {} AND f.id = ANY({ids}))", condition.sql);
+    }
+    let row = database.run_while(watch, move |client| async move {
+        // It ends when nobody waits any more.
+        client.batch_execute("SET statement_timeout = 0").await?;
+        let counted = client.query_one(&sql, &borrowed(&condition.params)).await;
+        client.batch_execute("RESET statement_timeout").await?;
+        counted
+    })?;
     Ok((row.get::<_, i64>(0).unsigned_abs(), is_exact))
 }
 

@@ -74,7 +74,7 @@ impl SettingsStore {
     }
 
     async fn client(&self) -> Result<PooledClient> {
-        self.pool.get().await.map_err(|e| self.connector.explain_pool(&e))
+        self.pool.get().await.map(PooledClient::new).map_err(|e| self.connector.explain_pool(&e))
     }
 
     /// The newest revision of every setting.

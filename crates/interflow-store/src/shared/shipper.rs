@@ -1,7 +1,7 @@
 //! The shipper: moves finished flows from the spool into PostgreSQL, the oldest first, and removes them from the spool
 //! once they are committed. While the database does not answer, it waits and tries again; nothing is given up.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::connect::is_about_data;
 use super::database::Database;
-use super::insert::{InsertError, InsertOptions, insert_flows};
+use super::insert::{InsertError, insert_flows};
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
 use crate::store::rows::StoredRow;
@@ -23,8 +24,10 @@ const BATCH_BYTES: u64 = 16 << 20;
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
 const LOOK: Duration = Duration::from_millis(500);
-/// The time limit of one transaction, after which the connection is given up.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// After an attempt in which nothing happened for too long, the next one is with this part of its flows.
+const STALLED_PART: usize = 8;
+/// A flow is left where it is once this many attempts with it alone came to nothing while the server answered otherwise.
+const MAX_STALLS: u32 = 3;
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// What waits is measured at most once in this time, and seldom enough to cost a twentieth of a core.
@@ -47,8 +50,24 @@ pub(crate) struct ShipperState {
     /// Held while flows are on their way, so that nobody changes them in the spool meanwhile.
     pub(crate) moving: Mutex<()>,
     stop: AtomicBool,
+    has_ended: AtomicBool,
+    /// When the thread ends, whatever is left.
+    stop_at: Mutex<Option<Instant>>,
     asleep: Mutex<()>,
     wake: Condvar,
+    /// Somebody waits for what is in the spool.
+    is_awaited: AtomicBool,
+    handled: Mutex<HandledRows>,
+    handled_more: Condvar,
+}
+
+/// How far the spool was emptied.
+#[derive(Clone, Copy, Default)]
+struct HandledRows {
+    /// Counts how often the spool was read from its beginning.
+    reading: u64,
+    /// All finished flows up to this row number, at the time of that reading, are moved or stuck.
+    through: i64,
 }
 
 /// The thread of the shipper.
@@ -65,6 +84,8 @@ impl Shipper {
             spool: Arc::clone(spool),
             state: Arc::clone(&state),
             stuck: HashSet::new(),
+            stalls: HashMap::new(),
+            batch_flows: BATCH_FLOWS,
             backoff: FIRST_BACKOFF,
             measured: None,
             looked: None,
@@ -81,6 +102,7 @@ impl Shipper {
     pub(crate) fn stop(&self) {
         {
             let _asleep = self.state.asleep.lock();
+            self.state.stop_at.lock().get_or_insert_with(|| Instant::now() + DRAIN);
             self.state.stop.store(true, SeqCst);
             self.state.wake.notify_all();
         }
@@ -89,20 +111,46 @@ impl Shipper {
         }
     }
 
-    /// Waits until everything that was in the spool is moved, or an attempt fails.
+    /// Waits until everything that is in the spool now is moved, or an attempt fails. What comes meanwhile is not waited for.
     pub(crate) fn drain(&self, spool: &SqliteStore) -> Result<()> {
-        let failures = self.state.failures.load(SeqCst);
+        let state = &self.state;
+        let failures = state.failures.load(SeqCst);
+        let Some(newest) = spool.newest_finished()? else { return Ok(()) };
+        let mut handled = state.handled.lock();
+        // A reading that has begun may have missed flows that ended since.
+        let reading = handled.reading;
         loop {
-            let left = spool.spool_totals()?.flows.saturating_sub(self.state.stuck.load(SeqCst));
-            if left == 0 {
+            if handled.reading > reading && handled.through >= newest {
                 return Ok(());
             }
-            if self.state.failures.load(SeqCst) > failures {
-                let why = self.state.last_error.lock().clone();
+            if state.failures.load(SeqCst) > failures {
+                let why = state.last_error.lock().clone();
                 return Err(StoreError::Shared(why.unwrap_or_else(|| "the shared store refused flows".into())));
             }
-            self.state.wake.notify_all();
-            std::thread::sleep(Duration::from_millis(5));
+            if state.has_ended.load(SeqCst) {
+                return Err(StoreError::Closed);
+            }
+            state.is_awaited.store(true, SeqCst);
+            state.wake.notify_all();
+            state.handled_more.wait_for(&mut handled, IDLE);
+        }
+    }
+}
+
+impl ShipperState {
+    fn set_handled(&self, handled: HandledRows) {
+        *self.handled.lock() = handled;
+        self.handled_more.notify_all();
+    }
+
+    /// Until the thread must have ended.
+    async fn must_end(&self) {
+        loop {
+            match *self.stop_at.lock() {
+                Some(at) if at <= Instant::now() => return,
+                _ => {}
+            }
+            tokio::time::sleep(IDLE).await;
         }
     }
 }
@@ -113,6 +161,10 @@ struct ShipperTask {
     state: Arc<ShipperState>,
     /// Rows that cannot be moved.
     stuck: HashSet<i64>,
+    /// Attempts with single flows in which nothing happened for too long.
+    stalls: HashMap<i64, u32>,
+    /// Flows per transaction, for now.
+    batch_flows: usize,
     backoff: Duration,
     measured: Option<(Instant, Duration)>,
     /// When the spool was read, and how many flows had been recorded then.
@@ -122,14 +174,10 @@ struct ShipperTask {
 
 impl ShipperTask {
     fn run(&mut self) {
-        let mut deadline = None;
         loop {
             let stopping = self.state.stop.load(SeqCst);
-            if stopping {
-                let until = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
-                if Instant::now() >= until {
-                    break;
-                }
+            if stopping && self.state.stop_at.lock().is_some_and(|at| Instant::now() >= at) {
+                break;
             }
             let moved = self.step();
             self.measure();
@@ -140,6 +188,8 @@ impl ShipperTask {
                 Err(error) => self.fail(&error),
             }
         }
+        self.state.has_ended.store(true, SeqCst);
+        self.state.handled_more.notify_all();
         let left = *self.state.waiting.lock();
         if left.flows > 0 {
             tracing::warn!(
@@ -157,6 +207,7 @@ impl ShipperTask {
             tracing::warn!("{text}; flows are kept on this machine's disk until it answers");
         }
         self.state.failures.fetch_add(1, SeqCst);
+        self.state.handled_more.notify_all();
         // With jitter: all replicas would come back at the same moment.
         let wait = self.backoff.mul_f64(0.5 + fastrand::f64());
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
@@ -173,18 +224,29 @@ impl ShipperTask {
     /// Moves one batch; returns whether there was one.
     fn step(&mut self) -> Result<bool> {
         let recorded = self.spool.recorded_flows();
+        let is_awaited = self.state.is_awaited.swap(false, SeqCst);
         if self.looked.is_some_and(|(at, seen)| seen == recorded && at.elapsed() < LOOK)
+            && !is_awaited
             && !self.state.stop.load(SeqCst)
         {
             return Ok(false);
         }
-        let batch = self.next_batch()?;
+        let state = Arc::clone(&self.state);
+        // From reading them to their removal: what is deleted here meanwhile must not come back.
+        let moving = state.moving.lock();
+        let mut handled = *state.handled.lock();
+        handled.reading += 1;
+        let (batch, through) = self.next_batch()?;
+        handled.through = through;
         if batch.is_empty() {
             self.looked = Some((Instant::now(), recorded));
+            state.set_handled(handled);
             return Ok(false);
         }
         self.looked = None;
         self.ship(&batch)?;
+        drop(moving);
+        state.set_handled(handled);
         let bytes: u64 = batch.iter().map(stored_bytes).sum();
         self.moved_bytes += bytes;
         if self.moved_bytes >= COLLECT_BYTES {
@@ -196,78 +258,98 @@ impl ShipperTask {
         Ok(true)
     }
 
-    /// The oldest finished flows that fit into one transaction.
-    fn next_batch(&self) -> Result<Vec<StoredRow>> {
+    /// The oldest finished flows that fit into one transaction, and the row number up to which they are all there are.
+    fn next_batch(&self) -> Result<(Vec<StoredRow>, i64)> {
         let (mut batch, mut bytes, mut after) = (Vec::new(), 0, -1);
         loop {
             let (flows, last) = self.spool.finished_after(after, BATCH_FLOWS)?;
-            let Some(last) = last else { return Ok(batch) };
+            let Some(last) = last else { return Ok((batch, i64::MAX)) };
             after = last;
             for flow in flows.into_iter().filter(|flow| !self.stuck.contains(&flow.seq)) {
+                let seq = flow.seq;
                 bytes += stored_bytes(&flow);
                 batch.push(flow);
-                if bytes >= BATCH_BYTES || batch.len() >= BATCH_FLOWS {
-                    return Ok(batch);
+                if bytes >= BATCH_BYTES || batch.len() >= self.batch_flows {
+                    return Ok((batch, seq));
                 }
             }
             // Only what is stuck or damaged may be followed by more.
             if !batch.is_empty() {
-                return Ok(batch);
+                return Ok((batch, last));
             }
         }
     }
 
     /// Stores a batch and removes it from the spool.
     fn ship(&mut self, batch: &[StoredRow]) -> Result<()> {
-        let state = Arc::clone(&self.state);
-        let moving = state.moving.lock();
-        match self.insert(batch) {
+        let refused = match self.insert(batch) {
             Ok(()) => {
                 let ids = batch.iter().map(|flow| flow.row.id).collect();
-                // If this fails, the flows are sent once more and found to be there.
+                // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there;
+                // unless another replica has deleted them in between, which is then undone.
                 self.spool.release(ids)?;
-                drop(moving);
                 self.state.shipped_flows.fetch_add(batch.len() as u64, Relaxed);
+                self.batch_flows = (self.batch_flows * 2).min(BATCH_FLOWS);
                 if self.state.last_error.lock().take().is_some() {
                     tracing::info!("the shared store answers again");
                 }
-                Ok(())
+                return Ok(());
             }
-            Err(refused) if refused.is_about_data && batch.len() > 1 => {
-                drop(moving);
+            Err(refused) => refused,
+        };
+        let is_stalled = matches!(refused.reason, RefusalReason::Stall);
+        let answers = is_stalled && self.database.block_on(self.database.answers());
+        match (refused.reason, batch) {
+            (RefusalReason::Data, [flow]) => self.set_stuck(flow, &refused.error),
+            (RefusalReason::Data, _) => {
                 // One flow is the reason: the others go without it.
                 let (first, second) = batch.split_at(batch.len() / 2);
                 self.ship(first)?;
-                self.ship(second)
+                return self.ship(second);
             }
-            Err(refused) if refused.is_about_data => {
-                drop(moving);
-                let flow = &batch[0];
-                tracing::error!(flow = %flow.row.id, "a flow cannot be moved to the shared store and stays on this machine: {}", refused.error);
-                self.stuck.insert(flow.seq);
-                self.state.stuck.store(self.stuck.len() as u64, SeqCst);
-                Ok(())
+            (RefusalReason::Stall, [flow]) if answers => {
+                let stalls = self.stalls.entry(flow.seq).or_default();
+                *stalls += 1;
+                if *stalls < MAX_STALLS {
+                    return Err(refused.error);
+                }
+                self.stalls.remove(&flow.seq);
+                self.set_stuck(flow, &refused.error);
             }
-            Err(refused) => Err(refused.error),
+            (RefusalReason::Stall, _) => {
+                self.batch_flows = (batch.len() / STALLED_PART).max(1);
+                return Err(refused.error);
+            }
+            (RefusalReason::Database, _) => return Err(refused.error),
         }
+        Ok(())
+    }
+
+    fn set_stuck(&mut self, flow: &StoredRow, error: &StoreError) {
+        tracing::error!(flow = %flow.row.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
+        self.stuck.insert(flow.seq);
+        self.state.stuck.store(self.stuck.len() as u64, SeqCst);
     }
 
     fn insert(&self, batch: &[StoredRow]) -> Result<(), Refusal> {
-        let options = InsertOptions { compress: self.database.config.load().compress };
-        let attempt = insert_flows(&self.database, &self.spool, batch, options);
-        let done = self.database.block_on(async { tokio::time::timeout(TIMEOUT, attempt).await });
-        match done {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(InsertError::Flow(error))) => Err(Refusal { error, is_about_data: true }),
-            Ok(Err(InsertError::Unreachable(error))) => Err(Refusal { error, is_about_data: false }),
-            Ok(Err(InsertError::Database(e))) => {
-                // Classes 22 and 23 are about values; everything else ends by itself, or by the operator.
-                let is_about_data = e.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"));
-                Err(Refusal { error: self.database.connector.explain(&e), is_about_data })
+        let compress = self.database.config.load().compress;
+        let attempt = insert_flows(&self.database, &self.spool, batch, compress);
+        let done = self.database.block_on(async {
+            tokio::select! {
+                done = attempt => done,
+                () = self.state.must_end() => Err(InsertError::Unreachable(StoreError::Closed)),
             }
-            Err(_) => {
-                let what = format!("the shared store {} did not answer in time", self.database.connector.url);
-                Err(Refusal { error: StoreError::Shared(what), is_about_data: false })
+        });
+        match done {
+            Ok(_) => Ok(()),
+            Err(InsertError::Flow(error)) => Err(Refusal { error, reason: RefusalReason::Data }),
+            Err(InsertError::Unreachable(error)) => Err(Refusal { error, reason: RefusalReason::Database }),
+            Err(InsertError::Database(e)) => {
+                let reason = if is_about_data(&e) { RefusalReason::Data } else { RefusalReason::Database };
+                Err(Refusal { error: self.database.connector.explain(&e), reason })
+            }
+            Err(InsertError::Stalled) => {
+                Err(Refusal { error: self.database.connector.no_answer(), reason: RefusalReason::Stall })
             }
         }
     }
@@ -292,17 +374,26 @@ impl ShipperTask {
 
 struct Refusal {
     error: StoreError,
-    /// Whether a flow of the batch is the reason, rather than the database or the way to it.
-    is_about_data: bool,
+    reason: RefusalReason,
+}
+
+#[derive(Clone, Copy)]
+enum RefusalReason {
+    /// A flow of the batch.
+    Data,
+    /// Nothing happened for too long: a flow that is too large for the way to the database, or the database itself.
+    Stall,
+    /// The database or the way to it; it ends by itself, or by the operator.
+    Database,
 }
 
 /// Stores what is left in a spool whose writer has ended, such as flows that were cut off by that. They stay there until
 /// the next start, which finds them stored and removes them.
 pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> {
-    let options = InsertOptions { compress: database.config.load().compress };
+    let compress = database.config.load().compress;
     let mut after = -1;
     while let (flows, Some(last)) = spool.finished_after(after, BATCH_FLOWS)? {
-        let attempt = insert_flows(database, spool, &flows, options);
+        let attempt = insert_flows(database, spool, &flows, compress);
         match database.block_on(async { tokio::time::timeout(DRAIN, attempt).await }) {
             Ok(Ok(_)) => after = last,
             // The next start tries again, with time.

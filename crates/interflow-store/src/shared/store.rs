@@ -1,28 +1,30 @@
 //! The shared store as the rest of the program sees it: the flows of all replicas, merged with those that wait in this
 //! replica's spool.
 
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_query::Query;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{CertificateChain, Direction, FlowId, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
-use super::connect::{Connector, TlsClientFactory};
+use super::connect::{Connector, PooledClient, TlsClientFactory};
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::index::IndexTurn;
 use super::rows::SharedRow;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, live, migrate, overview, partitions};
+use super::{bodies, change, instances, live, migrate, overview, partitions, verify};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
@@ -41,20 +43,32 @@ const PRUNE_STEP: usize = 1000;
 const EXACT_COUNT: i64 = 1_000_000;
 /// How long the figures of the database are reused.
 const FIGURES_AGE: Duration = Duration::from_secs(5);
+/// How long a process that records waits for new figures.
+const FIGURES_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a change of a flow waits until none is on its way to the database.
+const HOLD_LIMIT: Duration = Duration::from_secs(15);
 
 /// A store that many replicas share. Dropping it moves what is left and closes it.
 pub struct SharedStore {
     pub(super) database: Database,
     pub(super) turn: IndexTurn,
     pub(super) is_closed: AtomicBool,
+    /// By how much this machine's clock is ahead of the database's, as last measured, in microseconds.
+    pub(super) clock_ahead: Arc<AtomicI64>,
     /// What was recorded here and is not in the database yet. Absent if only the database is read.
     spool: Option<Arc<SqliteStore>>,
-    spool_dir: PathBuf,
     /// The shipper, if this process writes.
     shipper: Option<Shipper>,
-    /// The last figures of the database: flows, bytes, and when they were read.
-    figures: Mutex<Option<(u64, u64, Instant)>>,
+    figures: Arc<Mutex<DatabaseFigures>>,
     _runtime: ConnectionRuntime,
+}
+
+/// The last figures of the database.
+#[derive(Default)]
+struct DatabaseFigures {
+    /// Flows and bytes, and when they were read.
+    read: Option<((u64, u64), Instant)>,
+    is_asked: bool,
 }
 
 /// The configuration of a spool: nothing is deleted before it was moved, and nothing is compressed twice.
@@ -75,9 +89,35 @@ impl SharedStore {
     /// another process or cannot be written.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path, config: &RecordConfig) -> Result<Self> {
         // The database first: a store that cannot be reached must not be taken for an empty one.
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, config)?;
+        Self::open_as(url, tls, dir, config, None)
+    }
+
+    /// As [`open`](Self::open), under the name of this replica, which need not be unique.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_as(
+        url: &PostgresUrl,
+        tls: TlsClientFactory,
+        dir: &Path,
+        config: &RecordConfig,
+        name: Option<&str>,
+    ) -> Result<Self> {
+        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, config, name)?;
+        Self::open_on(database, runtime, dir, config)
+    }
+
+    pub(super) fn open_on(
+        database: Database,
+        runtime: ConnectionRuntime,
+        dir: &Path,
+        config: &RecordConfig,
+    ) -> Result<Self> {
         let connector = database.connector.clone();
-        database.wait_for(async move { migrate::migrate(&connector).await })?;
+        database.wait_for(async move {
+            migrate::migrate(&connector).await?;
+            migrate::require_writable(&connector).await
+        })?;
         let spool = Arc::new(SqliteStore::open(dir, &spool_config(config))?);
         let counter = Arc::downgrade(&spool);
         partitions::start(&database, move |expired| {
@@ -91,10 +131,10 @@ impl SharedStore {
             database,
             turn: IndexTurn::default(),
             is_closed: AtomicBool::default(),
+            clock_ahead: Arc::default(),
             spool: Some(spool),
-            spool_dir: dir.to_owned(),
             shipper: Some(shipper),
-            figures: Mutex::default(),
+            figures: Arc::default(),
             _runtime: runtime,
         })
     }
@@ -104,7 +144,7 @@ impl SharedStore {
     /// # Errors
     /// As for [`open`](Self::open); the tables do not exist yet, or are of an earlier version.
     pub fn open_read(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path) -> Result<Self> {
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default())?;
+        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default(), None)?;
         let connector = database.connector.clone();
         database.wait_for(async move { migrate::require_current(&connector).await })?;
         let spool = match SqliteStore::open_read(dir) {
@@ -116,10 +156,10 @@ impl SharedStore {
             database,
             turn: IndexTurn::default(),
             is_closed: AtomicBool::default(),
+            clock_ahead: Arc::default(),
             spool,
-            spool_dir: dir.to_owned(),
             shipper: None,
-            figures: Mutex::default(),
+            figures: Arc::default(),
             _runtime: runtime,
         })
     }
@@ -177,9 +217,23 @@ impl SharedStore {
         self.spool.as_ref().map_or(Ok(0), |spool| Ok(spool.spool_totals()?.flows))
     }
 
-    /// The local half of the store: only open flows, and those that are waiting.
-    pub(super) fn local(&self) -> Result<&SqliteStore> {
-        self.spool.as_deref().ok_or_else(|| StoreError::Absent(self.spool_dir.clone()))
+    /// Whether parts of URLs are found by an index, rather than by reading all rows.
+    ///
+    /// # Errors
+    /// A database error.
+    pub fn has_text_index(&self) -> Result<bool> {
+        let row = self.database.run(|client| async move {
+            client.query_one("SELECT to_regclass('flows_url_trigrams') IS NOT NULL", &[]).await
+        })?;
+        Ok(row.get(0))
+    }
+
+    /// By how much this machine's clock is ahead of the database's, in microseconds.
+    ///
+    /// # Errors
+    /// A database error.
+    pub fn clock_ahead(&self) -> Result<i64> {
+        self.database.run(async |client| instances::clock_ahead(&client).await)
     }
 
     pub(super) fn writable(&self) -> Result<(&SqliteStore, &Shipper)> {
@@ -216,6 +270,11 @@ impl SharedStore {
         Ok(bodies::reader(&self.database, id, side, stored.inline[side].clone(), range))
     }
 
+    /// Keeps flows from moving while one is changed, which may be here or there.
+    fn hold<'s>(&self, shipper: &'s Shipper) -> Result<MutexGuard<'s, ()>> {
+        shipper.state.moving.try_lock_for(HOLD_LIMIT).ok_or_else(|| self.database.connector.no_answer())
+    }
+
     /// Those of these flows that are in the database.
     fn present(&self, ids: Vec<FlowId>) -> Result<u64> {
         let ids: Vec<_> = ids.into_iter().map(super::rows::uuid_of).collect();
@@ -225,29 +284,48 @@ impl SharedStore {
         Ok(row.get::<_, i64>(0).unsigned_abs())
     }
 
-    /// Flows and bytes in the database.
+    /// Flows and bytes in the database, as they were read at some time within the last seconds; or before, while the
+    /// database does not answer: figures of this replica must not wait for it.
     fn figures(&self) -> Result<(u64, u64)> {
-        if let Some((flows, bytes, at)) = *self.figures.lock()
-            && at.elapsed() < FIGURES_AGE
-        {
-            return Ok((flows, bytes));
+        let last = {
+            let figures = self.figures.lock();
+            match figures.read {
+                Some((found, at)) if at.elapsed() < FIGURES_AGE => return Ok(found),
+                last => last.map(|(found, _)| found),
+            }
+        };
+        if self.is_cut_off() {
+            // The error is in the figures of the shipper.
+            return Ok(last.unwrap_or_default());
         }
-        let found = self.database.run(|client| async move {
-            let sql = "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits i \
-                       JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'flows'::regclass";
-            let estimate: i64 = client.query_one(sql, &[]).await?.get(0);
-            let flows = match estimate > EXACT_COUNT {
-                true => estimate,
-                false => client.query_one("SELECT count(*) FROM flows", &[]).await?.get(0),
-            };
-            Ok((flows.unsigned_abs(), partitions::taken_bytes(&client).await?))
-        })?;
-        *self.figures.lock() = Some((found.0, found.1, Instant::now()));
-        Ok(found)
+        let (sender, receiver) = sync_channel(1);
+        let is_asked = std::mem::replace(&mut self.figures.lock().is_asked, true);
+        if !is_asked {
+            let (database, figures) = (self.database.clone(), Arc::clone(&self.figures));
+            self.database.spawn(async move {
+                let done = database.complete(database.too_late(), read_figures).await;
+                let done = done.and_then(|done| done.map_err(|e| database.connector.explain(&e)));
+                let mut figures = figures.lock();
+                figures.is_asked = false;
+                if let Ok(found) = done {
+                    figures.read = Some((found, Instant::now()));
+                }
+                let _ = sender.try_send(done);
+            });
+        }
+        // A process that only reads has nothing else to say.
+        let patience = if self.shipper.is_some() { FIGURES_PATIENCE } else { self.database.statement_limit };
+        match (receiver.recv_timeout(patience), last) {
+            (Ok(done), _) => done,
+            (Err(_), Some(found)) => Ok(found),
+            (Err(_), None) if is_asked => Ok(Default::default()),
+            (Err(_), None) => Err(self.database.connector.no_answer()),
+        }
     }
 
     fn shared_stats(&self) -> SharedStoreStats {
         let mut stats = SharedStoreStats { address: self.database.connector.url.to_string(), ..Default::default() };
+        stats.clock_ahead_millis = self.clock_ahead.load(Relaxed) / 1000;
         if let Some(shipper) = &self.shipper {
             let state = &shipper.state;
             let waiting = *state.waiting.lock();
@@ -262,6 +340,18 @@ impl SharedStore {
         }
         stats
     }
+}
+
+/// Flows and bytes in the database.
+async fn read_figures(client: PooledClient) -> Result<(u64, u64), tokio_postgres::Error> {
+    let sql = "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits i \
+               JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'flows'::regclass";
+    let estimate: i64 = client.query_one(sql, &[]).await?.get(0);
+    let flows = match estimate > EXACT_COUNT {
+        true => estimate,
+        false => client.query_one("SELECT count(*) FROM flows", &[]).await?.get(0),
+    };
+    Ok((flows.unsigned_abs(), partitions::taken_bytes(&client).await?))
 }
 
 impl Drop for SharedStore {
@@ -305,8 +395,9 @@ impl FlowStore for SharedStore {
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()> {
-        let (total, _) = select::count(&self.database, query)?;
-        let mut seen = std::collections::HashSet::new();
+        let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
+        let (total, _) = select::count(&self.database, query, &[], &mut || progress(nothing))?;
+        let mut seen = HashSet::new();
         let mut stopped = false;
         if let Some(spool) = &self.spool {
             spool.search(query, progress, &mut |row| {
@@ -386,27 +477,28 @@ impl FlowStore for SharedStore {
         self.local_or(|spool| spool.messages(id, range.clone()), shared)
     }
 
-    fn count(&self, query: &Query) -> Result<u64> {
-        // Nothing leaves the spool meanwhile, so that nothing is counted twice or not at all.
-        let _still = self.shipper.as_ref().map(|s| s.state.moving.lock());
-        let (shared, is_exact) = select::count(&self.database, query)?;
+    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
+        // The spool first, as for lists, and its ids alone. But not if the database does not answer, since then the spool
+        // may be large.
+        self.database.run(|client| async move { client.simple_query("SELECT 1").await.map(drop) })?;
+        let mut local = Vec::new();
+        if let Some(spool) = &self.spool {
+            spool.for_each_selected(query, watch, &mut |row| {
+                local.push(row.id);
+                ControlFlow::Continue(())
+            })?;
+        }
+        if let (shared, true) = select::count(&self.database, query, &local, watch)? {
+            return Ok(local.len() as u64 + shared);
+        }
+        let local: HashSet<FlowId> = local.into_iter().collect();
+        let mut found = local.len() as u64;
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-        let shared = match is_exact {
-            true => shared,
-            false => {
-                let mut n = 0;
-                let watch = &mut || ControlFlow::Continue(());
-                select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |_| {
-                    n += 1;
-                    ControlFlow::Continue(())
-                })?;
-                n
-            }
-        };
-        let Some(spool) = &self.spool else { return Ok(shared) };
-        let local = spool.list(&all)?;
-        let both = if local.is_empty() { 0 } else { self.present(local.iter().map(|row| row.id).collect())? };
-        Ok(shared + local.len() as u64 - both)
+        select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |stored| {
+            found += u64::from(!local.contains(&stored.row.id));
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
     }
 
     fn insert(&self, flow: NewFlow) -> Result<bool> {
@@ -420,7 +512,7 @@ impl FlowStore for SharedStore {
 
     fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()> {
         let (spool, shipper) = self.writable()?;
-        let _still = shipper.state.moving.lock();
+        let _still = self.hold(shipper)?;
         match spool.annotate(id, change.clone()) {
             Err(StoreError::NotFound(_)) => {
                 let row = change::annotate(&self.database, id, change)?.ok_or(StoreError::NotFound(id))?;
@@ -433,30 +525,38 @@ impl FlowStore for SharedStore {
 
     fn delete(&self, ids: &[FlowId]) -> Result<u64> {
         let (spool, shipper) = self.writable()?;
-        let _still = shipper.state.moving.lock();
+        let _still = self.hold(shipper)?;
         Ok(spool.delete(ids)? + change::delete(&self.database, ids)?)
     }
 
     fn prune(&self, query: &Query) -> Result<u64> {
         let (spool, shipper) = self.writable()?;
-        let pruned = {
-            let _still = shipper.state.moving.lock();
-            let shared = change::delete_selected(&self.database, query)?;
-            let local = spool.prune(query)?;
-            *self.figures.lock() = None;
-            match shared {
-                Some(shared) => return Ok(local + shared),
-                None => local,
-            }
+        let mut pruned = {
+            let _still = self.hold(shipper)?;
+            spool.prune(query)?
         };
-        let (mut pruned, mut after) = (pruned, None);
+        // What is left of what was recorded before is in the database then, and nothing waits for its deletion, which may
+        // take long.
+        let mut after = None;
         loop {
             let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
-            let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
-            let Some(last) = ids.last().copied() else { return Ok(pruned) };
+            let mut ids = Vec::new();
+            select::for_each_match(
+                &self.database,
+                &self.calls(),
+                &page,
+                &mut || ControlFlow::Continue(()),
+                &mut |stored| {
+                    ids.push(stored.row.id);
+                    ControlFlow::Continue(())
+                },
+            )?;
+            let Some(last) = ids.last().copied() else { break };
             after = Some(last);
-            pruned += self.delete(&ids)?;
+            pruned += change::delete(&self.database, &ids)?;
         }
+        self.figures.lock().read = None;
+        Ok(pruned)
     }
 
     /// What is recorded is on this machine's disk then, or in the database already.
@@ -465,11 +565,17 @@ impl FlowStore for SharedStore {
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.local()?.check(progress)
+        let mut report = match &self.spool {
+            Some(spool) => spool.check(progress)?,
+            None => CheckReport::default(),
+        };
+        verify::check(&self.database, &mut report, progress)?;
+        Ok(report)
     }
 
     fn damaged_flows(&self) -> u64 {
-        self.spool.as_ref().map_or(0, |spool| spool.damaged_flows())
+        let local = self.spool.as_ref().map_or(0, |spool| spool.damaged_flows());
+        local + self.database.damaged.load(Relaxed)
     }
 
     fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
@@ -487,8 +593,13 @@ impl FlowStore for SharedStore {
             // The figures of this replica are worth having without those of the database.
             Err(e) => drop(shared.error.get_or_insert_with(|| e.to_string())),
         }
+        stats.damaged_flows += self.database.damaged.load(Relaxed);
         stats.shared = Some(shared);
         Ok(stats)
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.shipper.as_ref().is_some_and(|shipper| shipper.state.last_error.lock().is_some())
     }
 
     fn instances(&self) -> Result<Vec<InstanceRow>> {

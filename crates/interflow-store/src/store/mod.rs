@@ -129,6 +129,8 @@ pub struct SharedStoreStats {
     pub failures: u64,
     /// Flows that cannot be moved and stay on this replica's disk; the log says why.
     pub stuck_flows: u64,
+    /// By how much this machine's clock is ahead of the shared store's, in milliseconds.
+    pub clock_ahead_millis: i64,
     /// Why the shared store cannot be reached or refuses flows; absent if it does neither.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -208,7 +210,15 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list`](Self::list).
-    fn count(&self, query: &Query) -> Result<u64>;
+    fn count(&self, query: &Query) -> Result<u64> {
+        self.count_while(query, &mut || ControlFlow::Continue(()))
+    }
+
+    /// Like [`count`](Self::count), with cancellation: `watch` is called now and then.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64>;
 
     /// Stores an imported flow; returns false if its id exists already.
     ///
@@ -263,6 +273,12 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// # Errors
     /// As for [`list`](Self::list).
     fn stats(&self) -> Result<StoreStats>;
+
+    /// Whether finished flows cannot be moved to the shared store now and wait on this machine's disk. Known without asking
+    /// it.
+    fn is_cut_off(&self) -> bool {
+        false
+    }
 
     /// The processes that record to the store, if several can; the longest running first.
     ///

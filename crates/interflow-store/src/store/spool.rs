@@ -1,13 +1,15 @@
 //! The embedded store as the spool of the shared one: what waits to be moved, and its removal afterwards.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
+use interflow_query::Query;
 use interflow_types::FlowId;
 
 use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
 use super::chunk_refs::SIDES;
 use super::rows::{self, StoredRow};
+use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
 use super::store_state::WriterCommand;
 use super::{messages, segments_dir};
@@ -46,6 +48,31 @@ impl SqliteStore {
             }
             Ok((flows, last))
         })
+    }
+
+    /// Calls `each` for every flow that a query selects, the newest first, without collecting them.
+    pub(crate) fn for_each_selected(
+        &self,
+        query: &Query,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+        each: &mut dyn FnMut(FlowRow) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        self.read(|db| {
+            select::for_each_match((db, self.dir(), self.damages()), &all, watch, &mut |stored| each(stored.row))
+        })
+    }
+
+    /// When the first of its flows began.
+    pub(crate) fn oldest_start(&self) -> Result<Option<u64>> {
+        let oldest: Option<i64> =
+            self.read(|db| Ok(db.query_row("SELECT min(started) FROM flows", [], |r| r.get(0))?))?;
+        Ok(oldest.map(i64::unsigned_abs))
+    }
+
+    /// The highest row number of a finished flow.
+    pub(crate) fn newest_finished(&self) -> Result<Option<i64>> {
+        self.read(|db| Ok(db.query_row("SELECT max(seq) FROM flows WHERE +state <> 0", [], |r| r.get(0))?))
     }
 
     /// The length of one of a flow's bodies, as it is stored.

@@ -254,7 +254,7 @@ impl FlowStore for SqliteStore {
         })
     }
 
-    fn count(&self, query: &Query) -> Result<u64> {
+    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
         self.read(|db| {
             let (candidates, exact) = select::count(db, query)?;
             if exact {
@@ -263,15 +263,10 @@ impl FlowStore for SqliteStore {
             let mut n = 0;
             // Without a limit all rows are examined, because SQL alone cannot decide.
             let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-            select::for_each_match(
-                (db, &self.dir, &self.damages),
-                &all,
-                &mut || ControlFlow::Continue(()),
-                &mut |_| {
-                    n += 1;
-                    ControlFlow::Continue(())
-                },
-            )?;
+            select::for_each_match((db, &self.dir, &self.damages), &all, watch, &mut |_| {
+                n += 1;
+                ControlFlow::Continue(())
+            })?;
             Ok(n)
         })
     }

@@ -7,9 +7,10 @@ use interflow_types::units::HumanDuration;
 
 use super::*;
 
-#[test]
-fn recording_is_turned_off_and_on_while_the_store_is_open() {
-    let (_dir, store) = store(&RecordConfig::default());
+both_stores!(recording_is_turned_off_and_on_while_the_store_is_open, masks_and_body_sizes_hold_for_the_next_flow,);
+
+fn recording_is_turned_off_and_on_while_the_store_is_open(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let before = exchange(&recorder, "before.test", "/", b"", b"one");
     let running = flow("running.test");
@@ -31,9 +32,8 @@ fn recording_is_turned_off_and_on_while_the_store_is_open() {
     assert!(store.stats().unwrap().recording);
 }
 
-#[test]
-fn masks_and_body_sizes_hold_for_the_next_flow() {
-    let (_dir, store) = store(&RecordConfig::default());
+fn masks_and_body_sizes_hold_for_the_next_flow(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let record = |path: &str| {
         let flow = exchange(&recorder, "a.test", path, b"", b"0123456789");

@@ -90,6 +90,13 @@ impl TestStore {
         }
     }
 
+    pub fn configure(&self, config: &RecordConfig) {
+        match &self.inner {
+            Inner::Embedded(store) => store.configure(config),
+            Inner::Shared(store) => store.configure(config),
+        }
+    }
+
     pub fn close(&self) {
         match &self.inner {
             Inner::Embedded(store) => store.close(),

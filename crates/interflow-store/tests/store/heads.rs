@@ -25,6 +25,27 @@ fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tem
     (dir, store, row)
 }
 
+both_stores!(heads_of_media_are_where_they_stay);
+
+fn heads_of_media_are_where_they_stay(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
+    let (flow, body) = (flow("media.test"), noise(2 << 20, 9));
+    let recorder = store.recorder().unwrap();
+    let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
+    let mut head = response(200);
+    head.headers = [("Content-Type", "video/mp4"), ("Content-Length", &body.len().to_string())].into_iter().collect();
+    capture.response(&flow, &head);
+    feed(&mut *capture, Direction::Response, &body);
+    capture.finish(&flow, FlowOutcome::Complete);
+    store.flush().unwrap();
+    let known = store.get(flow.id).unwrap().response.unwrap().body;
+    assert_eq!((known.size, known.kept, known.missing), (2 << 20, 64 << 10, Some(MissingReason::Head)));
+    let digest: [u8; 32] = sha2::Sha256::digest(&body[..64 << 10]).into();
+    assert_eq!(known.head_sha256, Some(Sha256Digest(digest)));
+    let read = store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
+    assert_eq!(read, body[..64 << 10]);
+}
+
 #[test]
 fn media_body_is_recorded_as_size_prefix_and_prefix_hash() {
     let body = noise(7 << 20, 1);

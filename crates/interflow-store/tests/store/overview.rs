@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-both_stores!(lists_name_what_stands_out, calls_of_models_are_summed_up_by_model);
+both_stores!(lists_name_what_stands_out, calls_of_models_are_summed_up_by_model, figures_agree_with_sums_over_the_rows,);
 
 /// 2023-11-14 22:13:20 UTC.
 const START: u64 = 1_700_000_000_000_000;
@@ -355,4 +355,19 @@ fn calls_of_models_are_summed_up_by_model(kind: &StoreKind) {
         assert_eq!(models, [(Some("big"), 2), (Some("small"), 1)], "{query}");
         assert_eq!(found.model_series[0].tokens, [110, 110], "{query}");
     }
+}
+
+fn figures_agree_with_sums_over_the_rows(kind: &StoreKind) {
+    let store = kind.open(&RecordConfig::default());
+    (0..200).for_each(|i| assert!(insert(&*store, &a_sample(i)).unix_millis() > 0));
+    // Half of them are moved, and half of them may still wait.
+    store.flush().unwrap();
+    (200..400).for_each(|i| assert!(insert(&*store, &a_sample(i)).unix_millis() > 0));
+    for (from, to) in [(START, START + 400 * SECOND), (START + 100 * SECOND, START + 300 * SECOND)] {
+        assert_agrees(&*store, from, to, 7);
+    }
+    let query = Query::parse("host:host-3.test").unwrap();
+    let wanted = store.count(&query).unwrap();
+    let found = overview(&*store, &OverviewOptions { query, ..options(None, START * 2, 10) });
+    assert!(wanted > 0 && found.totals.requests == wanted, "{wanted} {:?}", found.totals);
 }

@@ -175,9 +175,10 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
     assert_eq!(whole(&store, &second), b"second");
 }
 
-#[test]
-fn a_running_flow_cannot_be_deleted() {
-    let (_dir, store) = store(&small_segments());
+both_stores!(a_running_flow_cannot_be_deleted);
+
+fn a_running_flow_cannot_be_deleted(kind: &StoreKind) {
+    let store = kind.open(&small_segments());
     let fresh = flow("b.test");
     let mut capture = store.recorder().unwrap().begin(&fresh, Some(&request(&fresh, "GET", "/"))).unwrap();
     capture.response(&fresh, &response(200));

@@ -12,6 +12,8 @@ both_stores!(
     pages_are_contiguous_in_both_orders,
     search_reports_progress_and_can_be_cancelled,
     summary_matches_like_its_row_or_is_undecided,
+    queries_find_flows_by_tags_times_and_the_calls_they_carried,
+    pruning_deletes_what_a_query_selects,
 );
 
 fn filled(kind: &StoreKind) -> (TestStore, Vec<Flow>) {
@@ -135,4 +137,60 @@ fn summary_matches_like_its_row_or_is_undecided(kind: &StoreKind) {
     }
     let by_header = Query::parse("header.host:api.test").unwrap();
     assert!(by_header.matches(&row) && !by_header.matches(&summary));
+}
+
+fn queries_find_flows_by_tags_times_and_the_calls_they_carried(kind: &StoreKind) {
+    let (store, flows) = filled(kind);
+    let change = FlowAnnotation { add_tags: vec!["Checkout".into(), "redacted".into()], ..FlowAnnotation::default() };
+    store.annotate(flows[3].id, change).unwrap();
+    let call = |n: usize, model: &str, input: u64| ExchangeRow {
+        flow: flows[n].id,
+        part: 0,
+        conversation: "c".into(),
+        started: Timestamp::now(),
+        leaf: None,
+        agent: "Coder".into(),
+        model: model.into(),
+        provider: "anthropic".into(),
+        used: TokenUsage { exchanges: 1, input, output: 10, ..TokenUsage::default() },
+        failed: false,
+        facts: String::new(),
+    };
+    // The largest counts are summed up without an overflow.
+    let exchanges = vec![call(1, "Claude-x", 100), call(2, "gpt-y", 5), call(4, "claude-z", i64::MAX as u64)];
+    store.save_update(ConversationUpdate { exchanges, ..ConversationUpdate::default() }).unwrap();
+    for (query, n) in [
+        ("tag:checkout", 1),
+        ("tag:check*", 1),
+        ("-tag:checkout", 59),
+        ("is:redacted", 1),
+        ("-is:redacted", 59),
+        ("time:>-1h", 60),
+        ("-time:>-1h", 0),
+        ("time:<-1h", 0),
+        ("model:claude-x", 1),
+        ("model:claude*", 2),
+        ("-model:claude*", 58),
+        ("provider:anthropic agent:coder", 3),
+        ("tokens:110", 1),
+        ("tokens:<100", 1),
+        ("host:*.test tag:*", 1),
+        ("method:po* user:nobody", 0),
+    ] {
+        assert_eq!(found(&store, query), n, "{query}");
+    }
+}
+
+fn pruning_deletes_what_a_query_selects(kind: &StoreKind) {
+    let (store, _) = filled(kind);
+    // By SQL alone, by reading rows, and by bodies.
+    for (query, n, left) in
+        [("host:odd.test", 30, 30), ("header.host:api.test path:/item/2", 6, 24), ("body:\"number 8.\"", 1, 23)]
+    {
+        let query = Query::parse(query).unwrap();
+        assert_eq!(store.prune(&query).unwrap(), n);
+        assert_eq!((store.count(&query).unwrap(), store.count(&Query::all()).unwrap()), (0, left));
+    }
+    let stopped = store.count_while(&Query::parse("header.host:api.test").unwrap(), &mut || ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(StoreError::Cancelled)), "{stopped:?}");
 }

@@ -6,7 +6,7 @@ use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
-use interflow_store::RecordStore;
+use interflow_store::{InstanceRow, RecordStore};
 
 use crate::components::{record_archive, store_tls};
 use crate::instance::config::InterflowConfig;
@@ -20,24 +20,41 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
 }
 
 /// Whether the shared store answers, if one is configured, and what waits for it here.
-fn shared_store(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
-    let finding = |state, text| Some(DoctorFinding { what: "shared store".into(), state, text });
-    config.record.store.as_ref()?;
-    let opened = RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client);
-    let figures = opened.and_then(|store| Ok((store.stats()?, store.waiting_flows()?)));
-    match figures {
-        Err(e) => finding(FindingState::Bad, e.to_string()),
-        Ok((stats, waiting)) => {
-            let shared = stats.shared.unwrap_or_default();
-            match (shared.error, waiting) {
-                (Some(error), _) => finding(FindingState::Bad, error),
-                (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
-                (None, n) => {
-                    finding(FindingState::Notice, format!("{} answers; {n} flows wait here for it", shared.address))
-                }
-            }
-        }
+fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
+    if config.record.store.is_none() {
+        return Vec::new();
     }
+    let finding = |state, text| DoctorFinding { what: "shared store".into(), state, text };
+    let opened = RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client);
+    let figures = opened.and_then(|store| {
+        let figures = (store.stats()?, store.waiting_flows()?);
+        let RecordStore::Shared(shared) = &store else { return Ok((figures, true, 0)) };
+        Ok((figures, shared.has_text_index()?, shared.clock_ahead()? / 1000))
+    });
+    let ((stats, waiting), has_text_index, clock_ahead) = match figures {
+        Ok(figures) => figures,
+        Err(e) => return vec![finding(FindingState::Bad, e.to_string())],
+    };
+    let shared = stats.shared.unwrap_or_default();
+    let mut found = vec![match (shared.error, waiting) {
+        (Some(error), _) => finding(FindingState::Bad, error),
+        (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
+        (None, n) => finding(FindingState::Notice, format!("{} answers; {n} flows wait here for it", shared.address)),
+    }];
+    if !has_text_index {
+        let text = "parts of URLs are searched by reading all flows: the extension pg_trgm could not be made; an administrator \
+                    of the database makes it (CREATE EXTENSION pg_trgm SCHEMA public) and the index (CREATE INDEX \
+                    flows_url_trigrams ON flows USING gin(lower(url) gin_trgm_ops), with the search_path of the tables)";
+        found.push(finding(FindingState::Notice, text.into()));
+    }
+    if clock_ahead.abs() > InstanceRow::MAX_CLOCK_DIFFERENCE_MILLIS {
+        let text = format!(
+            "this machine's clock differs by {:+.1} s from that of the shared store: set it, for example by NTP",
+            clock_ahead as f64 / 1000.0
+        );
+        found.push(finding(FindingState::Bad, text));
+    }
+    found
 }
 
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {

@@ -18,12 +18,13 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of the digest of a configuration that are shown.
 const DIGEST_LEN: usize = 6;
 /// Keys that differ between replicas of one configuration.
-const OWN_KEYS: [(&str, &[&str]); 5] = [
+const OWN_KEYS: [(&str, &[&str]); 6] = [
     ("proxy", &["listen", "mdns_name"]),
     ("gateway", &["listen"]),
     ("admin", &["listen", "hostname"]),
     ("dns", &["listen"]),
     ("record", &["dir"]),
+    ("fleet", &["name"]),
 ];
 
 /// Ends when dropped.
@@ -104,7 +105,10 @@ mod tests {
 
     #[test]
     fn digests_differ_by_what_is_configured_and_not_by_where() {
-        let config = |port: u16, age: &str| json!({"proxy": {"listen": [format!("127.0.0.1:{port}")]}, "record": {"dir": port.to_string(), "retention_age": age}});
+        let config = |port: u16, age: &str| {
+            json!({"proxy": {"listen": [format!("127.0.0.1:{port}")]}, "record": {"dir": port.to_string(), "retention_age": age},
+            "fleet": {"name": format!("replica-{port}")}})
+        };
         assert_eq!(digest(config(1, "7d")), digest(config(2, "7d")));
         assert_ne!(digest(config(1, "7d")), digest(config(1, "8d")));
         assert_eq!(digest(json!({})).len(), 2 * DIGEST_LEN);

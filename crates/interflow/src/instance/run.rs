@@ -249,7 +249,7 @@ fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Resu
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
-    match RecordStore::open(&dir, &config.record, store_tls::client) {
+    match RecordStore::open_as(&dir, &config.record, store_tls::client, &config.fleet.replica_name()) {
         Ok(store) => Ok(Some(Arc::new(store))),
         // The message names the shared store.
         Err(e @ StoreError::Shared(_)) => Err(e.into()),

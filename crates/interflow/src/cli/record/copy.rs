@@ -3,13 +3,16 @@
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
+use interflow_query::Query;
 use interflow_store::shared::{CopyCounts, PostgresUrl, copy_from_shared, copy_to_shared};
-use interflow_store::{SharedStore, SqliteStore};
+use interflow_store::{FlowStore as _, RecordConfig, SharedStore, SqliteStore};
+use interflow_types::units::{ByteSize, HumanDuration};
 use serde_json::json;
 
 use crate::CliError;
@@ -54,12 +57,19 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
+            warn_of_retention(&source, config)?;
             copy_to_shared(&source, &to, store_tls::client, &mut progress)?
         }
         (Place::Shared(from), Place::Folder(to)) => {
             // What waits in this machine's spool belongs to the recording too.
             let source = SharedStore::open_read(&from, store_tls::client, &home.join(&config.record.dir))?;
-            let target = SqliteStore::open(&to, &config.record)?;
+            // A copy is whole: nothing in it is deleted, however old it is.
+            let whole = RecordConfig {
+                retention_age: HumanDuration(Duration::ZERO),
+                retention_bytes: ByteSize(0),
+                ..config.record.clone()
+            };
+            let target = SqliteStore::open(&to, &whole)?;
             copy_from_shared(&source, &target, &mut progress)?
         }
         _ => {
@@ -69,6 +79,24 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
     };
     drop(shown);
     print(counts, args.format.is_json())
+}
+
+/// Replicas that record to the shared store delete what is older than their `record.retention_age`, copied or not.
+fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(), CliError> {
+    let age = config.record.retention_age;
+    if age.0.is_zero() {
+        return Ok(());
+    }
+    let query = Query::parse(&format!("time:<-{}s", age.0.as_secs())).map_err(|e| CliError::Failed(e.to_string()))?;
+    let old = source.count(&query)?;
+    if old > 0 {
+        anstream::eprintln!(
+            "{} older than record.retention_age ({age}): replicas with this setting delete them from the shared store within \
+             minutes; raise it there first to keep them",
+            if old == 1 { "1 flow is".to_owned() } else { format!("{old} flows are") }
+        );
+    }
+    Ok(())
 }
 
 fn print(counts: CopyCounts, json: bool) -> Result<(), CliError> {
