@@ -1,11 +1,13 @@
 //! The database of the shared store: its connections, and calls from threads that may block.
 
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::Pool;
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 
 use super::connect::{Connector, PooledClient};
@@ -24,6 +26,10 @@ pub(crate) struct Database {
     /// The name of this process among all that write: random, as two may run on one host.
     pub(crate) replica: Arc<str>,
     pub(crate) config: Arc<ArcSwap<RecordConfig>>,
+    /// The place of the archive, once it is known.
+    pub(crate) archive_place: Arc<OnceLock<Box<str>>>,
+    /// Wakes whoever applies retention: there may be something to do.
+    pub(crate) retention_due: Arc<Notify>,
 }
 
 /// The runtime of a database's connections. Ended without waiting, as it may be dropped by an asynchronous task.
@@ -52,6 +58,8 @@ impl Database {
             handle: runtime.handle().clone(),
             replica: format!("{}-{:08x}", host.replace(char::is_whitespace, "_"), fastrand::u32(..)).into(),
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
+            archive_place: Arc::default(),
+            retention_due: Arc::default(),
         };
         Ok((database, ConnectionRuntime(Some(runtime))))
     }
@@ -88,6 +96,10 @@ impl Database {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
+    }
+
+    pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.handle.spawn(task).abort_handle()
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use interflow_types::Timestamp;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, GenericClient};
 use uuid::Uuid;
 
+use super::archive::ArchivedFlows;
 use super::connect::PooledClient;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
@@ -33,7 +34,7 @@ pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + '
             if let Err(error) = maintain(&database, &expired, false).await {
                 tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
             }
-            tokio::time::sleep(INTERVAL).await;
+            let _ = tokio::time::timeout(INTERVAL, database.retention_due.notified()).await;
         }
     });
     Ok(())
@@ -67,19 +68,22 @@ async fn make_and_drop(
         let config = database.config.load();
         (config.retention_age.0.as_millis() as i64, config.retention_bytes.0)
     };
+    let archived = ArchivedFlows::read(client, database).await?;
     let mut days = existing_days(client).await?;
     if age > 0 {
         let now = Timestamp::now().micros() as i64 / 1000;
         // A day is dropped once its last flow is too old.
         while let Some(day) = days.first().copied().filter(|day| (day + 1) * DAY_MILLIS < now - age) {
-            expired(drop_day(client, day).await?);
+            let Some(flows) = drop_day(client, day, archived).await? else { break };
+            expired(flows);
             days.remove(0);
         }
-        expired(delete_old_imports(client, (now - age) * 1000).await?);
+        expired(delete_old_imports(client, (now - age) * 1000, archived).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
     while bytes > 0 && days.first().is_some_and(|day| *day < today) && taken_bytes(client).await? > bytes {
-        expired(drop_day(client, days.remove(0)).await?);
+        let Some(flows) = drop_day(client, days.remove(0), archived).await? else { break };
+        expired(flows);
     }
     Ok(())
 }
@@ -105,26 +109,58 @@ async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Drops the partitions of a day; returns how many flows they held.
-async fn drop_day(client: &mut PooledClient, day: i64) -> Result<u64, Error> {
+/// Drops the partitions of a day; returns how many flows they held, or `None` if one of them is not archived yet.
+async fn drop_day(client: &mut PooledClient, day: i64, archived: Option<ArchivedFlows>) -> Result<Option<u64>, Error> {
     let name = day_name(day);
+    if let Some(archived) = archived
+        && (archived.keep_from < first_id(day + 1) || has_arrived::<Client>(client, &name, archived.position).await?)
+    {
+        tracing::debug!(day = name, "retention waits for the archive");
+        return Ok(None);
+    }
     detach(client, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
-    let flows = client.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0);
-    for (table, _) in TABLES {
+    let transaction = client.transaction().await?;
+    if let Some(archived) = archived {
+        // The lock that the drop takes, before the last look: nothing can arrive in between. The parent first, as those
+        // who insert do.
+        transaction.batch_execute("LOCK TABLE ONLY flows IN ACCESS EXCLUSIVE MODE").await?;
+        if has_arrived(&*transaction, &name, archived.position).await? {
+            return Ok(None);
+        }
+    }
+    let flows = transaction.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0);
+    transaction.batch_execute(&format!("DROP TABLE IF EXISTS flows_{name}")).await?;
+    transaction.commit().await?;
+    for (table, _) in TABLES.iter().filter(|(table, _)| *table != "flows") {
         client.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
     }
     tracing::info!(day = name, flows, "retention dropped a day of the shared store");
-    Ok(flows.unsigned_abs())
+    Ok(Some(flows.unsigned_abs()))
 }
 
-/// Deletes flows of the default partition that were stored too long ago.
-async fn delete_old_imports(client: &mut PooledClient, stored_before: i64) -> Result<u64, Error> {
-    detach(client, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
-    let sql = "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
+/// Whether a day has flows that arrived after a position.
+async fn has_arrived<C: GenericClient>(client: &C, day: &str, position: i64) -> Result<bool, Error> {
+    let sql = format!("SELECT EXISTS (SELECT FROM flows_{day} WHERE position > $1)");
+    Ok(client.query_one(&sql, &[&position]).await?.get(0))
+}
+
+/// Deletes flows of the default partition that were stored too long ago, and are archived if they must be.
+async fn delete_old_imports(
+    client: &mut PooledClient,
+    stored_before: i64,
+    archived: Option<ArchivedFlows>,
+) -> Result<u64, Error> {
+    let (keep_from, position) = (archived.map(|a| a.keep_from), archived.map(|a| a.position));
+    let old = "stored < $1 AND ($2::uuid IS NULL OR (id < $2 AND position <= $3::bigint))";
+    let params: [&(dyn ToSql + Sync); 3] = [&stored_before, &keep_from, &position];
+    detach(client, &format!("flow IN (SELECT id FROM flows_default WHERE {old})"), &params).await?;
+    let sql = format!(
+        "WITH gone AS (DELETE FROM flows_default WHERE {old} RETURNING id), \
          gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
          gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
-         SELECT count(*) FROM gone";
-    Ok(client.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0).unsigned_abs())
+         SELECT count(*) FROM gone"
+    );
+    Ok(client.query_one(&sql, &params).await?.get::<_, i64>(0).unsigned_abs())
 }
 
 /// Removes flows from their conversations before they are deleted. If that fails, the next attempt finds them removed.
