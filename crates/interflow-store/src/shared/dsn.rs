@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use crate::error::{Result, StoreError};
 
@@ -114,6 +114,10 @@ impl FromStr for PostgresUrl {
         if required {
             config.ssl_mode(SslMode::Require);
         }
+        // Of a primary and its standbys, the one that takes writes, whichever that is by now.
+        if config.get_hosts().len() > 1 && !rest.iter().any(|pair| pair.starts_with("target_session_attrs=")) {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -212,6 +216,17 @@ mod tests {
         assert_eq!(url("postgres://db/if?sslmode=disable").config.get_ssl_mode(), SslMode::Disable);
         let chain = url("postgres://db/if?sslmode=require&sslrootcert=ca.pem");
         assert_eq!(chain.tls.verify, TlsVerification::Chain);
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_takes_writes_is_used() {
+        let two = url("postgres://u:p@db-1:5433,db-2/if");
+        assert_eq!((two.config.get_hosts().len(), two.config.get_ports()), (2, &[5433, 5432][..]));
+        assert_eq!(two.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let any = url("postgres://u:p@db-1,db-2/if?target_session_attrs=any");
+        assert_eq!(any.config.get_target_session_attrs(), TargetSessionAttrs::Any);
+        assert_eq!(url("postgres://db/if").config.get_target_session_attrs(), TargetSessionAttrs::Any);
+        assert_eq!(two.to_string(), "postgres://u:***@db-1:5433,db-2/if");
     }
 
     #[test]
