@@ -11,7 +11,7 @@ use interflow_types::{FlowId, Timestamp, random_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::hour::{Hour, id_before, parse_file};
+use super::hour::{Hour, first_id, parse_file};
 use super::{ArchiveError, Result};
 
 const VERSION: u32 = 2;
@@ -153,7 +153,7 @@ impl ArchiveCursor {
 
     /// The first flow that retention must not delete yet: everything before it is archived.
     pub fn keep_from(&self) -> FlowId {
-        let next = self.archived_to.map_or(FlowId::from_u128(0), id_before);
+        let next = self.archived_to.map_or(FlowId::from_u128(0), first_id);
         let open = self.hours.values().flat_map(|hour| &hour.open).filter_map(|id| id.parse().ok());
         open.fold(next, FlowId::min)
     }

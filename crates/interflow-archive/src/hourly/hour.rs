@@ -62,6 +62,11 @@ pub fn parse_file(name: &str, store: &str) -> Option<(u64, u32)> {
     Some((epoch, number.parse().ok()?))
 }
 
+/// The id that sorts before all flows that begin in this millisecond or later, and after all others.
+pub const fn first_id(millis: u64) -> FlowId {
+    FlowId::from_u128((millis as u128) << 80)
+}
+
 /// The greatest id that sorts before all flows that begin in this millisecond or later.
 pub const fn id_before(millis: u64) -> FlowId {
     FlowId::from_u128(((millis as u128) << 80).saturating_sub(1))

@@ -20,8 +20,8 @@ use interflow_objects::{ObjectError, ObjectStorage};
 use interflow_store::StoreError;
 use interflow_types::{FlowId, Timestamp};
 
-use self::cursor::{ArchiveLock, ArchivedFile, RecordMark};
 pub use self::cursor::{ArchiveCursor, ArchiveProgress};
+use self::cursor::{ArchiveLock, ArchivedFile, RecordMark};
 use self::hour::{FileWriter, Hour, parse_file};
 use self::part_writer::{PartWriter, WrittenParts};
 use self::place::ArchivePlace;
@@ -46,7 +46,9 @@ pub enum ArchiveError {
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{}: {why}; move the file away to archive everything again", path.display())]
     Cursor { path: PathBuf, why: String },
-    #[error("the progress of the archive at {place} in the shared store: {why}; delete its row of the table `archives` to archive everything again")]
+    #[error(
+        "the progress of the archive at {place} in the shared store: {why}; delete its row of the table `archives` to archive everything again"
+    )]
     SharedCursor { place: String, why: String },
     #[error("{name}: {why}; it is written again at the next run")]
     Differs { name: String, why: String },
@@ -302,7 +304,8 @@ impl ArchiveRun<'_> {
         let store = self.cursor.store.clone();
         let counted = &self.cursor.hour(hour).files;
         let left = found.filter(|name| {
-            parse_file(name, &store).is_some_and(|(of, _)| of <= epoch) && !counted.iter().any(|file| file.name == *name)
+            parse_file(name, &store).is_some_and(|(of, _)| of <= epoch)
+                && !counted.iter().any(|file| file.name == *name)
         });
         self.place.delete_all(left.collect())
     }

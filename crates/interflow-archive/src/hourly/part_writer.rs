@@ -62,9 +62,7 @@ impl<'a> PartWriter<'a> {
         let cannot = ArchiveError::io("cannot write the archive's file in", self.place.dir);
         let part = match &mut self.current {
             Some(part) => part,
-            none => {
-                none.insert(OpenPart::create(self.place.file("part.parquet"), self.bodies).map_err(&cannot)?)
-            }
+            none => none.insert(OpenPart::create(self.place.file("part.parquet"), self.bodies).map_err(&cannot)?),
         };
         part.writer.flow(row, contents).map_err(cannot)?;
         part.flows += 1;

@@ -6,11 +6,13 @@ use std::pin::Pin;
 use interflow_objects::ObjectUrl;
 use interflow_query::Query;
 use interflow_store::shared::{ArchiveLease, SharedFlow};
-use interflow_store::{BodyRow, FlowRow, FlowState, FlowStore, ListOptions, ListOrder, MissingReason, SharedStore, StoreError};
+use interflow_store::{
+    BodyRow, FlowRow, FlowState, FlowStore, ListOptions, ListOrder, MissingReason, SharedStore, StoreError,
+};
 use interflow_types::{Direction, FlowId};
 
 use super::cursor::{ArchiveCursor, RecordMark};
-use super::hour::id_before;
+use super::hour::{first_id, id_before};
 use super::part_writer::PartWriter;
 use super::{ArchiveError, Result};
 use crate::parquet::MAX_BODY_BYTES;
@@ -101,8 +103,7 @@ impl<'a> ArchivedRecord<'a> {
         let after = id_before(millis);
         let first = match self {
             Self::Embedded(store) => {
-                let first =
-                    ListOptions { query: Query::all(), order: ListOrder::Oldest, after: Some(after), limit: 1 };
+                let first = ListOptions { query: Query::all(), order: ListOrder::Oldest, after: Some(after), limit: 1 };
                 store.list(&first)?.pop().map(|row| row.id)
             }
             Self::Shared { store, .. } => store.first_flow_after(after, newest.position)?,
@@ -139,20 +140,16 @@ impl<'a> ArchivedRecord<'a> {
                     None => return Ok(()),
                 }
             },
-            Self::Shared { store, .. } => {
-                // The id itself is of the millisecond before.
-                let before = FlowId::from_u128(id_before(to).to_u128().saturating_add(1));
-                loop {
-                    let (flows, last) = store.flows_between((after, before), newest.position, PAGE)?;
-                    for flow in flows {
-                        write_shared(flow, parts)?;
-                    }
-                    match last {
-                        Some(last) => after = last,
-                        None => return Ok(()),
-                    }
+            Self::Shared { store, .. } => loop {
+                let (flows, last) = store.flows_between((after, first_id(to)), newest.position, PAGE)?;
+                for flow in flows {
+                    write_shared(flow, parts)?;
                 }
-            }
+                match last {
+                    Some(last) => after = last,
+                    None => return Ok(()),
+                }
+            },
         }
     }
 
@@ -187,9 +184,8 @@ impl<'a> ArchivedRecord<'a> {
                 Ok(LateFlows { ids: late_in(*store, mark, newest, before)?, through: newest.clone() })
             }
             Self::Shared { store, .. } => {
-                let before = FlowId::from_u128(id_before(before).to_u128().saturating_add(1));
-                let (ids, position) =
-                    store.arrived_between((mark.position, newest.position), before, LATE_STEP)?;
+                let positions = (mark.position, newest.position);
+                let (ids, position) = store.arrived_between(positions, first_id(before), LATE_STEP)?;
                 Ok(LateFlows { ids, through: RecordMark { flow: None, position } })
             }
         }

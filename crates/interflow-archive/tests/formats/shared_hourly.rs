@@ -8,7 +8,9 @@ use interflow_archive::hourly::{
     ArchiveCursor, ArchiveError, ArchiveOptions, ArchivedFlows, ArchivedRecord, HourlyArchive,
 };
 use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
-use interflow_store::shared::{ArchiveClaim, ArchiveLease, ArchiveTurn, BoxedStream, PostgresTls, TlsClient, TlsHandshake};
+use interflow_store::shared::{
+    ArchiveClaim, ArchiveLease, ArchiveTurn, BoxedStream, PostgresTls, TlsClient, TlsHandshake,
+};
 use interflow_store::{FlowStore as _, RecordConfig, SharedStore};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::{FlowId, Timestamp};

@@ -59,7 +59,8 @@ impl SharedStore {
     pub fn archive_state(&self, place: &str) -> Result<SharedArchiveState> {
         let place = clean(place);
         let row = self.database.run(move |client| async move {
-            let sql = "SELECT cursor, CASE WHEN expires > clock_timestamp() THEN holder END FROM archives WHERE place = $1";
+            let sql =
+                "SELECT cursor, CASE WHEN expires > clock_timestamp() THEN holder END FROM archives WHERE place = $1";
             client.query_opt(sql, &[&place]).await
         })?;
         Ok(row.map_or_else(SharedArchiveState::default, |row| SharedArchiveState {
@@ -143,7 +144,13 @@ impl ArchiveTurn {
                 }
             }
         });
-        Ok(Some(ArchiveLease { database: self.database.clone(), place: Arc::clone(&self.place), epoch, until, renewal }))
+        Ok(Some(ArchiveLease {
+            database: self.database.clone(),
+            place: Arc::clone(&self.place),
+            epoch,
+            until,
+            renewal,
+        }))
     }
 
     /// Gives up the right, so that another process need not wait until it ends by itself.

@@ -40,9 +40,9 @@ impl SharedStore {
     /// # Errors
     /// A database error, here and below.
     pub fn newest_position(&self) -> Result<Option<u64>> {
-        let row = self.database.run(|client| async move {
-            client.query_one("SELECT max(position) FROM flows", &[]).await
-        })?;
+        let row = self
+            .database
+            .run(|client| async move { client.query_one("SELECT max(position) FROM flows", &[]).await })?;
         Ok(row.get::<_, Option<i64>>(0).map(i64::unsigned_abs))
     }
 
@@ -111,11 +111,9 @@ impl SharedStore {
         let mut flows = Vec::with_capacity(found.len());
         for row in found {
             match rows::read(row) {
-                Ok(stored) => flows.push(SharedFlow {
-                    row: stored.row,
-                    inline: stored.inline,
-                    database: self.database.clone(),
-                }),
+                Ok(stored) => {
+                    flows.push(SharedFlow { row: stored.row, inline: stored.inline, database: self.database.clone() })
+                }
                 Err(error) if is_of_row(&error) => {
                     tracing::warn!(%error, "a damaged flow of the shared store is not archived");
                 }

@@ -225,7 +225,12 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     let lease = turn.begin().unwrap().unwrap();
     let archive = Some(place.to_owned());
     let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
-    let flows = || (database.sql("SELECT count(*) FROM interflow.flows"), database.sql("SELECT count(*) FROM interflow.flows_default"));
+    let flows = || {
+        (
+            database.sql("SELECT count(*) FROM interflow.flows"),
+            database.sql("SELECT count(*) FROM interflow.flows_default"),
+        )
+    };
     let until = |expected: (&str, &str)| {
         let deadline = Instant::now() + Duration::from_secs(60);
         store.configure(&config);

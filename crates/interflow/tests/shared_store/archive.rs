@@ -112,7 +112,9 @@ async fn hours_are_archived_once_though_the_replica_that_does_it_is_killed() {
     let died = Instant::now();
     fails.store(false, SeqCst);
     let other = &replicas[1 - killed];
-    wait_for("the other replica archives all", || (archived(&server.objects()).as_ref() == Some(&expected)).then_some(()));
+    wait_for("the other replica archives all", || {
+        (archived(&server.objects()).as_ref() == Some(&expected)).then_some(())
+    });
     // Ten seconds until the right ends, two until it is taken, and the machine is busy.
     assert!(died.elapsed() < Duration::from_secs(40), "{:?}", died.elapsed());
     assert_eq!(hours(&server.objects()).len(), 5);

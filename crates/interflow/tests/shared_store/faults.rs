@@ -97,7 +97,9 @@ async fn replicas_follow_a_failover_to_the_standby() {
     }
     let promoted = standby.existing_database(database.name());
     // The paths of both replicas are the same.
-    wait_for("every flow is in the promoted database once", || (stored(&promoted, "/failover/").0 == answered).then_some(()));
+    wait_for("every flow is in the promoted database once", || {
+        (stored(&promoted, "/failover/").0 == answered).then_some(())
+    });
     for replica in &replicas {
         assert_eq!(replica.count("path:/failover"), answered, "read from the promoted one");
         wait_for("nothing waits", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
@@ -131,7 +133,9 @@ async fn a_full_spool_makes_clients_wait_and_loses_nothing() {
     database.server().start();
     load.more(100);
     let answered = load.end().await.len() as u64;
-    wait_for("every flow is in the database once", || (stored(&database, "/full/") == (answered, answered)).then_some(()));
+    wait_for("every flow is in the database once", || {
+        (stored(&database, "/full/") == (answered, answered)).then_some(())
+    });
     assert_eq!(metric(&replica, "interflow_recorder_dropped_flows_total").await, 0.0);
 }
 
