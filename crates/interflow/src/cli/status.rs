@@ -137,7 +137,8 @@ fn archive_line(archive: &Map<String, Value>) -> String {
         (None, None) => format!("{place}, nothing yet"),
         (None, Some(to)) => {
             let to = jiff::Timestamp::from_microsecond(to as i64).map(|t| format!("{t:.0}")).unwrap_or_default();
-            let by = archive.get("replica").and_then(Value::as_str).map_or(String::new(), |name| format!(", by {name}"));
+            let by =
+                archive.get("replica").and_then(Value::as_str).map_or(String::new(), |name| format!(", by {name}"));
             format!("{place}, {} up to {to}{by}", pluralize(archive["flows"].as_u64().unwrap_or(0), "flow"))
         }
     }

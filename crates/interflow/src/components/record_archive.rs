@@ -91,7 +91,11 @@ impl ArchivedStore {
     }
 
     /// Reads how far the archive is.
-    fn progress(&self, dir: &std::path::Path, place: &ObjectUrl) -> Result<(ArchiveCursor, ArchiveProgress), ArchiveError> {
+    fn progress(
+        &self,
+        dir: &std::path::Path,
+        place: &ObjectUrl,
+    ) -> Result<(ArchiveCursor, ArchiveProgress), ArchiveError> {
         match self {
             Self::Embedded(_) => {
                 let cursor = ArchiveCursor::load(dir, place)?;
@@ -132,6 +136,7 @@ pub struct RecordArchiver {
     _wake: mpsc::Sender<()>,
 }
 
+impl RecordArchiver {
     /// Tries the storage, and starts the thread; `None` without an archive. A storage that does not answer is waited for.
     ///
     /// # Errors
@@ -283,9 +288,7 @@ impl ArchiveTask {
                 self.archive_record(ArchivedRecord::Embedded(&**store), None)
             }
             ArchivedStore::Shared { store, turn } => match turn.begin()? {
-                Some(lease) => {
-                    self.archive_record(ArchivedRecord::Shared { store, lease: &lease }, Some(turn.name()))
-                }
+                Some(lease) => self.archive_record(ArchivedRecord::Shared { store, lease: &lease }, Some(turn.name())),
                 None => Err(ArchiveError::TakenOver),
             },
         };
@@ -302,16 +305,11 @@ impl ArchiveTask {
         }
     }
 
-    fn archive_record(
-        &self,
-        record: ArchivedRecord<'_>,
-        replica: Option<&str>,
-    ) -> Result<ArchivedFlows, ArchiveError> {
+    fn archive_record(&self, record: ArchivedRecord<'_>, replica: Option<&str>) -> Result<ArchivedFlows, ArchiveError> {
         let (dir, storage, options) = (&*self.dir, &self.storage, options(&self.config));
         let archive = HourlyArchive { record, dir, storage, options };
         archive.run(Timestamp::now(), closed_hours(&self.config), &mut |cursor| {
-            self.status().progress =
-                ArchiveProgress { replica: replica.map(str::to_owned), ..cursor.progress() };
+            self.status().progress = ArchiveProgress { replica: replica.map(str::to_owned), ..cursor.progress() };
             if let ArchivedStore::Embedded(store) = &self.store {
                 store.set_archived(cursor.keep_from());
             }
@@ -338,7 +336,8 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         .and_then(|()| match config.record.store {
             None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),
             Some(_) => {
-                let store = RecordStore::open_read(&dir, &config.record, store_tls::client).map_err(|e| e.to_string())?;
+                let store =
+                    RecordStore::open_read(&dir, &config.record, store_tls::client).map_err(|e| e.to_string())?;
                 ArchivedStore::new(&store, &url).progress(&dir, &url).map(|(_, p)| p).map_err(|e| e.to_string())
             }
         });
