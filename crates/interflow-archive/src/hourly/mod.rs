@@ -115,6 +115,8 @@ struct ArchiveRun<'a> {
     place: ArchivePlace<'a>,
     options: ArchiveOptions,
     cursor: ArchiveCursor,
+    /// The progress that was stored last.
+    saved: ArchiveCursor,
     now_millis: u64,
     /// The flow recorded last when the run began: what comes after it is the next run's.
     newest: RecordMark,
@@ -139,8 +141,13 @@ impl HourlyArchive<'_> {
         let now_millis = now.micros() / 1000;
         let place = ArchivePlace { storage, dir, record };
         let (newest, done) = Default::default();
-        let mut run = ArchiveRun { place, options, cursor, now_millis, newest, done };
+        let saved = cursor.clone();
+        let mut run = ArchiveRun { place, options, cursor, saved, now_millis, newest, done };
         let result = run.run(until, each);
+        if result.is_err() {
+            // What was written since does not count: it would be written once more.
+            run.cursor = run.saved.clone();
+        }
         run.cursor.note_result(now_millis, result.as_ref().err().map(ToString::to_string));
         run.save()?;
         each(&run.cursor);
@@ -172,8 +179,10 @@ impl ArchiveRun<'_> {
         self.merge_small_files(each)
     }
 
-    fn save(&self) -> Result<()> {
-        self.place.record.save(self.place.dir, &self.cursor)
+    fn save(&mut self) -> Result<()> {
+        self.place.record.save(self.place.dir, &self.cursor)?;
+        self.saved = self.cursor.clone();
+        Ok(())
     }
 
     /// The next part of an hour before `limit` in which flows began; `None` if there is none, and everything is archived.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use interflow_archive::FlowWithBodies;
 use interflow_archive::hourly::{
-    ArchiveCursor, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,
+    ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,
 };
 use interflow_objects::{ObjectAccess, ObjectStorage};
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
@@ -69,13 +69,22 @@ impl Fixture {
     }
 
     fn run_while(&self, now: u64, until: ArchiveUntil, each: &mut dyn FnMut(&ArchiveCursor) -> bool) -> ArchivedFlows {
+        self.try_run(now, until, each).unwrap()
+    }
+
+    fn try_run(
+        &self,
+        now: u64,
+        until: ArchiveUntil,
+        each: &mut dyn FnMut(&ArchiveCursor) -> bool,
+    ) -> Result<ArchivedFlows, ArchiveError> {
         let url = format!("file://{}", self.place().display()).parse().unwrap();
         let access = ObjectAccess::from_env(Arc::new(NoClient));
         let storage = ObjectStorage::open(&url, &access).unwrap();
         let options = ArchiveOptions { bodies: true, file_bytes: self.file_bytes };
         let (record, dir) = (ArchivedRecord::Embedded(&self.store), self.folder.path().join("record"));
         let archive = HourlyArchive { record, dir: &dir, storage: &storage, options };
-        archive.run(Timestamp::from_micros(now), until, each).unwrap()
+        archive.run(Timestamp::from_micros(now), until, each)
     }
 
     /// The folder of the archive's cursor.
@@ -225,6 +234,28 @@ fn begin_flow() -> Flow {
         container: None,
     });
     Flow::begin(client, EntryKind::Connect, Scheme::Https, "h:443".parse().unwrap())
+}
+
+#[test]
+fn a_run_that_fails_after_its_first_file_repeats_no_flow() {
+    let archive = Fixture::new();
+    for hour in 0..3 {
+        archive.add(TEN + hour * HOUR, b"in time");
+    }
+    assert_eq!(archive.run(TEN + 4 * HOUR, CLOSED).flows, 3);
+    let now = TEN + 5 * HOUR;
+    for hour in 0..2 {
+        archive.add(TEN + hour * HOUR + 1000, b"late");
+    }
+    // A folder where the second hour's file would be.
+    let first = archive.names()[1].replace("-00000.parquet", "-00001.parquet");
+    let in_the_way = archive.place().join(first);
+    std::fs::create_dir(&in_the_way).unwrap();
+    archive.try_run(now, CLOSED, &mut |_| true).unwrap_err();
+    assert_eq!(archive.rows().len(), 4, "one of them was written");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(archive.run(now, CLOSED).flows, 2);
+    assert_eq!((archive.rows().len(), archive.names().len()), (5, 3));
 }
 
 /// A flow that is held before its head is known is recorded later than it began, and then still in progress.
