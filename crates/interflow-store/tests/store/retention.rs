@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
-use interflow_types::{CertificateChain, ClientTls, Direction};
+use interflow_types::{CertificateChain, ClientTls, Direction, FlowId};
 
 use super::*;
 
@@ -176,12 +176,11 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
 }
 
 /// A flow that began on this day since 1970.
-fn flow_of_day(day: u64, path: &str) -> NewFlow {
+fn flow_of_day(day: u64) -> NewFlow {
     let started = Timestamp::from_micros(day * 86_400_000_000 + 5_000_000);
-    let flow = flow("old.test");
-    let mut row = FlowRow::new(FlowId::new(started), started, flow.entry, flow.scheme, flow.authority.clone());
+    let origin = "old.test:443".parse().unwrap();
+    let mut row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
     row.state = FlowState::Complete;
-    row.comment = Some(path.into());
     NewFlow {
         row,
         request_body: Bytes::new(),
@@ -209,7 +208,7 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
         ));
     }
     let insert = |day: u64| {
-        assert!(store.insert(flow_of_day(day, "a")).unwrap());
+        assert!(store.insert(flow_of_day(day)).unwrap());
         store.flush_to_database().unwrap();
         store.newest_position().unwrap().unwrap()
     };
