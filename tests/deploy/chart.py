@@ -248,7 +248,7 @@ def main():
             check(wanted <= kinds, f"{name}: not rendered: {wanted - kinds}")
             with open(f"{CHART}/values.yaml") as file:
                 defaults = yaml.safe_load(file)
-            left = sorted(k for k in defaults if k not in values and k not in ("replicas", "keysSecret", "archive"))
+            left = sorted(k for k in defaults if k not in values and k not in ("replicas", "keysSecret"))
             check(not left, f"{name} does not set {left}")
     # Unknown values, impossible ones, and those that lack their other half.
     refused("--set", "replica=2", because="Additional property replica is not allowed")

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +14,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::connector;
 use crate::error::{ObjectError, Result};
@@ -244,7 +247,7 @@ impl ObjectStorage {
         .await
     }
 
-    /// Runs an operation on the storage's own thread, where its connections are.
+    /// Runs an operation on the storage's own thread, where its connections are. It ends with the future.
     async fn run<T, F, O>(&self, action: &'static str, name: &str, operation: O) -> Result<T>
     where
         T: Send + 'static,
@@ -252,7 +255,7 @@ impl ObjectStorage {
         O: FnOnce(Arc<dyn ObjectStore>, ObjectPath) -> F,
     {
         let path = self.path(name).map_err(|e| self.error(action, name, &e))?;
-        let done = self.runtime().spawn(operation(Arc::clone(&self.store), path)).await;
+        let done = AbortOnDrop(self.runtime().spawn(operation(Arc::clone(&self.store), path))).await;
         done.unwrap_or_else(|e| Err(StoreError::JoinError { source: e })).map_err(|e| self.error(action, name, &e))
     }
 
@@ -267,6 +270,23 @@ impl ObjectStorage {
 
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime is taken only when the storage is dropped")
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = std::result::Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -44,6 +44,8 @@ pub struct InstanceRow {
     pub silent: bool,
     /// Whether it indexes conversations for all.
     pub indexes_conversations: bool,
+    /// Whether it archives the record for all.
+    pub archives: bool,
     /// Whether it is the process that answers.
     pub own: bool,
 }

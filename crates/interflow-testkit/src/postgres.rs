@@ -107,7 +107,7 @@ impl PostgresServer {
         };
         let account = account_for_server();
         let folder = new_folder(account);
-        let mut server = Self {
+        let server = Self {
             programs,
             port: 0,
             settings: settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
@@ -118,16 +118,62 @@ impl PostgresServer {
         server.initialize();
         prepare(&server.data()).expect("the server's folder can be written");
         server.hand_over_files();
+        Some(Arc::new(server.on_free_port()))
+    }
+
+    fn on_free_port(mut self) -> Self {
         // Another process may take a free port before the server does.
         for attempt in 0.. {
-            server.port = free_port();
-            match server.try_start() {
+            self.port = free_port();
+            match self.try_start() {
                 Ok(()) => break,
                 Err(log) if attempt == 5 => panic!("PostgreSQL does not start: {log}"),
                 Err(_) => {}
             }
         }
-        Some(Arc::new(server))
+        self
+    }
+
+    /// A standby of this server, with the same databases. From here on, what this server commits is on the standby too.
+    ///
+    /// # Panics
+    /// If it does not start, or does not follow.
+    pub fn standby(&self) -> Arc<Self> {
+        let folder = new_folder(self.account);
+        let data = folder.join("data");
+        let data = data.to_str().expect("the temporary folder has a name of Unicode");
+        self.client("pg_basebackup", &["--pgdata", data, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+        let standby = Self {
+            programs: self.programs.clone(),
+            folder,
+            port: 0,
+            settings: self.settings.clone(),
+            account: self.account,
+            supervisor: Mutex::new(None),
+        };
+        let standby = standby.on_free_port();
+        self.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        let until = Instant::now() + PATIENCE;
+        while self.sql("postgres", "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != "1" {
+            assert!(Instant::now() < until, "the standby does not follow");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Arc::new(standby)
+    }
+
+    /// Makes a standby the primary.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t", "the standby was promoted");
+    }
+
+    /// Runs SQL in a database, and returns its rows as text: a line per row, `|` between columns.
+    fn sql(&self, database: &str, sql: &str) -> String {
+        let output = self.client("psql", &["--dbname", database, "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     /// The port on 127.0.0.1, which stays the same when the server is started again.
@@ -155,6 +201,11 @@ impl PostgresServer {
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.client("createdb", &[&name]);
         PostgresDatabase { server: Arc::clone(self), name }
+    }
+
+    /// A database that the server has already.
+    pub fn existing_database(self: &Arc<Self>, name: &str) -> PostgresDatabase {
+        PostgresDatabase { server: Arc::clone(self), name: name.to_owned() }
     }
 
     /// Ends the server as an operator does: open connections are ended, transactions rolled back, files written.
@@ -328,9 +379,7 @@ impl PostgresDatabase {
     /// # Panics
     /// If the server refuses it.
     pub fn sql(&self, sql: &str) -> String {
-        let arguments = ["--dbname", &self.name, "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql];
-        let output = self.server.client("psql", &arguments);
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        self.server.sql(&self.name, sql)
     }
 }
 

@@ -9,9 +9,15 @@ use std::time::{Duration, Instant};
 use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
 use serde_json::{Value, json};
 
+#[path = "shared_store/archive.rs"]
+mod archive;
+#[path = "shared_store/faults.rs"]
+mod faults;
+
 /// One replica with a data folder of its own.
 struct Replica {
     home: tempfile::TempDir,
+    variables: Vec<(String, String)>,
     child: Option<Child>,
     proxy: SocketAddr,
     admin: SocketAddr,
@@ -33,14 +39,19 @@ fn run(home: &Path, words: &[&str]) -> Output {
 
 impl Replica {
     fn start(url: &str) -> Self {
+        Self::start_with(url, "", Vec::new())
+    }
+
+    /// With more keys of `[record]`, and variables of the environment.
+    fn start_with(url: &str, more: &str, variables: Vec<(String, String)>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = format!(
             "[proxy]\nlisten = [\"127.0.0.1:0\"]\n[gateway]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             public_metrics = true\n[record]\nstore = \"{url}\"\n"
+             public_metrics = true\n[record]\nstore = \"{url}\"\n{more}"
         );
         std::fs::write(home.path().join("c.toml"), config).unwrap();
         let nowhere = "127.0.0.1:1".parse().unwrap();
-        let mut replica = Self { home, child: None, proxy: nowhere, admin: nowhere };
+        let mut replica = Self { home, variables, child: None, proxy: nowhere, admin: nowhere };
         replica.run();
         replica
     }
@@ -48,8 +59,7 @@ impl Replica {
     fn run(&mut self) {
         let info = self.home.path().join("instance.json");
         let _ = std::fs::remove_file(&info);
-        let mut child =
-            interflow(self.home.path(), &["run"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = self.command(&["run"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let info: Value = wait_for("the replica starts", || {
             assert!(child.try_wait().unwrap().is_none(), "the replica has ended");
             serde_json::from_slice(&std::fs::read(&info).ok()?).ok()
@@ -57,6 +67,12 @@ impl Replica {
         let address = |pointer| info.pointer(pointer).and_then(Value::as_str).unwrap().parse().unwrap();
         (self.proxy, self.admin) = (address("/proxy/0"), address("/admin"));
         self.child = Some(child);
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = interflow(self.home.path(), words);
+        command.envs(self.variables.iter().cloned());
+        command
     }
 
     /// Ends the process as a crash does.
@@ -67,7 +83,7 @@ impl Replica {
     }
 
     fn cli(&self, words: &[&str]) -> String {
-        let done = run(self.home.path(), words);
+        let done = self.command(words).output().unwrap();
         assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap().trim().to_owned()
     }

@@ -166,6 +166,8 @@ export interface components {
             last_success: components["schemas"]["Timestamp"] | null;
             /** @description Why the last run failed, if it did. */
             last_error: string | null;
+            /** @description The instance that archives for all that share the store; null if there is none, or the store is not shared. */
+            replica: string | null;
         };
         /** @description What the response should be. */
         Assertion: {
@@ -1445,6 +1447,8 @@ export interface components {
             silent: boolean;
             /** @description Whether it indexes conversations for all. */
             indexes_conversations: boolean;
+            /** @description Whether it archives the record for all. */
+            archives: boolean;
             /** @description Whether it is the process that answers. */
             own: boolean;
         };

@@ -1,4 +1,5 @@
-//! What has been archived: a small file, replaced after every step, from which an interrupted archive continues.
+//! What has been archived: a small text, replaced after every step, from which an interrupted archive continues. It is a
+//! file, or in the database of a shared store.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,10 +11,10 @@ use interflow_types::{FlowId, Timestamp, random_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::hour::{Hour, id_before};
+use super::hour::{Hour, first_id, parse_file};
 use super::{ArchiveError, Result};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The progress of the archive at one place. Times are milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,19 +22,14 @@ pub struct ArchiveCursor {
     version: u32,
     /// Where the files are. Each place has a cursor of its own: back at an earlier one, the archive continues there.
     pub(super) place: String,
-    /// The name of this store in the names of files, so that replicas that share a place do not meet.
-    pub(super) replica: String,
+    /// The name of this store in the names of files, so that stores that share a place do not meet.
+    pub(super) store: String,
     /// Flows that began before are archived, but for those that `hours` lists.
     pub(super) archived_to: Option<u64>,
-    /// The flow recorded last when the last run began, and its position: what was recorded later, but began before
-    /// `archived_to`, is late.
-    pub(super) mark: Option<String>,
-    #[serde(default)]
-    pub(super) mark_position: u64,
+    /// The flow recorded last when the last run began: what was recorded later, but began before `archived_to`, is late.
+    pub(super) mark: RecordMark,
     /// Hours with flows in progress, or with several files, which are merged once nothing is awaited.
     pub(super) hours: BTreeMap<u64, HourProgress>,
-    /// Files that are being replaced by one.
-    pub(super) merge: Option<PendingMerge>,
     pub(super) flows: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
@@ -41,18 +37,42 @@ pub struct ArchiveCursor {
     last_error: Option<String>,
 }
 
+/// A place in the order of recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordMark {
+    pub position: u64,
+    /// The flow there, in an embedded store.
+    pub flow: Option<String>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HourProgress {
-    pub files: u32,
-    pub bytes: u64,
+    /// The files that count; what else the folder has of this store is left of an interrupted run.
+    pub files: Vec<ArchivedFile>,
     /// Flows that were in progress when the hour was archived.
     pub open: Vec<String>,
+    /// When late flows were added last.
+    #[serde(default)]
+    pub changed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PendingMerge {
-    pub hour: u64,
-    pub files: u32,
+pub(super) struct ArchivedFile {
+    /// Below the place.
+    pub name: String,
+    pub bytes: u64,
+}
+
+impl HourProgress {
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// The number of the hour's next file.
+    pub fn next_number(&self, store: &str) -> u32 {
+        let numbers = self.files.iter().filter_map(|file| Some(parse_file(&file.name, store)?.1));
+        numbers.max().map_or(0, |last| last.saturating_add(1))
+    }
 }
 
 impl ArchiveCursor {
@@ -65,24 +85,44 @@ impl ArchiveCursor {
         let path = path(dir, &place);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let replica = hex::encode(random_bytes::<4>());
-                return Ok(Self { version: VERSION, place, replica, ..Self::default() });
-            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::new(place)),
             Err(e) => return Err(ArchiveError::io("cannot read", &path)(e)),
         };
-        let wrong = |why: String| ArchiveError::Cursor { path: path.clone(), why };
-        let cursor: Self = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        Self::parse(&text).map_err(|why| ArchiveError::Cursor { path, why })
+    }
+
+    /// As [`load`](Self::load), from the database of a shared store.
+    ///
+    /// # Errors
+    /// The text was written by a newer version.
+    pub fn from_database(text: Option<&str>, place: &ObjectUrl) -> Result<Self> {
+        let place = place.to_string();
+        let Some(text) = text else { return Ok(Self::new(place)) };
+        Self::parse(text).map_err(|why| ArchiveError::SharedCursor { place, why })
+    }
+
+    fn new(place: String) -> Self {
+        let store = hex::encode(random_bytes::<4>());
+        Self { version: VERSION, place, store, ..Self::default() }
+    }
+
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let cursor: Self = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if cursor.version > VERSION {
-            return Err(wrong("it was written by a newer version of Interflow".into()));
+            return Err("it was written by a newer version of Interflow".into());
         }
         Ok(cursor)
     }
 
+    pub(super) fn to_text(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map_err(|e| ArchiveError::io("cannot write", Path::new("the progress"))(e.into()))
+    }
+
     pub(super) fn save(&self, dir: &Path) -> Result<()> {
         let path = path(dir, &self.place);
-        let text = serde_json::to_vec_pretty(self).map_err(|e| ArchiveError::io("cannot write", &path)(e.into()))?;
-        write_atomic(&path, &text, FileAccess::Private).map_err(ArchiveError::io("cannot write", &path))
+        write_atomic(&path, self.to_text()?.as_bytes(), FileAccess::Private)
+            .map_err(ArchiveError::io("cannot write", &path))
     }
 
     pub(super) fn note_result(&mut self, now_millis: u64, error: Option<String>) {
@@ -107,12 +147,13 @@ impl ArchiveCursor {
             open_flows: self.hours.values().map(|hour| hour.open.len() as u64).sum(),
             last_success: self.last_success.map(timestamp),
             last_error: self.last_error.clone(),
+            replica: None,
         }
     }
 
     /// The first flow that retention must not delete yet: everything before it is archived.
     pub fn keep_from(&self) -> FlowId {
-        let next = self.archived_to.map_or(FlowId::from_u128(0), id_before);
+        let next = self.archived_to.map_or(FlowId::from_u128(0), first_id);
         let open = self.hours.values().flat_map(|hour| &hour.open).filter_map(|id| id.parse().ok());
         open.fold(next, FlowId::min)
     }
@@ -140,6 +181,8 @@ pub struct ArchiveProgress {
     pub last_success: Option<Timestamp>,
     /// Why the last run failed, if it did.
     pub last_error: Option<String>,
+    /// The instance that archives for all that share the store; null if there is none, or the store is not shared.
+    pub replica: Option<String>,
 }
 
 /// The folder of the archive's own files, inside the folder of the store.

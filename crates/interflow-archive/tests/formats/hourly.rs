@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_archive::FlowWithBodies;
-use interflow_archive::hourly::{ArchiveCursor, ArchiveOptions, ArchiveUntil, ArchivedFlows, HourlyArchive};
+use interflow_archive::hourly::{
+    ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,
+};
 use interflow_objects::{ObjectAccess, ObjectStorage};
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
 use interflow_types::{
@@ -19,13 +21,13 @@ use sha2::{Digest, Sha256};
 
 use super::exchange;
 
-const HOUR: u64 = 3_600_000_000;
+pub const HOUR: u64 = 3_600_000_000;
 /// 2026-11-20T10:00:00Z
-const TEN: u64 = 1_795_168_800_000_000;
-const CLOSED: ArchiveUntil = ArchiveUntil::ClosedHours { delay_millis: 300_000 };
+pub const TEN: u64 = 1_795_168_800_000_000;
+pub const CLOSED: ArchiveUntil = ArchiveUntil::ClosedHours { delay_millis: 300_000 };
 
 /// Folders need no client.
-struct NoClient;
+pub struct NoClient;
 
 impl HttpClient for NoClient {
     fn send(&self, _: Request) -> ResponseFuture<'_> {
@@ -67,13 +69,22 @@ impl Fixture {
     }
 
     fn run_while(&self, now: u64, until: ArchiveUntil, each: &mut dyn FnMut(&ArchiveCursor) -> bool) -> ArchivedFlows {
+        self.try_run(now, until, each).unwrap()
+    }
+
+    fn try_run(
+        &self,
+        now: u64,
+        until: ArchiveUntil,
+        each: &mut dyn FnMut(&ArchiveCursor) -> bool,
+    ) -> Result<ArchivedFlows, ArchiveError> {
         let url = format!("file://{}", self.place().display()).parse().unwrap();
         let access = ObjectAccess::from_env(Arc::new(NoClient));
         let storage = ObjectStorage::open(&url, &access).unwrap();
         let options = ArchiveOptions { bodies: true, file_bytes: self.file_bytes };
-        let archive =
-            HourlyArchive { store: &self.store, dir: &self.folder.path().join("record"), storage: &storage, options };
-        archive.run(Timestamp::from_micros(now), until, each).unwrap()
+        let (record, dir) = (ArchivedRecord::Embedded(&self.store), self.folder.path().join("record"));
+        let archive = HourlyArchive { record, dir: &dir, storage: &storage, options };
+        archive.run(Timestamp::from_micros(now), until, each)
     }
 
     /// The folder of the archive's cursor.
@@ -81,22 +92,8 @@ impl Fixture {
         self.folder.path().join("record/archive")
     }
 
-    /// Every row: the partition, and the digest of the request's body by the flow. Fails if a flow is there twice.
     fn rows(&self) -> BTreeMap<String, (String, String)> {
-        let mut rows = BTreeMap::new();
-        for file in files(&self.place()) {
-            let partition = file.parent().unwrap().strip_prefix(self.place()).unwrap().display().to_string();
-            let reader = SerializedFileReader::new(File::open(&file).unwrap()).unwrap();
-            for row in reader.get_row_iter(None).unwrap() {
-                let row = row.unwrap();
-                let value = |name: &str| row.get_column_iter().find(|(n, _)| *n == name).unwrap().1.clone();
-                let Field::Str(id) = value("id") else { panic!("no id") };
-                let Field::Bytes(body) = value("request_body") else { panic!("no body") };
-                let digest = hex::encode(Sha256::digest(body.data()));
-                assert!(rows.insert(id, (partition.clone(), digest)).is_none(), "a flow is archived twice");
-            }
-        }
-        rows
+        rows(&self.place())
     }
 
     fn names(&self) -> Vec<String> {
@@ -104,7 +101,28 @@ impl Fixture {
     }
 }
 
-fn files(place: &Path) -> Vec<PathBuf> {
+/// Every row: the partition, and the digest of the request's body by the flow. Fails if a flow is there twice.
+pub fn rows(place: &Path) -> BTreeMap<String, (String, String)> {
+    let mut rows = BTreeMap::new();
+    for file in files(place) {
+        let partition = file.parent().unwrap().strip_prefix(place).unwrap().display().to_string();
+        let reader = SerializedFileReader::new(File::open(&file).unwrap()).unwrap();
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let value = |name: &str| row.get_column_iter().find(|(n, _)| *n == name).unwrap().1.clone();
+            let Field::Str(id) = value("id") else { panic!("no id") };
+            // A tunnel has none.
+            let digest = match value("request_body") {
+                Field::Bytes(body) => hex::encode(Sha256::digest(body.data())),
+                _ => String::new(),
+            };
+            assert!(rows.insert(id, (partition.clone(), digest)).is_none(), "a flow is archived twice");
+        }
+    }
+    rows
+}
+
+pub fn files(place: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(place).into_iter().flatten().map(Result::unwrap) {
         if entry.path().is_dir() { found.extend(files(&entry.path())) } else { found.push(entry.path()) }
@@ -149,7 +167,7 @@ fn running_hour_can_be_archived_in_parts_that_are_merged_at_its_end() {
     archive.add(TEN + 59 * 60_000_000, b"b");
     assert_eq!(archive.run(TEN + HOUR + 400_000_000, CLOSED).flows, 1);
     assert_eq!((archive.names().len(), archive.rows().len()), (1, 4), "merged");
-    assert!(archive.names()[0].ends_with("-00000.parquet"));
+    assert!(archive.names()[0].ends_with("-00004.parquet"), "after those that it replaces");
     // Both ways of reading a file agree on what was merged.
     let reader = SerializedFileReader::new(File::open(&files(&archive.place())[0]).unwrap()).unwrap();
     assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (4, 4));
@@ -205,9 +223,7 @@ fn flows_held_back_from_the_record_are_archived_without_a_newer_one() {
     assert_eq!((archive.rows().len(), archive.names().len()), (4, 2));
 }
 
-#[test]
-fn flow_in_progress_follows_when_it_has_ended() {
-    let archive = Fixture::new();
+fn begin_flow() -> Flow {
     let client = Arc::new(ClientInfo {
         connection: 1,
         peer: "127.0.0.1:1".parse().unwrap(),
@@ -217,7 +233,52 @@ fn flow_in_progress_follows_when_it_has_ended() {
         process: None,
         container: None,
     });
-    let flow = Flow::begin(client, EntryKind::Connect, Scheme::Https, "h:443".parse().unwrap());
+    Flow::begin(client, EntryKind::Connect, Scheme::Https, "h:443".parse().unwrap())
+}
+
+#[test]
+fn a_run_that_fails_after_its_first_file_repeats_no_flow() {
+    let archive = Fixture::new();
+    for hour in 0..3 {
+        archive.add(TEN + hour * HOUR, b"in time");
+    }
+    assert_eq!(archive.run(TEN + 4 * HOUR, CLOSED).flows, 3);
+    let now = TEN + 5 * HOUR;
+    for hour in 0..2 {
+        archive.add(TEN + hour * HOUR + 1000, b"late");
+    }
+    // A folder where the second hour's file would be.
+    let first = archive.names()[1].replace("-00000.parquet", "-00001.parquet");
+    let in_the_way = archive.place().join(first);
+    std::fs::create_dir(&in_the_way).unwrap();
+    archive.try_run(now, CLOSED, &mut |_| true).unwrap_err();
+    assert_eq!(archive.rows().len(), 4, "one of them was written");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(archive.run(now, CLOSED).flows, 2);
+    assert_eq!((archive.rows().len(), archive.names().len()), (5, 3));
+}
+
+/// A flow that is held before its head is known is recorded later than it began, and then still in progress.
+#[test]
+fn flow_in_progress_that_is_recorded_later_replaces_nothing_of_its_hour() {
+    let archive = Fixture::new();
+    let flow = begin_flow();
+    let started = flow.clock.started_at().micros();
+    archive.add(started + 1, b"beside it");
+    assert_eq!(archive.run(started + 2 * HOUR, CLOSED).flows, 1);
+    let recording = archive.store.recorder().unwrap().begin(&flow, None).unwrap();
+    archive.store.flush().unwrap();
+    assert_eq!(archive.run(started + 3 * HOUR, CLOSED).flows, 0);
+    recording.finish(&flow, FlowOutcome::Complete);
+    archive.store.flush().unwrap();
+    assert_eq!(archive.run(started + 4 * HOUR, CLOSED).flows, 1);
+    assert_eq!((archive.rows().len(), archive.names().len()), (2, 1));
+}
+
+#[test]
+fn flow_in_progress_follows_when_it_has_ended() {
+    let archive = Fixture::new();
+    let flow = begin_flow();
     let recorder = archive.store.recorder().unwrap();
     let recording: Box<dyn FlowRecording> = recorder.begin(&flow, None).unwrap();
     let started = flow.clock.started_at().micros();

@@ -12,6 +12,7 @@ mod packets;
 mod parquet;
 mod replay;
 mod schema;
+mod shared_hourly;
 mod stored;
 mod text;
 

@@ -2,17 +2,18 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::{Pool, PoolError};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 
 use super::connect::{Connector, PooledClient};
@@ -48,6 +49,10 @@ pub(crate) struct Database {
     /// The name of this process among all that write: random, as two may run on one host.
     pub(crate) replica: Arc<str>,
     pub(crate) config: Arc<ArcSwap<RecordConfig>>,
+    /// The place of the archive, once it is known.
+    pub(crate) archive_place: Arc<OnceLock<Box<str>>>,
+    /// Wakes whoever applies retention: there may be something to do.
+    pub(crate) retention_due: Arc<Notify>,
 }
 
 /// The runtime of a database's connections. Ended without waiting, as it may be dropped by an asynchronous task.
@@ -87,6 +92,8 @@ impl Database {
             handle: runtime.handle().clone(),
             replica: format!("{}-{:08x}", host.replace(char::is_whitespace, "_"), fastrand::u32(..)).into(),
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
+            archive_place: Arc::default(),
+            retention_due: Arc::default(),
         };
         Ok((database, ConnectionRuntime(Some(runtime))))
     }
@@ -233,6 +240,10 @@ impl Database {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
+    }
+
+    pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.handle.spawn(task).abort_handle()
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.

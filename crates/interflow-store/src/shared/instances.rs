@@ -80,7 +80,8 @@ impl SharedStore {
             let sql = "SELECT i.name, i.version, i.address, i.config_digest, i.started, i.open_flows, i.connections, \
                  i.waiting_flows, i.clock_ahead, (extract(epoch FROM i.seen) * 1000000)::bigint, \
                  i.seen < clock_timestamp() - make_interval(secs => $1), \
-                 coalesce(c.holder = i.holder AND c.expires > clock_timestamp(), false) \
+                 coalesce(c.holder = i.holder AND c.expires > clock_timestamp(), false), \
+                 EXISTS (SELECT FROM archives a WHERE a.holder = i.name AND a.expires > clock_timestamp()) \
                  FROM instances i CROSS JOIN conversation_index c ORDER BY i.started, i.name";
             let rows = client.query(sql, &[&SILENT_SECONDS]).await?;
             Ok(rows.iter().map(|row| instance(row, &own)).collect())
@@ -105,5 +106,6 @@ fn instance(row: &Row, own: &str) -> InstanceRow {
         seen: time(9),
         silent: row.get(10),
         indexes_conversations: row.get(11),
+        archives: row.get(12),
     }
 }

@@ -1,6 +1,8 @@
 //! The shared store: flows of many replicas in one PostgreSQL database. Every replica records into its embedded store
 //! first, from which finished flows are moved.
 
+mod archive;
+mod archive_flows;
 mod bodies;
 mod change;
 mod connect;
@@ -26,6 +28,8 @@ mod shipper;
 mod store;
 mod verify;
 
+pub use archive::{ArchiveClaim, ArchiveLease, ArchiveTurn, SharedArchiveState};
+pub use archive_flows::SharedFlow;
 pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};

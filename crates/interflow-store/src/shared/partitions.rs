@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use interflow_types::Timestamp;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Transaction};
 use uuid::Uuid;
 
+use super::archive::ArchivedFlows;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
 use super::migrate;
@@ -42,7 +44,7 @@ pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + '
             if let Err(error) = maintain(&database, &expired, false).await {
                 tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
             }
-            tokio::time::sleep(INTERVAL).await;
+            let _ = tokio::time::timeout(INTERVAL, database.retention_due.notified()).await;
         }
     });
     Ok(())
@@ -80,19 +82,22 @@ async fn make_and_drop(
         let config = database.config.load();
         (config.retention_age.0.as_millis() as i64, config.retention_bytes.0)
     };
+    let archived = ArchivedFlows::read(client, database).await?;
     let mut days = existing_days(client).await?;
     if age > 0 {
         let now = Timestamp::now().micros() as i64 / 1000;
         // A day is dropped once its last flow is too old.
         while let Some(day) = days.first().copied().filter(|day| (day + 1) * DAY_MILLIS < now - age) {
-            expired(drop_day(client, day).await?);
+            let Some(flows) = drop_day(client, day, archived).await? else { break };
+            expired(flows);
             days.remove(0);
         }
-        expired(delete_old_imports(client, (now - age) * 1000).await?);
+        expired(delete_old_imports(client, (now - age) * 1000, archived).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
     while bytes > 0 && days.first().is_some_and(|day| *day < today) && taken_bytes(client).await? > bytes {
-        expired(drop_day(client, days.remove(0)).await?);
+        let Some(flows) = drop_day(client, days.remove(0), archived).await? else { break };
+        expired(flows);
     }
     Ok(())
 }
@@ -118,28 +123,42 @@ async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Drops the partitions of a day; returns how many flows they held.
-async fn drop_day(client: &mut Client, day: i64) -> Result<u64, Error> {
+/// Drops the partitions of a day; returns how many flows they held, or `None` if one of them is not archived yet.
+async fn drop_day(client: &mut Client, day: i64, archived: Option<ArchivedFlows>) -> Result<Option<u64>, Error> {
     for attempt in 1.. {
-        match try_drop_day(client, day).await {
+        match try_drop_day(client, day, archived).await {
             Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && attempt < DROP_ATTEMPTS => {
                 tokio::time::sleep(DROP_PAUSE).await;
             }
             done => return done,
         }
     }
-    Ok(0)
+    Ok(Some(0))
 }
 
 /// All in one transaction: bodies must not stay behind without their flows.
-async fn try_drop_day(client: &mut Client, day: i64) -> Result<u64, Error> {
+async fn try_drop_day(client: &mut Client, day: i64, archived: Option<ArchivedFlows>) -> Result<Option<u64>, Error> {
     let name = day_name(day);
     let transaction = client.transaction().await?;
     transaction.batch_execute(DROP_LOCK_LIMIT).await?;
-    detach_flows(&transaction, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
     // Absent if an earlier build dropped the flows alone.
     let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&format!("flows_{name}")]).await?;
-    let flows = match exists.get::<_, bool>(0) {
+    let exists = exists.get::<_, bool>(0);
+    if let Some(archived) = archived.filter(|_| exists) {
+        if archived.keep_from < first_id(day + 1) || has_arrived(&transaction, &name, archived.position).await? {
+            tracing::debug!(day = name, "retention waits for the archive");
+            return Ok(None);
+        }
+        // The locks that the drop takes, before the last look: nothing can arrive in between. In the order of those who
+        // insert.
+        let lock = "LOCK TABLE ONLY bodies, ONLY messages, ONLY flows IN ACCESS EXCLUSIVE MODE";
+        transaction.batch_execute(lock).await?;
+        if has_arrived(&transaction, &name, archived.position).await? {
+            return Ok(None);
+        }
+    }
+    detach_flows(&transaction, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
+    let flows = match exists {
         true => transaction.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0),
         false => 0,
     };
@@ -149,18 +168,33 @@ async fn try_drop_day(client: &mut Client, day: i64) -> Result<u64, Error> {
     }
     transaction.commit().await?;
     tracing::info!(day = name, flows, "retention dropped a day of the shared store");
-    Ok(flows.unsigned_abs())
+    Ok(Some(flows.unsigned_abs()))
 }
 
-/// Deletes flows of the default partition that were stored too long ago.
-async fn delete_old_imports(client: &mut Client, stored_before: i64) -> Result<u64, Error> {
+/// Whether a day has flows that arrived after a position.
+async fn has_arrived(client: &Transaction<'_>, day: &str, position: i64) -> Result<bool, Error> {
+    let sql = format!("SELECT EXISTS (SELECT FROM flows_{day} WHERE position > $1)");
+    Ok(client.query_one(&sql, &[&position]).await?.get(0))
+}
+
+/// Deletes flows of the default partition that were stored too long ago, and are archived if they must be.
+async fn delete_old_imports(
+    client: &mut Client,
+    stored_before: i64,
+    archived: Option<ArchivedFlows>,
+) -> Result<u64, Error> {
+    let (keep_from, position) = (archived.map(|a| a.keep_from), archived.map(|a| a.position));
+    let old = "stored < $1 AND ($2::uuid IS NULL OR (id < $2 AND position <= $3::bigint))";
+    let params: [&(dyn ToSql + Sync); 3] = [&stored_before, &keep_from, &position];
     let transaction = client.transaction().await?;
-    detach_flows(&transaction, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
-    let sql = "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
+    detach_flows(&transaction, &format!("flow IN (SELECT id FROM flows_default WHERE {old})"), &params).await?;
+    let sql = format!(
+        "WITH gone AS (DELETE FROM flows_default WHERE {old} RETURNING id), \
          gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
          gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
-         SELECT count(*) FROM gone";
-    let gone = transaction.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0);
+         SELECT count(*) FROM gone"
+    );
+    let gone = transaction.query_one(&sql, &params).await?.get::<_, i64>(0);
     transaction.commit().await?;
     Ok(gone.unsigned_abs())
 }

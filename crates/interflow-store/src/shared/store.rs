@@ -175,6 +175,7 @@ impl SharedStore {
         if let Some(spool) = &self.spool {
             spool.configure(&spool_config(config));
         }
+        self.database.retention_due.notify_one();
     }
 
     /// Moves what was recorded so far, for a limited time, and ends recording. What could not be moved stays in the
@@ -194,8 +195,9 @@ impl SharedStore {
         }
         if !self.is_closed.load(SeqCst) {
             self.remove_report();
-            // Another replica need not wait until this one's turn to index ends by itself.
+            // Another replica need not wait until this one's turns to index and to archive end by themselves.
             let _ = self.resign();
+            let _ = self.resign_archives();
         }
     }
 

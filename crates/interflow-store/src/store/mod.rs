@@ -54,6 +54,7 @@ pub use header_masking::HeaderMasker;
 pub use recover::StoreRecovery;
 pub use select::{ListOptions, ListOrder, SearchProgress};
 pub use sqlite_store::SqliteStore;
+pub(crate) use store_state::keeps_unarchived;
 pub use store_state::{FlowAnnotation, NewFlow};
 pub use verify::CheckReport;
 

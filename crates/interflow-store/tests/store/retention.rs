@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
-use interflow_types::{CertificateChain, ClientTls, Direction};
+use interflow_types::{CertificateChain, ClientTls, Direction, FlowId};
 
 use super::*;
 
@@ -173,6 +173,87 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
     store.configure(&config);
     wait_until_deleted(&store, &first);
     assert_eq!(whole(&store, &second), b"second");
+}
+
+/// A flow that began on this day since 1970.
+fn flow_of_day(day: u64) -> NewFlow {
+    let started = Timestamp::from_micros(day * 86_400_000_000 + 5_000_000);
+    let origin = "old.test:443".parse().unwrap();
+    let mut row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
+    row.state = FlowState::Complete;
+    NewFlow {
+        row,
+        request_body: Bytes::new(),
+        response_body: Bytes::new(),
+        original_bodies: Default::default(),
+        messages: Vec::new(),
+    }
+}
+
+#[test]
+fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
+    const DAY: u64 = 20_458;
+    let Some(StoreKind::Shared(database)) = StoreKind::shared() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let place = "file:///archive";
+    let all = RecordConfig { retention_age: HumanDuration(Duration::ZERO), ..RecordConfig::default() };
+    let store = SharedStore::open(&database.url().parse().unwrap(), fixture::plain_only, dir.path(), &all).unwrap();
+    // A day of long ago with partitions, as if it had been recorded then.
+    let bound = |day: u64| format!("{:032x}", u128::from(day * 86_400_000) << 80);
+    for table in ["flows", "bodies", "messages"] {
+        database.sql(&format!(
+            "CREATE TABLE interflow.{table}_20260105 PARTITION OF interflow.{table} FOR VALUES FROM ('{}') TO ('{}')",
+            bound(DAY),
+            bound(DAY + 1)
+        ));
+    }
+    let insert = |day: u64| {
+        assert!(store.insert(flow_of_day(day)).unwrap());
+        store.flush_to_database().unwrap();
+        store.newest_position().unwrap().unwrap()
+    };
+    // Flows of other days are in no partition of a day, and deleted one by one: those tell when retention has passed.
+    let insert_other = || {
+        let position = insert(DAY - 2000);
+        database.sql("UPDATE interflow.flows_default SET stored = 0");
+        position
+    };
+    let first_of = |day: u64| FlowId::from_u128(u128::from(day * 86_400_000) << 80);
+    let turn = store.archive_turn(place);
+    assert!(turn.claim(interflow_store::shared::ArchiveClaim::Free).unwrap());
+    let lease = turn.begin().unwrap().unwrap();
+    let archive = Some(place.to_owned());
+    let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
+    let flows = || {
+        (
+            database.sql("SELECT count(*) FROM interflow.flows"),
+            database.sql("SELECT count(*) FROM interflow.flows_default"),
+        )
+    };
+    let until = |expected: (&str, &str)| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        store.configure(&config);
+        while flows() != (expected.0.to_owned(), expected.1.to_owned()) {
+            assert!(Instant::now() < deadline, "{:?}, expected {expected:?}", flows());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+
+    let position = [insert(DAY), insert_other()][1];
+    // Not before the archive is known.
+    store.configure(&config);
+    store.set_archive_place(place);
+    assert!(lease.save("{}", first_of(DAY), position).unwrap());
+    until(("1", "0"));
+    // The day is over for the archive, but a flow of it has arrived since.
+    let position = insert_other();
+    insert(DAY);
+    assert!(lease.save("{}", first_of(DAY + 1), position).unwrap());
+    until(("2", "0"));
+    assert!(lease.save("{}", first_of(DAY + 1), position + 1).unwrap());
+    until(("0", "0"));
+    assert_eq!(database.sql("SELECT to_regclass('interflow.flows_20260105') IS NULL"), "t", "the partition is gone");
+    assert_eq!(store.stats().unwrap().expired_flows, 4);
 }
 
 both_stores!(a_running_flow_cannot_be_deleted);

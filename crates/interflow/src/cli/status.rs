@@ -137,7 +137,9 @@ fn archive_line(archive: &Map<String, Value>) -> String {
         (None, None) => format!("{place}, nothing yet"),
         (None, Some(to)) => {
             let to = jiff::Timestamp::from_microsecond(to as i64).map(|t| format!("{t:.0}")).unwrap_or_default();
-            format!("{place}, {} up to {to}", pluralize(archive["flows"].as_u64().unwrap_or(0), "flow"))
+            let by =
+                archive.get("replica").and_then(Value::as_str).map_or(String::new(), |name| format!(", by {name}"));
+            format!("{place}, {} up to {to}{by}", pluralize(archive["flows"].as_u64().unwrap_or(0), "flow"))
         }
     }
 }
@@ -152,6 +154,9 @@ fn instance_line(instance: &Value) -> String {
     let _ = write!(line, "  configuration {}", text("config_digest"));
     if instance["own"] == true {
         line.push_str("  (this one)");
+    }
+    if instance["archives"] == true {
+        line.push_str("  archives");
     }
     if instance["silent"] == true {
         let seen = instance["seen"].as_u64().and_then(|micros| i64::try_from(micros).ok());

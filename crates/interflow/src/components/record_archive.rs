@@ -1,27 +1,32 @@
 //! The archive of the record (`record.archive`): a thread that writes each hour to object storage when it is over, and
-//! what status, metrics and diagnosis say of it.
+//! what status, metrics and diagnosis say of it. With `record.store`, one of the replicas archives for all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use interflow_admin::AdminServer;
 use interflow_admin::metrics::table;
 use interflow_archive::hourly::{
-    ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveProgress, ArchiveUntil, HourlyArchive,
+    ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveProgress, ArchiveUntil, ArchivedFlows, ArchivedRecord,
+    HourlyArchive,
 };
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 use interflow_net::egress::{StandaloneClient, StandaloneOptions};
 use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
-use interflow_store::{FlowStore as _, RecordConfig, RecordStore, SqliteStore};
+use interflow_store::shared::{ArchiveClaim, ArchiveTurn};
+use interflow_store::{FlowStore as _, RecordConfig, RecordStore, SharedStore, SqliteStore};
 use interflow_types::{Timestamp, random_bytes};
 
+use crate::components::store_tls;
 use crate::instance::config::InterflowConfig;
 
 /// How often the archive is brought up to date.
 const INTERVAL: Duration = Duration::from_secs(60);
+/// How often a replica takes the turn of one that has ended, or renews its own.
+const TURN: Duration = Duration::from_secs(2);
 /// How soon a failed run is repeated; doubled with every failure, up to the interval.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 /// How long a start waits for the storage; after that, the archive follows when it answers.
@@ -69,9 +74,63 @@ pub fn closed_hours(config: &RecordConfig) -> ArchiveUntil {
     ArchiveUntil::ClosedHours { delay_millis: config.archive_delay.0.as_millis() as u64 }
 }
 
+/// The store whose record is archived.
+enum ArchivedStore {
+    Embedded(Arc<SqliteStore>),
+    Shared { store: Arc<SharedStore>, turn: ArchiveTurn },
+}
+
+impl ArchivedStore {
+    fn new(store: &RecordStore, place: &ObjectUrl) -> Self {
+        match store {
+            RecordStore::Embedded(store) => Self::Embedded(Arc::clone(store)),
+            RecordStore::Shared(store) => {
+                Self::Shared { store: Arc::clone(store), turn: store.archive_turn(&place.to_string()) }
+            }
+        }
+    }
+
+    /// Reads how far the archive is.
+    fn progress(
+        &self,
+        dir: &std::path::Path,
+        place: &ObjectUrl,
+    ) -> Result<(ArchiveCursor, ArchiveProgress), ArchiveError> {
+        match self {
+            Self::Embedded(_) => {
+                let cursor = ArchiveCursor::load(dir, place)?;
+                let progress = cursor.progress();
+                Ok((cursor, progress))
+            }
+            Self::Shared { store, .. } => {
+                let state = store.archive_state(&place.to_string())?;
+                let cursor = ArchiveCursor::from_database(state.cursor.as_deref(), place)?;
+                let progress = ArchiveProgress { replica: state.holder, ..cursor.progress() };
+                Ok((cursor, progress))
+            }
+        }
+    }
+
+    /// Whether this process archives. In a shared store, that is asked for every few seconds.
+    fn take_turn(&self) -> Result<bool, ArchiveError> {
+        match self {
+            Self::Embedded(_) => Ok(true),
+            Self::Shared { turn, .. } => Ok(turn.claim(ArchiveClaim::Free)?),
+        }
+    }
+}
+
+/// What status and metrics say.
+#[derive(Clone, Debug, Default)]
+struct ArchiveStatus {
+    progress: ArchiveProgress,
+    /// Whether this process archives.
+    is_active: bool,
+}
+
 /// Keeps the archive up to date until it is dropped.
 pub struct RecordArchiver {
-    progress: Arc<Mutex<ArchiveProgress>>,
+    status: Arc<Mutex<ArchiveStatus>>,
     stopping: Arc<AtomicBool>,
     /// Dropped to wake the thread.
     _wake: mpsc::Sender<()>,
@@ -85,11 +144,6 @@ impl RecordArchiver {
     pub async fn start(config: &InterflowConfig, home: &DataDir, store: &RecordStore) -> Result<Option<Self>, String> {
         check(&config.record)?;
         let Some(url) = url(&config.record)? else { return Ok(None) };
-        // Every replica would archive the flows of all.
-        let store = store.embedded().ok_or(
-            "record.archive: replicas with record.store do not archive; run `interflow record archive --to URL` regularly \
-             on one machine, which continues where it ended",
-        )?;
         let named = |e: String| format!("record.archive: {e}");
         let storage = open_storage(config, home, &url).map_err(named)?;
         match tokio::time::timeout(START_PATIENCE, storage.check()).await {
@@ -99,32 +153,39 @@ impl RecordArchiver {
             Err(_) => tracing::warn!("record.archive: {url} does not answer; the archive follows when it does"),
         }
         let dir = home.join(&config.record.dir);
-        let cursor = ArchiveCursor::load(&dir, &url).map_err(|e| named(e.to_string()))?;
-        store.set_archived(cursor.keep_from());
-        let progress = Arc::new(Mutex::new(cursor.progress()));
+        let store = ArchivedStore::new(store, &url);
+        let (cursor, progress) = store.progress(&dir, &url).map_err(|e| named(e.to_string()))?;
+        match &store {
+            ArchivedStore::Embedded(store) => store.set_archived(cursor.keep_from()),
+            ArchivedStore::Shared { store, .. } => store.set_archive_place(&url.to_string()),
+        }
+        let status = Arc::new(Mutex::new(ArchiveStatus { progress, is_active: false }));
         let stopping = Arc::new(AtomicBool::new(false));
         let (wake, woken) = mpsc::channel();
         let task = ArchiveTask {
-            store: Arc::clone(store),
+            store,
             dir,
+            url,
             storage,
             config: config.record.clone(),
-            progress: Arc::clone(&progress),
+            status: Arc::clone(&status),
             stopping: Arc::clone(&stopping),
         };
         let spawned = std::thread::Builder::new().name("archive".into()).spawn(move || task.run(&woken));
         spawned.map_err(|e| format!("cannot start the thread of the archive: {e}"))?;
-        Ok(Some(Self { progress, stopping, _wake: wake }))
+        Ok(Some(Self { status, stopping, _wake: wake }))
     }
 
     /// Adds its state to the API and to the metrics.
     pub fn attach_admin(&self, admin: &AdminServer) {
-        let progress = Arc::clone(&self.progress);
-        let current = move || progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        admin.set_archive(current.clone());
+        let status = Arc::clone(&self.status);
+        let current = move || status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = current.clone();
+        admin.set_archive(move || shown().progress);
         admin.add_metrics(move |page| {
-            let archive = current();
+            let ArchiveStatus { progress: archive, is_active } = current();
             page.value(&table::ARCHIVE_UP, u8::from(archive.last_error.is_none()));
+            page.value(&table::ARCHIVE_ACTIVE, u8::from(is_active));
             for (family, value) in [
                 (&table::ARCHIVE_ARCHIVED_TO, archive.archived_to),
                 (&table::ARCHIVE_LAST_SUCCESS, archive.last_success),
@@ -133,10 +194,13 @@ impl RecordArchiver {
                     page.value(family, at.micros() / 1_000_000);
                 }
             }
-            page.value(&table::ARCHIVE_FLOWS, archive.flows);
-            page.value(&table::ARCHIVE_BYTES, archive.bytes);
-            page.value(&table::ARCHIVE_FILES, archive.files);
-            page.value(&table::ARCHIVE_OPEN, archive.open_flows);
+            // Of one replica only, so that sums over all are right.
+            if is_active {
+                page.value(&table::ARCHIVE_FLOWS, archive.flows);
+                page.value(&table::ARCHIVE_BYTES, archive.bytes);
+                page.value(&table::ARCHIVE_FILES, archive.files);
+                page.value(&table::ARCHIVE_OPEN, archive.open_flows);
+            }
         });
     }
 }
@@ -150,58 +214,113 @@ impl Drop for RecordArchiver {
 
 /// What the thread works with.
 struct ArchiveTask {
-    store: Arc<SqliteStore>,
+    store: ArchivedStore,
     dir: std::path::PathBuf,
+    url: ObjectUrl,
     storage: ObjectStorage,
     config: RecordConfig,
-    progress: Arc<Mutex<ArchiveProgress>>,
+    status: Arc<Mutex<ArchiveStatus>>,
     stopping: Arc<AtomicBool>,
 }
 
 impl ArchiveTask {
     fn run(&self, woken: &mpsc::Receiver<()>) {
-        let (mut failed, mut retry) = (None, FIRST_RETRY);
+        let (mut failed, mut retry, mut due) = (None, FIRST_RETRY, Instant::now());
         while !self.stopping.load(Ordering::Relaxed) {
-            let error = self.archive().err().map(|e| e.to_string());
+            let attempt = self.take_turn().and_then(|is_active| match is_active && due <= Instant::now() {
+                true => self.archive().map(|()| true),
+                false => Ok(false),
+            });
+            let error = attempt.as_ref().err().map(ToString::to_string);
             // Said once, not at every attempt.
-            match &error {
-                Some(text) if failed.as_ref() != error.as_ref() => tracing::warn!("the archive waits: {text}"),
-                None if failed.is_some() => tracing::info!("the archive goes on"),
+            match (&error, &attempt) {
+                (Some(text), _) if failed.as_ref() != Some(text) => tracing::warn!("the archive waits: {text}"),
+                (None, Ok(true)) if failed.is_some() => tracing::info!("the archive goes on"),
                 _ => {}
             }
-            let wait = if error.is_some() { retry } else { INTERVAL };
-            retry = if error.is_some() { (retry * 2).min(INTERVAL) } else { FIRST_RETRY };
-            failed = error;
-            // Replicas that failed together do not return together.
-            let jitter = wait.mul_f64(f64::from(u16::from_le_bytes(random_bytes())) / f64::from(u16::MAX) / 4.0);
-            if woken.recv_timeout(wait + jitter) != Err(RecvTimeoutError::Timeout) {
+            if !matches!(attempt, Ok(false)) {
+                // Replicas that failed together do not return together.
+                let wait = if error.is_some() { retry } else { INTERVAL };
+                due = Instant::now() + wait.mul_f64(1.0 + jitter() / 4.0);
+                retry = if error.is_some() { (retry * 2).min(INTERVAL) } else { FIRST_RETRY };
+                failed = error;
+            }
+            let wait = match &self.store {
+                ArchivedStore::Embedded(_) => due.saturating_duration_since(Instant::now()),
+                ArchivedStore::Shared { .. } => TURN.mul_f64(1.0 - jitter() / 4.0),
+            };
+            if woken.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
         }
     }
 
+    /// Whether this process archives; if another one does, its progress is shown here.
+    fn take_turn(&self) -> Result<bool, ArchiveError> {
+        let taken = self.store.take_turn();
+        let is_active = *taken.as_ref().unwrap_or(&false);
+        let was_active = std::mem::replace(&mut self.status().is_active, is_active);
+        if let ArchivedStore::Shared { turn, .. } = &self.store
+            && taken.is_ok()
+        {
+            match (was_active, is_active) {
+                (false, true) => tracing::info!("this replica, {}, archives the record for all", turn.name()),
+                (true, false) => tracing::info!("another replica archives the record now"),
+                _ => {}
+            }
+            if !was_active || !is_active {
+                let (_, progress) = self.store.progress(&self.dir, &self.url)?;
+                self.status().progress = progress;
+            }
+        }
+        taken
+    }
+
+    fn status(&self) -> std::sync::MutexGuard<'_, ArchiveStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn archive(&self) -> Result<(), ArchiveError> {
-        // What is queued belongs to the hours that are over, too. A suspended recorder has nothing more to write.
-        let _ = self.store.flush();
-        let (dir, storage, options) = (&*self.dir, &self.storage, options(&self.config));
-        let archive = HourlyArchive { store: &*self.store, dir, storage, options };
-        let mut each = |cursor: &ArchiveCursor| {
-            *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = cursor.progress();
-            self.store.set_archived(cursor.keep_from());
-            !self.stopping.load(Ordering::Relaxed)
+        let done = match &self.store {
+            ArchivedStore::Embedded(store) => {
+                // What is queued belongs to the hours that are over, too. A suspended recorder has nothing more to write.
+                let _ = store.flush();
+                self.archive_record(ArchivedRecord::Embedded(&**store), None)
+            }
+            ArchivedStore::Shared { store, turn } => match turn.begin()? {
+                Some(lease) => self.archive_record(ArchivedRecord::Shared { store, lease: &lease }, Some(turn.name())),
+                None => Err(ArchiveError::TakenOver),
+            },
         };
-        match archive.run(Timestamp::now(), closed_hours(&self.config), &mut each) {
+        match done {
             Ok(done) => {
                 if done.flows > 0 {
                     tracing::info!("{} flows archived in {} files", done.flows, done.files);
                 }
                 Ok(())
             }
-            // A command does the same work.
-            Err(ArchiveError::Busy) => Ok(()),
+            // A command, or another replica, does the same work.
+            Err(ArchiveError::Busy | ArchiveError::TakenOver) => Ok(()),
             Err(e) => Err(e),
         }
     }
+
+    fn archive_record(&self, record: ArchivedRecord<'_>, replica: Option<&str>) -> Result<ArchivedFlows, ArchiveError> {
+        let (dir, storage, options) = (&*self.dir, &self.storage, options(&self.config));
+        let archive = HourlyArchive { record, dir, storage, options };
+        archive.run(Timestamp::now(), closed_hours(&self.config), &mut |cursor| {
+            self.status().progress = ArchiveProgress { replica: replica.map(str::to_owned), ..cursor.progress() };
+            if let ArchivedStore::Embedded(store) = &self.store {
+                store.set_archived(cursor.keep_from());
+            }
+            !self.stopping.load(Ordering::Relaxed)
+        })
+    }
+}
+
+/// A random number from 0 to 1.
+fn jitter() -> f64 {
+    f64::from(u16::from_le_bytes(random_bytes())) / f64::from(u16::MAX)
 }
 
 /// What `interflow doctor` says of the archive; `None` without one.
@@ -211,16 +330,27 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         Ok(url) => url?,
         Err(e) => return found(FindingState::Bad, e),
     };
-    let cursor = ArchiveCursor::load(&home.join(&config.record.dir), &url).map_err(|e| e.to_string());
+    let dir = home.join(&config.record.dir);
     let tried = open_storage(config, home, &url)
         .and_then(|storage| storage.wait(storage.check()).map_err(|e| e.to_string()))
-        .and(cursor);
+        .and_then(|()| match config.record.store {
+            None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),
+            Some(_) => {
+                let store =
+                    RecordStore::open_read(&dir, &config.record, store_tls::client).map_err(|e| e.to_string())?;
+                ArchivedStore::new(&store, &url).progress(&dir, &url).map(|(_, p)| p).map_err(|e| e.to_string())
+            }
+        });
     let progress = match tried {
-        Ok(cursor) => cursor.progress(),
+        Ok(progress) => progress,
         Err(e) => return found(FindingState::Bad, e),
     };
     if let Some(error) = progress.last_error {
         return found(FindingState::Bad, format!("the last run failed: {error}"));
+    }
+    if config.record.store.is_some() && progress.replica.is_none() {
+        let text = format!("no replica archives to {url}; does one run, with this `record.archive`?");
+        return found(FindingState::Notice, text);
     }
     let due = config.record.archive_delay.0 + Duration::from_secs(3600) + LATE;
     let now = Timestamp::now().micros();
@@ -230,6 +360,10 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
             let text = "the archive is hours behind; does an instance run, and does its log say why it waits?";
             found(FindingState::Notice, text.into())
         }
-        Some(_) => found(FindingState::Good, format!("{url} has {} flows in {} files", progress.flows, progress.files)),
+        Some(_) => {
+            let by = progress.replica.map_or(String::new(), |name| format!("; {name} archives"));
+            let text = format!("{url} has {} flows in {} files{by}", progress.flows, progress.files);
+            found(FindingState::Good, text)
+        }
     }
 }

@@ -43,7 +43,6 @@ pub struct RunningInstance {
     #[cfg_attr(not(any(feature = "demo", test)), expect(dead_code, reason = "kept until the end"))]
     conversations: Option<IndexerHandle>,
     /// Writes the record's hours to the archive, if there is one. It stops when it is dropped.
-    #[expect(dead_code, reason = "kept until the end")]
     archiver: Option<RecordArchiver>,
     pub admin: Option<(AdminServer, SocketAddr)>,
     compat: CompatApis,
@@ -497,6 +496,8 @@ impl RunningInstance {
         self.components.mcp.close();
         self.components.accounts.accounts.close();
         self.components.limits.close();
+        // Before the store gives up this replica's turn to archive.
+        drop(self.archiver);
         if let Some(store) = self.store {
             store.close();
         }

@@ -1,11 +1,13 @@
 //! `interflow record archive`: the archive of the record, by hand.
 
 use clap::Args;
-use interflow_archive::hourly::{ArchiveUntil, HourlyArchive};
+use interflow_archive::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive};
 use interflow_archive::text::size;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_objects::ObjectUrl;
+use interflow_store::RecordStore;
+use interflow_store::shared::ArchiveClaim;
 use interflow_types::Timestamp;
 use serde_json::json;
 
@@ -43,19 +45,33 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
     let store = open_for_reading(config, home)?;
     let dir = home.join(&config.record.dir);
     let until = if args.now { ArchiveUntil::Now } else { record_archive::closed_hours(&config.record) };
-    let archive = HourlyArchive {
-        store: &*store,
-        dir: &dir,
-        storage: &storage,
-        options: record_archive::options(&config.record),
+    let archive_record = |record: ArchivedRecord<'_>| {
+        let archive =
+            HourlyArchive { record, dir: &dir, storage: &storage, options: record_archive::options(&config.record) };
+        let mut progress = ProgressDisplay::new("archiving");
+        archive
+            .run(Timestamp::now(), until, &mut |cursor| {
+                progress.update(cursor.progress().flows, 0);
+                true
+            })
+            .map_err(|e| CliError::Failed(e.to_string()))
     };
-    let mut progress = ProgressDisplay::new("archiving");
-    let done = archive.run(Timestamp::now(), until, &mut |cursor| {
-        progress.update(cursor.progress().flows, 0);
-        true
-    });
-    let done = done.map_err(|e| CliError::Failed(e.to_string()))?;
-    drop(progress);
+    let done = match &store {
+        RecordStore::Embedded(store) => archive_record(ArchivedRecord::Embedded(&**store))?,
+        RecordStore::Shared(store) => {
+            let turn = store.archive_turn(&url.to_string());
+            let lease = if turn.claim(ArchiveClaim::Idle)? { turn.begin()? } else { None };
+            let Some(lease) = lease else {
+                let by = store.archive_state(&url.to_string())?.holder.unwrap_or_else(|| "another replica".into());
+                return Err(CliError::Failed(format!("{by} writes the archive at the moment: try again later")));
+            };
+            let done = archive_record(ArchivedRecord::Shared { store, lease: &lease });
+            drop(lease);
+            // If this fails, the replicas wait for some seconds.
+            let _ = turn.resign();
+            done?
+        }
+    };
     if args.format.is_json() {
         return print_json(&json!({
             "place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes,
