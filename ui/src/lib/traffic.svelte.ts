@@ -1,7 +1,7 @@
 // State of the traffic table: loaded rows, selection and live updates.
 import { SvelteSet } from 'svelte/reactivity';
 import { ApiError, get, errorMessage } from './api';
-import { arranged, isGroup, type Arrangement, type Item } from './arrange';
+import { arranged, isGroup, programOf, type Arrangement, type Item } from './arrange';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
 import { models } from './models.svelte';
@@ -53,12 +53,14 @@ export class Traffic {
   matching = $state(0);
   private window = $state.raw<Summary[] | null>(null);
   private arrangedItems: Item[] | null = $derived(
-    this.window ? arranged(this.window, this.arrangement, (flow) => this.groupOf(flow), this.closed) : null,
+    this.window ? arranged(this.window, this.arrangement, (flow) => this.groupOf(flow), this.closed, (id) => rowDetails.known.get(id)) : null,
   );
 
   private version = $state(0);
   private segment = new Segment();
   private bufferedUpdates = new Map<string, Summary>();
+  /** New flows that the sorted or grouped window does not contain. */
+  private unseenIds = new Set<string>();
   private stale = false;
   private generation = 0;
   private fetching = false;
@@ -116,7 +118,7 @@ export class Traffic {
     if (this.arrangement.group === 'host') return { key: host, label: host };
     if (this.arrangement.group === 'process') {
       const details = rowDetails.known.get(flow.id);
-      const name = details?.process ?? details?.container ?? flow.user ?? flow.client?.replace(/:\d+$/, '') ?? '';
+      const name = programOf(details) || (flow.user ?? flow.client?.replace(/:\d+$/, '') ?? '');
       return { key: name, label: name || 'unknown' };
     }
     const call = models.calls.get(flow.id);
@@ -171,6 +173,7 @@ export class Traffic {
     this.loading = true;
     this.fetching = true;
     this.bufferedUpdates.clear();
+    this.unseenIds.clear();
     this.stale = false;
     try {
       const { sort, group } = this.arrangement;
@@ -216,8 +219,9 @@ export class Traffic {
       if (page.flows.length < WINDOW_PAGE) break;
     }
     const ids = flows.map((f) => f.id);
-    if (this.arrangement.group === 'process') await rowDetails.load(ids);
-    if (this.arrangement.group === 'conversation') await models.load(flows);
+    const { sort, group } = this.arrangement;
+    if (group === 'process' || sort?.key === 'process' || sort?.key === 'comment') await rowDetails.load(ids);
+    if (group === 'conversation') await models.load(flows);
     return flows;
   }
 
@@ -382,8 +386,13 @@ export class Traffic {
       news.delete(f.id);
       return found ?? f;
     });
-    this.unseenCount += [...news.values()].filter((f) => f.state !== 'open').length;
+    this.unseen([...news.values()].flatMap((f) => (f.state === 'open' ? [] : [f.id])));
     this.changed();
+  }
+
+  private unseen(ids: string[]): void {
+    for (const id of ids) if (this.unseenIds.size < MAX_BUFFERED_UPDATES) this.unseenIds.add(id);
+    this.unseenCount = this.unseenIds.size;
   }
 
   private merge(flows: Summary[]): void {
@@ -415,7 +424,8 @@ export class Traffic {
 
   private lagged(): void {
     if (this.paused) this.stale = true;
-    else if (this.window) this.unseenCount += 1;
+    // How many were missed is not known.
+    else if (this.window) this.unseen(['']);
     else if (this.atTop) void this.reload();
     else this.countSoon();
   }

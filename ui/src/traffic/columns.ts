@@ -31,9 +31,9 @@ export const COLUMNS: Column[] = [
   { id: 'time', label: 'Time', min: 92, priority: 45, isFigure: true, isSortable: true },
   { id: 'client', label: 'Client', min: 110, priority: 20, isSortable: true, isOptional: true },
   { id: 'user', label: 'User', min: 80, priority: 22, isSortable: true, isOptional: true },
-  { id: 'process', label: 'Program', min: 90, priority: 24, isOptional: true },
+  { id: 'process', label: 'Program', min: 90, priority: 24, isSortable: true, isOptional: true },
   { id: 'version', label: 'Protocol', min: 72, priority: 15, isSortable: true, isOptional: true },
-  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, isOptional: true },
+  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, isSortable: true, isOptional: true },
   { id: 'badges', label: 'Badges', min: 96, grow: 0.5, priority: 55 },
   { id: 'fall', label: 'Waterfall', min: 90, grow: 0.8, priority: 30 },
 ];
