@@ -53,6 +53,20 @@ function tomlValue(value: RuleValue): string {
   return `{ ${Object.entries(value).map(([k, v]) => `${key(k)} = ${tomlValue(v)}`).join(', ')} }`;
 }
 
+/** A value on one line, as YAML's flow style and JSON write it. */
+export function inlineText(value: RuleValue): string {
+  if (Array.isArray(value)) return `[${value.map(inlineText).join(', ')}]`;
+  if (typeof value !== 'object') return typeof value === 'string' && /[,[\]{}]/.test(value) ? JSON.stringify(value) : yamlScalar(value);
+  return `{ ${Object.entries(value).map(([k, v]) => `${yamlScalar(k)}: ${inlineText(v)}`).join(', ')} }`;
+}
+
+/** The lines of the key `then`: a single action without parameters is a text, everything else a list. */
+export function thenText(actions: RuleValue[], file: string, indent: string): string[] {
+  const then = actions.length === 1 && typeof actions[0] === 'string' ? actions[0] : actions;
+  if (isToml(file)) return [`then = ${tomlValue(then)}`];
+  return actions.length === 0 ? [`${indent}then: []`] : yamlLines({ then }, indent);
+}
+
 /** The keys in the order in which people write them. */
 function ordered(rule: Rule): { [key: string]: RuleValue } {
   const { name, enabled, phase, when, then } = rule;
