@@ -41,6 +41,7 @@ function yamlLines(value: RuleValue, indent: string): string[] {
       const lines = (kept ? inner.slice(0, -1) : inner).split('\n');
       return [`${name} |${kept ? '' : '-'}`, ...lines.map((l) => (l ? `${indent}  ${l}` : ''))];
     }
+    if (typeof inner === 'object' && Object.keys(inner).length === 0) return [`${name} ${Array.isArray(inner) ? '[]' : '{}'}`];
     return typeof inner === 'object' ? [name, ...yamlLines(inner, `${indent}  `)] : [`${name} ${yamlScalar(inner)}`];
   });
 }

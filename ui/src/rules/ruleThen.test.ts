@@ -47,6 +47,10 @@ describe('the actions of a rule', () => {
     expect(thenOf(toml, 'r.toml')).toEqual(actions);
     expect(toml).toMatch(/\nname = "a"$/);
     expect(withThen(rule('    then: block'), 'r.yaml', [])).toContain('    then: []\n');
+    // What was just added is empty.
+    const empty = [{ set_request_header: {} }, { remove_request_header: [] }, { tag: '' }];
+    expect(thenOf(withThen(rule('    then: block'), 'r.yaml', empty), 'r.yaml')).toEqual(empty);
+    expect(thenOf(withThen('[[rules]]', 'r.toml', empty), 'r.toml')).toEqual(empty);
   });
 
   it('have values that are typed on one line', () => {

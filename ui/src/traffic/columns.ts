@@ -1,4 +1,6 @@
 // The columns of the table: which exist, which fit, and the user's choice of them.
+import { isTouch } from '../lib/touch';
+
 export type ColumnId =
   | 'select' | 'method' | 'status' | 'host' | 'path' | 'type' | 'size' | 'sent' | 'dur' | 'time' | 'client' | 'user' | 'process'
   | 'version' | 'comment' | 'badges' | 'fall';
@@ -19,7 +21,7 @@ export interface Column {
 }
 
 export const COLUMNS: Column[] = [
-  { id: 'select', label: 'Select', min: 20, priority: 40 },
+  { id: 'select', label: 'Select', min: isTouch ? 40 : 20, priority: 40 },
   { id: 'method', label: 'Method', min: 58, priority: 90, isSortable: true },
   { id: 'status', label: 'Status', min: 50, priority: 95, isSortable: true },
   { id: 'host', label: 'Host', min: 120, grow: 1.1, priority: 80, isSortable: true },
