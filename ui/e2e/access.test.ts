@@ -179,6 +179,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await keys.getByRole('button', { name: 'Create key' }).click();
     await keys.getByRole('status').locator('code').waitFor();
     const teams = page.locator('section').filter({ has: page.getByRole('heading', { name: 'Teams and organisations', exact: true }) }).locator('form');
+    await page.getByText('New team or organisation').click();
     await teams.getByLabel('Kind').selectOption('team');
     await teams.getByLabel('Name').fill(`t-${colorScheme}-${width}`);
     await teams.getByRole('button', { name: 'Create team' }).click();
