@@ -12,7 +12,7 @@ let page: Page;
 const RULES = '# kept\nrules:\n  - name: first\n    when: path:/nowhere\n    then: block\n';
 
 beforeAll(async () => {
-  world = await World.start({ files: { 'rules.yaml': RULES } });
+  world = await World.start({ files: { 'rules.yaml': RULES }, config: () => '[proxy]\nprocesses = true\n' });
   for (const path of ['/orders', '/text', '/missing', '/picture.png', '/orders?again']) await world.send(path);
   await world.send('/echo', { method: 'POST', headers: { 'content-type': 'text/plain' }, body: 'x'.repeat(400) });
   await world.recorded(6);
@@ -57,6 +57,27 @@ describe('the menu of a row', () => {
     await item('Status 404').click();
     await expect.poll(query).toBe('status:404');
     await expect.poll(() => rows().count()).toBe(1);
+  });
+
+  it('filters by the program that sent the request', async () => {
+    const { flows: [found] } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/missing');
+    const { flows } = await world.api<{ flows: Record<string, { process?: string }> }>(`/flows/details?flows=${found!.id}`);
+    const name = flows[found!.id]?.process ?? '';
+    expect(name).not.toBe('');
+    await page.waitForTimeout(300);
+    await row('/missing').click({ button: 'right' });
+    await item('Filter by').click();
+    await item(`Program ${name}`).click();
+    await expect.poll(query).toContain('process:');
+    await expect.poll(() => rows().count()).toBeGreaterThan(3);
+    await page.getByRole('button', { name: 'Columns and order' }).click();
+    await item('Columns').click();
+    await page.getByRole('menuitemcheckbox', { name: 'Program' }).click();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    await header('Program').getByRole('button').click();
+    await page.getByText(/sorted by program/).waitFor();
+    await expect.poll(() => rows().first().textContent()).toContain(name);
   });
 
   it('copies, by keyboard alone, and gives the focus back', async () => {
