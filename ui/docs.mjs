@@ -43,6 +43,7 @@ export function docsPages(folder) {
       return path.startsWith('..') || !existsSync(join(root, path)) ? null : path;
     };
     const anchors = new Map();
+    let tables = 0;
     const page = new Marked({
       renderer: {
         heading({ tokens, depth }) {
@@ -71,7 +72,9 @@ export function docsPages(folder) {
           return `<pre tabindex="0"><code>${escaped(text)}\n</code></pre>\n`;
         },
         table(token) {
-          return `<div class="wide" tabindex="0" role="region" aria-label="Table">${Object.getPrototypeOf(this).table.call(this, token)}</div>`;
+          // Landmarks need names of their own.
+          tables += 1;
+          return `<div class="wide" tabindex="0" role="region" aria-label="Table ${tables}">${Object.getPrototypeOf(this).table.call(this, token)}</div>`;
         },
       },
     });

@@ -7,6 +7,9 @@ import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 import { docs } from './docs.mjs';
 
+/** What a browser must load before it shows the first page, in bytes as sent with Brotli. */
+const MAX_FIRST_LOAD = 200_000;
+
 /** Minimum file size for compression, in bytes. */
 const WORTHWHILE = 600;
 
@@ -29,8 +32,36 @@ function precompress(folder: string): Plugin {
   };
 }
 
+/** Fails the build when the first load is too large: the page, its scripts with all that they import at once, and its styles. */
+function firstLoad(folder: string): Plugin {
+  return {
+    name: 'first-load',
+    apply: 'build',
+    writeBundle(_, bundle) {
+      const needed = new Set<string>(['index.html']);
+      const add = (name: string) => {
+        if (needed.has(name)) return;
+        needed.add(name);
+        const chunk = bundle[name];
+        if (chunk?.type !== 'chunk') return;
+        chunk.imports.forEach(add);
+        chunk.viteMetadata?.importedCss.forEach((css) => needed.add(css));
+      };
+      for (const chunk of Object.values(bundle)) if (chunk.type === 'chunk' && chunk.isEntry) add(chunk.fileName);
+      for (const file of readdirSync('public')) needed.add(file);
+      const sizes = [...needed].map((name) => [name, brotliCompressSync(readFileSync(join(folder, name))).length] as const);
+      const total = sizes.reduce((n, [, size]) => n + size, 0);
+      if (total > MAX_FIRST_LOAD) {
+        const largest = sizes.sort((a, b) => b[1] - a[1]).map(([name, size]) => `${name} ${size}`).join(', ');
+        this.error(`the first load has ${total} bytes in Brotli, more than ${MAX_FIRST_LOAD}: load something later (${largest})`);
+      }
+      this.info(`first load: ${total} bytes in Brotli, of at most ${MAX_FIRST_LOAD}`);
+    },
+  };
+}
+
 export default defineConfig({
-  plugins: [svelte(), docs('../docs'), precompress('dist')],
+  plugins: [svelte(), docs('../docs'), firstLoad('dist'), precompress('dist')],
   build: {
     target: 'es2022',
     // A preload shim and inlined assets would need a weaker content security policy.

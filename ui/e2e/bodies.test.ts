@@ -1,6 +1,6 @@
 // Bodies and heads taken apart: tables, cookies, tokens, operations, parts, event text; finding, saving, importing, comparing.
 import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { Download, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';
@@ -200,6 +200,24 @@ describe('files', () => {
     await page.getByText('picture.png: unsupported format').waitFor();
     await drop('broken.har', '{"log":{"entries":[');
     await page.getByText(/Import failed/).last().waitFor();
+  });
+
+  it.each(['mitm', 'saz', 'fxzy', 'pcapng'])('a %s archive that is dropped is imported', async (format) => {
+    // They hold the same flows.
+    await world.api('/flows/prune', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ query: 'is:imported' }) });
+    await page.goto(`http://${world.admin}/overview`);
+    const bytes = readFileSync(resolve(`../fuzz/corpus/${format}/ours`)).toString('base64');
+    const data = await page.evaluateHandle(([name, text]) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([Uint8Array.from(atob(text!), (c) => c.charCodeAt(0))], name!));
+      return transfer;
+    }, [`archive.${format}`, bytes]);
+    await page.dispatchEvent('main', 'drop', { dataTransfer: data });
+    await page.getByText(/^[1-9]\d* flows? (was|were) imported/).waitFor();
+    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=is:imported')).count).toBeGreaterThan(0);
+    await page.getByRole('button', { name: 'Show' }).click();
+    await page.locator('.drawn .line[data-id]').first().waitFor();
+    expect(new URL(page.url()).searchParams.get('q')).toBe('is:imported');
   });
 
   it('a comparison is headed by methods and addresses, and its JSON is formatted', async () => {

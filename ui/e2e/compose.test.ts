@@ -124,6 +124,38 @@ describe('kept requests', () => {
     await answer().getByText('200', { exact: true }).waitFor();
   });
 
+  it('environments of a collection replace its variables, and are kept in its file', async () => {
+    await page.getByRole('button', { name: 'New environment' }).click();
+    await page.getByLabel('Name of the environment').fill('staging');
+    await page.keyboard.press('Enter');
+    await field('Variables of staging').fill('name = Stage');
+    await field('Variables of staging').blur();
+    const file = join(world.home, 'collections', 'Shop API.json');
+    const kept = () => JSON.parse(readFileSync(file, 'utf8')) as { environments: unknown; requests: { name: string }[] };
+    await expect.poll(() => kept().environments).toEqual([{ name: 'staging', variables: [{ name: 'name', value: 'Stage' }] }]);
+    const sentName = async () => {
+      await page.getByRole('button', { name: 'Send', exact: true }).click();
+      await expect.poll(() => page.getByRole('button', { name: 'Send', exact: true }).isVisible()).toBe(true);
+      const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/echo/made');
+      return fetch(`http://${world.admin}/api/v1/flows/${flows[0]!.id}/request/body`, { headers: { authorization: `Bearer ${world.token}` } }).then(async (r) => ((await r.json()) as { name: string }).name);
+    };
+    await expect.poll(sentName).toBe('Stage');
+    await page.getByLabel('Environment', { exact: true }).selectOption('');
+    await expect.poll(sentName).toBe('Zoë');
+    await page.getByLabel('Environment', { exact: true }).selectOption('staging');
+    await page.reload();
+    await page.getByLabel('Collection', { exact: true }).selectOption('Shop API');
+    await expect.poll(() => page.getByLabel('Environment', { exact: true }).inputValue()).toBe('staging');
+    // Saving a request leaves them alone.
+    await page.getByRole('button', { name: /POST make/ }).click();
+    await page.getByRole('button', { name: 'Save', exact: true }).click();
+    await page.getByText('Saved in Shop API').waitFor();
+    expect([kept().environments, kept().requests.length]).toEqual([[{ name: 'staging', variables: [{ name: 'name', value: 'Stage' }] }], 1]);
+    await page.getByRole('button', { name: 'Delete the environment' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await expect.poll(() => kept().environments).toBeUndefined();
+  });
+
   it('a change made elsewhere is not overwritten', async () => {
     await page.evaluate(async () => {
       const path = '/api/v1/collections/Shop%20API';
@@ -145,6 +177,33 @@ describe('kept requests', () => {
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
     await expect.poll(() => page.getByLabel('Collection', { exact: true }).locator('option').allTextContents()).toEqual(['No collection', 'Shop API']);
   });
+});
+
+it('a request under way is cancelled', async () => {
+  await write('GET', `http://${world.origin}/long.mp4`, '', '');
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.getByText('Cancelled; the request may have reached the server').waitFor();
+  expect(await page.getByRole('button', { name: 'Send', exact: true }).isVisible()).toBe(true);
+  // It does not go on behind the page: the whole response takes six seconds.
+  await expect.poll(async () => (await world.api<{ flows: { state: string; error?: string }[] }>('/flows?query=path:/long.mp4')).flows[0]?.state).not.toBe('open');
+});
+
+it('an .http file that is dropped on any page is opened here, with its assertions', async () => {
+  await page.goto(`http://${world.admin}/overview`);
+  const text = `### dropped\n# @assert status == 200\nGET http://${world.origin}/orders\n`;
+  const data = await page.evaluateHandle((content) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([content], 'dropped.http'));
+    return transfer;
+  }, text);
+  await page.dispatchEvent('body', 'drop', { dataTransfer: data });
+  await page.getByText('1 request was imported into dropped').waitFor();
+  await expect.poll(() => url().inputValue()).toBe(`http://${world.origin}/orders`);
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  await page.getByText('1 of 1 hold').waitFor();
+  const [saved] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save as .http' }).click()]);
+  expect(readFileSync(await saved.path(), 'utf8')).toBe(text);
 });
 
 it('a recorded flow is opened from its dialog, without what was masked', async () => {

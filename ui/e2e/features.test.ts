@@ -165,6 +165,33 @@ describe('approvals', () => {
   });
 });
 
+it('several approvals are decided at once: those that are selected, or all of a host', async () => {
+  await page.goto(`http://${world.admin}/approvals`);
+  await page.getByRole('button', { name: 'ask', exact: true }).click();
+  await page.getByText('Ask when no rule decides').waitFor();
+  const ask = (host: string, path: string) => world.send(path, { authority: `${host}.invalid` });
+  const asked = [ask('one', '/a'), ask('two', '/b'), ask('two', '/c'), ask('three', '/d')];
+  const card = page.getByRole('article');
+  const bar = page.getByRole('toolbar', { name: 'Several pending requests' });
+  await expect.poll(() => bar.textContent(), { timeout: 8000 }).toMatch(/Select all [34]/);
+  const boxes = await card.count();
+  await page.getByRole('button', { name: 'By host ▾' }).click();
+  await page.getByRole('menuitem', { name: /^Deny all of two\.invalid once/ }).click();
+  expect([await asked[1], await asked[2]]).toEqual([403, 403]);
+  await expect.poll(() => card.count()).toBeLessThan(boxes);
+  await page.getByRole('checkbox', { name: 'Select GET one.invalid' }).check();
+  await expect.poll(() => bar.textContent()).toContain('1 of 2 selected');
+  await bar.getByRole('button', { name: 'Allow selected once' }).click();
+  expect(await asked[0]).toBe(502);
+  await expect.poll(() => card.count()).toBe(1);
+  // One alone has its own buttons.
+  expect(await bar.count()).toBe(0);
+  await page.keyboard.press('d');
+  expect(await asked[3]).toBe(403);
+  await page.getByRole('button', { name: 'observe', exact: true }).click();
+  await page.getByText('Allow and record').waitFor();
+});
+
 it('the doctor reports its findings', async () => {
   await page.goto(`http://${world.admin}/settings`);
   await page.getByRole('button', { name: 'Run checks', exact: true }).click();

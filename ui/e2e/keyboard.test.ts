@@ -46,7 +46,7 @@ function focused(): Stop {
 }
 
 describe.each([1280, 390])('%i pixels wide', (width) => {
-  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/keys'])('%s', async (path) => {
+  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/keys', '/compose', '/intercept'])('%s', async (path) => {
     await page.setViewportSize({ width, height: 800 });
     await page.goto(`http://${world.admin}${path}`);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
@@ -149,9 +149,61 @@ it('the selection and new flows are announced to screen readers', async () => {
   await expect.poll(() => page.getByRole('status', { name: 'New flows' }).textContent()).toContain('1 new');
 });
 
-it('nothing is animated, with or without reduced motion', async () => {
-  const moving = await page.evaluate(() => document.getAnimations().length + [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0).length);
-  expect(moving).toBe(0);
+describe('motion', () => {
+  /** The longest duration in milliseconds that any style sheet of the page names. */
+  const longest = () => page.evaluate(() => {
+    const styles = (rules: CSSRuleList): CSSStyleRule[] => [...rules].flatMap((r) => (r instanceof CSSStyleRule ? [r] : r instanceof CSSMediaRule ? styles(r.cssRules) : []));
+    const millis = (text: string) => Math.max(0, ...text.split(',').map((t) => parseFloat(t) * (t.trim().endsWith('ms') ? 1 : 1000)).filter((n) => !Number.isNaN(n)));
+    const rules = [...document.styleSheets].flatMap((s) => styles(s.cssRules));
+    return { rules: rules.length, longest: Math.max(...rules.flatMap((r) => [millis(r.style.animationDuration), millis(r.style.transitionDuration)])), endless: rules.filter((r) => r.style.animationIterationCount === 'infinite').length };
+  });
+  const watched = async () => {
+    await page.evaluate(() => {
+      const seen: number[] = [];
+      (window as unknown as { moved: number[] }).moved = seen;
+      document.addEventListener('animationstart', (e) => seen.push(...(e.target as Element).getAnimations().map((a) => Number(a.effect?.getTiming().duration ?? 0))), true);
+    });
+    await page.keyboard.press('Escape');
+    await page.locator('.drawn .line[data-id]').nth(1).click();
+    await page.getByRole('tabpanel').waitFor();
+    await page.waitForTimeout(1200);
+    await world.send('/alone');
+    await page.getByText('/alone').first().waitFor();
+    await page.keyboard.press('y');
+    await page.getByText('Copied as curl').waitFor();
+    await page.waitForTimeout(300);
+    return page.evaluate(() => (window as unknown as { moved: number[] }).moved);
+  };
+
+  it('shows what opens and what arrives, within 200 milliseconds', async () => {
+    await page.goto(`http://${world.admin}/`);
+    await page.locator('.drawn .line[data-id]').nth(1).waitFor();
+    const { rules, longest: most, endless } = await longest();
+    expect(rules).toBeGreaterThan(100);
+    expect([most <= 200, endless]).toEqual([true, 0]);
+    const moved = await watched();
+    // The pane, the row and the notice.
+    expect(moved.length).toBeGreaterThanOrEqual(3);
+    expect(Math.max(...moved)).toBeLessThanOrEqual(200);
+  });
+
+  it('is left out under load: rows that arrive together are not marked', async () => {
+    await page.keyboard.press('Escape');
+    await page.evaluate(() => ((window as unknown as { moved: number[] }).moved.length = 0));
+    for (let i = 0; i < 12; i += 1) await world.send(`/many/${i}`);
+    await page.getByText('/many/11').first().waitFor();
+    expect(await page.evaluate(() => (window as unknown as { moved: number[] }).moved.length)).toBeLessThanOrEqual(1);
+  });
+
+  it('is left out for those who ask for less of it', async () => {
+    await page.emulateMedia({ reducedMotion: 'reduce' });
+    await page.reload();
+    await page.locator('.drawn .line[data-id]').nth(1).waitFor();
+    expect(await watched()).toEqual([]);
+    const moving = await page.evaluate(() => document.getAnimations().length + [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0).length);
+    expect(moving).toBe(0);
+    await page.emulateMedia({ reducedMotion: null });
+  });
 });
 
 it('no external requests and no console errors', () => {

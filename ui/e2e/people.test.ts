@@ -52,6 +52,13 @@ it('a viewer sees flows, not their bodies, and controls that are disabled with t
   const remove = page.getByRole('menuitem', { name: 'Delete…' });
   expect([await remove.isDisabled(), await remove.getAttribute('title')]).toEqual([true, expect.stringContaining('administer')]);
   await page.keyboard.press('Escape');
+  // Files and rules hold what bodies say.
+  for (const [menu, entry] of [['Export', /^HAR/], ['Copy as', 'curl'], ['Save as', 'HAR'], ['New rule', 'Tag…']] as const) {
+    await page.getByRole('button', { name: `${menu} ▾` }).click();
+    const found = page.getByRole('menuitem', { name: entry }).first();
+    expect([menu, await found.isDisabled(), await found.getAttribute('title')]).toEqual([menu, true, expect.stringContaining('read bodies')]);
+    await page.getByRole('button', { name: `${menu} ▾` }).click();
+  }
   await page.goto(`http://${world.admin}/conversations`);
   expect(await page.getByRole('alert').textContent()).toContain('read bodies and conversations');
   await page.goto(`http://${world.admin}/settings`);

@@ -158,6 +158,55 @@ it('a new rule is made by a form, and appears in the text beside it', async () =
   expect((await world.fetch('/orders')).headers['x-from']).toBeUndefined();
 });
 
+it('a rule is built of several actions beside its text, and both are the same', async () => {
+  await page.getByRole('button', { name: 'New rule' }).click();
+  await page.getByRole('menuitem', { name: 'Tag…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Path').fill('/orders');
+  await dialog.getByLabel('Response status').fill('200');
+  await dialog.getByRole('button', { name: 'More actions and text…' }).click();
+  const text = dialog.getByLabel('Text', { exact: true });
+  expect(await dialog.getByLabel(/^When/).inputValue()).toBe('path:="/orders" status:200');
+  await dialog.getByLabel('Name', { exact: true }).fill('both');
+  const then = dialog.getByRole('region', { name: 'Then' });
+  await then.getByLabel('Add an action').selectOption('set_response_header');
+  await then.getByRole('group', { name: 'set_response_header' }).getByLabel('Name').fill('X-Built');
+  await then.getByRole('group', { name: 'set_response_header' }).getByLabel('Name').blur();
+  await then.getByRole('group', { name: 'set_response_header' }).getByLabel('Value').first().fill('yes');
+  await expect.poll(() => text.inputValue()).toContain('      - tag: seen\n      - set_response_header:\n          X-Built: "yes"');
+  await then.getByRole('button', { name: 'Move tag down' }).click();
+  expect(await text.inputValue()).toMatch(/X-Built: "yes"\n +- tag: seen/);
+  // The other way round: what is written in the text is in the form.
+  await text.fill((await text.inputValue()).replace('tag: seen', 'tag: built'));
+  await expect.poll(() => then.getByLabel('tag', { exact: true }).inputValue()).toBe('built');
+  await clean();
+  await dialog.getByRole('button', { name: 'Add rule' }).click();
+  await expect.poll(async () => (await names()).at(-1)).toBe('both');
+  expect((await world.fetch('/orders')).headers['x-built']).toBe('yes');
+  await world.recorded(1, 'tag:built');
+  // Undo is still there after a reload of the page.
+  await page.reload();
+  await expect.poll(() => undo().isEnabled()).toBe(true);
+  await undo().click();
+  await expect.poll(names).toEqual(['first', 'second', 'third']);
+  expect(file()).toBe(RULES);
+});
+
+it('the actions of a rule are changed by the fields that its schema has', async () => {
+  await page.getByRole('button', { name: 'More for second' }).click();
+  await page.getByRole('menuitem', { name: 'Edit…' }).click();
+  const dialog = page.getByRole('dialog');
+  const then = dialog.getByRole('region', { name: 'Then' });
+  await then.getByLabel('body', { exact: true }).fill('changed');
+  await then.getByLabel('status', { exact: true }).fill('418');
+  await dialog.getByRole('button', { name: 'Save and apply' }).click();
+  await expect.poll(() => dialog.count()).toBe(0);
+  const answer = await world.fetch('/two');
+  expect([answer.status, answer.body.toString()]).toEqual([418, 'changed']);
+  await undo().click();
+  await expect.poll(file).toBe(RULES);
+});
+
 it('while the text has unsaved edits, the switches of its rules are locked', async () => {
   const editor = page.getByRole('textbox', { name: 'Rules', exact: true });
   await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);

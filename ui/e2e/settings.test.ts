@@ -65,6 +65,56 @@ it('several changes are reviewed together, and one can be undone', async () => {
   expect(config.intercept.mode).toBe('listed');
 });
 
+it('masks are set, and the next recording has them', async () => {
+  const masks = page.getByLabel('Masked header fields', { exact: true });
+  await masks.fill(`${await masks.inputValue()}\nx-secret-*`);
+  await masks.blur();
+  const query = page.getByLabel('Masked query parameters', { exact: true });
+  await query.fill(`${await query.inputValue()}\npin`);
+  await query.blur();
+  await expect.poll(() => bar().textContent()).toContain('2 changes');
+  await apply();
+  expect(file()).toContain('"x-secret-*"');
+  await world.send('/masked?pin=4711&page=2', { headers: { 'x-secret-name': 'Hubert', 'x-plain': 'seen' } });
+  await world.recorded(1, 'path:/masked');
+  const { flows: [found] } = await world.api<{ flows: { id: string; path: string }[] }>('/flows?query=path:/masked');
+  const whole = JSON.stringify(await world.api(`/flows/${found!.id}`));
+  expect([whole.includes('Hubert'), whole.includes('4711'), whole.includes('seen'), whole.includes('page=2')]).toEqual([false, false, true, true]);
+  await page.getByRole('button', { name: 'Use the default for Masked header fields' }).click();
+  await apply();
+  expect(file()).not.toContain('x-secret-*');
+});
+
+it('notifications and presets of approvals are set', async () => {
+  await page.getByLabel('Desktop notifications', { exact: true }).check();
+  await page.getByLabel('Time for a decision', { exact: true }).fill('2m');
+  await page.getByRole('group', { name: 'Approval presets' }).getByLabel('npm', { exact: true }).check();
+  await page.getByRole('group', { name: 'Approval presets' }).getByLabel('pypi', { exact: true }).check();
+  await page.getByRole('group', { name: 'Approval presets' }).getByLabel('pypi', { exact: true }).uncheck();
+  await expect.poll(() => bar().textContent()).toContain('3 changes');
+  await apply();
+  for (const line of ['notify = true', 'timeout = "2m"', 'presets = ["npm"]']) expect(file()).toContain(line);
+  const { rules } = await world.api<{ rules: { note?: string }[] }>('/approvals/rules');
+  expect(rules.some((r) => r.note === 'preset npm')).toBe(true);
+});
+
+it('traffic has a switch for the recording, which says what it did and takes it back', async () => {
+  const other = await world.page('/');
+  const record = other.getByRole('switch', { name: 'Record', exact: true });
+  await expect.poll(() => record.getAttribute('aria-checked')).toBe('true');
+  await record.click();
+  await other.getByText('New requests are not recorded').waitFor();
+  await expect.poll(() => record.getAttribute('aria-checked')).toBe('false');
+  expect(file()).toContain('enabled = false');
+  await world.send('/not-recorded');
+  await other.getByRole('button', { name: 'Undo' }).click();
+  await expect.poll(() => record.getAttribute('aria-checked')).toBe('true');
+  await world.send('/recorded-again');
+  await world.recorded(1, 'path:/recorded-again');
+  expect(await flows('/not-recorded')).toBe(0);
+  await other.context().close();
+});
+
 it('a wrong value is explained and nothing is written', async () => {
   const before = file();
   await page.getByLabel('Keep flows for', { exact: true }).fill('soon');
@@ -106,6 +156,12 @@ it('a managed file locks every field', async () => {
   await page.getByText('admin.settings = "read-only" forbids changes').waitFor();
   expect(await page.getByLabel('Record traffic', { exact: true }).isDisabled()).toBe(true);
   expect(await page.getByLabel('Hosts never intercepted', { exact: true }).isDisabled()).toBe(true);
+  expect(await page.getByRole('group', { name: 'Approval presets' }).getByRole('checkbox').first().isDisabled()).toBe(true);
+  const other = await world.page('/');
+  const record = other.getByRole('switch', { name: 'Record', exact: true });
+  await expect.poll(() => record.getAttribute('title')).toContain('forbids changes');
+  expect(await record.isDisabled()).toBe(true);
+  await other.context().close();
 });
 
 it('no external requests and no console errors', () => {

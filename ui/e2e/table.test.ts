@@ -12,7 +12,7 @@ let page: Page;
 const RULES = '# kept\nrules:\n  - name: first\n    when: path:/nowhere\n    then: block\n';
 
 beforeAll(async () => {
-  world = await World.start({ files: { 'rules.yaml': RULES } });
+  world = await World.start({ files: { 'rules.yaml': RULES }, config: () => '[proxy]\nprocesses = true\n' });
   for (const path of ['/orders', '/text', '/missing', '/picture.png', '/orders?again']) await world.send(path);
   await world.send('/echo', { method: 'POST', headers: { 'content-type': 'text/plain' }, body: 'x'.repeat(400) });
   await world.recorded(6);
@@ -59,6 +59,27 @@ describe('the menu of a row', () => {
     await expect.poll(() => rows().count()).toBe(1);
   });
 
+  it('filters by the program that sent the request', async () => {
+    const { flows: [found] } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/missing');
+    const { flows } = await world.api<{ flows: Record<string, { process?: string }> }>(`/flows/details?flows=${found!.id}`);
+    const name = flows[found!.id]?.process ?? '';
+    expect(name).not.toBe('');
+    await page.waitForTimeout(300);
+    await row('/missing').click({ button: 'right' });
+    await item('Filter by').click();
+    await item(`Program ${name}`).click();
+    await expect.poll(query).toContain('process:');
+    await expect.poll(() => rows().count()).toBeGreaterThan(3);
+    await page.getByRole('button', { name: 'Columns and order' }).click();
+    await item('Columns').click();
+    await page.getByRole('menuitemcheckbox', { name: 'Program' }).click();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    await header('Program').getByRole('button').click();
+    await page.getByText(/sorted by program/).waitFor();
+    await expect.poll(() => rows().first().textContent()).toContain(name);
+  });
+
   it('copies, by keyboard alone, and gives the focus back', async () => {
     await page.keyboard.press('g');
     await page.keyboard.press('.');
@@ -101,7 +122,7 @@ describe('a rule from a flow', () => {
     const body = dialog.getByLabel('Body');
     await expect.poll(() => body.inputValue()).not.toBe('');
     await body.fill('mocked ${not a variable}');
-    await dialog.getByLabel('Status').fill('418');
+    await dialog.getByLabel('Status', { exact: true }).fill('418');
     await expect.poll(() => dialog.getByLabel('Preview of the rule').textContent()).toContain('status: 418');
     await clean();
     await dialog.getByRole('button', { name: 'Add rule' }).click();
@@ -197,10 +218,12 @@ describe('order', () => {
     await page.keyboard.press('g');
     await expect.poll(() => page.locator('.drawn [aria-selected=true]').textContent()).toContain('/text');
     await world.send('/orders?late');
-    await page.getByRole('button', { name: /1 new/ }).click();
+    // One flow is one, however often it changes.
+    await world.send('/events');
+    await page.getByRole('button', { name: '2 new', exact: true }).click();
     await expect.poll(() => rows().filter({ hasText: 'late' }).count()).toBe(1);
     await page.getByRole('button', { name: 'Sort by time, without groups' }).click();
-    await expect.poll(() => rows().first().textContent()).toContain('late');
+    await expect.poll(() => rows().first().textContent()).toContain('/events');
   });
 
   it('is by groups that collapse', async () => {
@@ -246,6 +269,52 @@ it('an exported file is imported again, by the file dialog', async () => {
   const har = await (await fetch(`http://${world.admin}/api/v1/export?format=har&query=path:/orders`, { headers: { authorization: `Bearer ${world.token}` } })).text();
   await page.getByLabel('Archives to import').setInputFiles({ name: 'mine.har', mimeType: 'application/json', buffer: Buffer.from(har.replaceAll('/orders', '/imported')) });
   await page.getByText(/flows? (was|were) imported/).waitFor();
+});
+
+describe('a file', () => {
+  const menu = async (button: string, entry: string) => {
+    await page.getByRole('button', { name: `${button} ▾` }).click();
+    await item(entry).click();
+  };
+  const there = () => page.getByRole('grid', { name: 'Flows' }).isVisible();
+
+  it('of one flow is downloaded, and an error leaves the page as it is', async () => {
+    await row('/text').click();
+    const [saved] = await Promise.all([page.waitForEvent('download'), menu('Save as', 'HAR')]);
+    expect(saved.suggestedFilename()).toMatch(/\.har$/);
+    const id = new URL(page.url()).searchParams.get('id');
+    await page.route(`**/flows/${id}/export*`, (route) => route.fulfill({ status: 404, json: { error: { kind: 'unknown_flow', message: 'this flow was deleted' } } }));
+    await menu('Save as', 'HAR');
+    await page.getByText('this flow was deleted').waitFor();
+    expect(await there()).toBe(true);
+    await page.unroute(`**/flows/${id}/export*`);
+  });
+
+  it('of all matching flows is downloaded, and an error leaves the page as it is', async () => {
+    const [saved] = await Promise.all([page.waitForEvent('download'), menu('Export', 'HAR, all matching')]);
+    expect(saved.suggestedFilename()).toBe('flows.har');
+    expect(JSON.parse(readFileSync(await saved.path(), 'utf8')).log.entries.length).toBeGreaterThan(4);
+    await page.route('**/export?*', (route) => route.fulfill({ status: 503, json: { error: { kind: 'busy', message: 'too many exports', remedy: 'try again' } } }));
+    await menu('Export', 'HAR, all matching');
+    await page.getByText('too many exports: try again').waitFor();
+    expect(await there()).toBe(true);
+    await page.unroute('**/export?*');
+  });
+});
+
+it('a mock keeps the header fields of the recorded response', async () => {
+  await world.send('/moved');
+  await row('/moved').click({ button: 'right' });
+  await item('New rule').click();
+  await item('Mock this response…').click();
+  const dialog = page.getByRole('dialog');
+  await expect.poll(() => dialog.getByLabel('Header fields').inputValue()).toBe('location: /orders');
+  await dialog.getByRole('button', { name: 'Add rule' }).click();
+  await page.getByText('is active').waitFor();
+  const mocked = await world.fetch('/moved');
+  expect([mocked.status, mocked.headers['location']]).toEqual([302, '/orders']);
+  await page.getByRole('button', { name: 'Undo' }).first().click();
+  await page.getByText('Rule removed').waitFor();
 });
 
 describe('the filter', () => {
@@ -319,6 +388,8 @@ it('rows of other days are separated', async () => {
   await world.api('/import?format=har', { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: har });
   await page.goto(`http://${world.admin}/?q=host:days.test`);
   await expect.poll(() => page.locator('.drawn .date').allTextContents()).toEqual([expect.stringMatching(/5 Jan/), expect.stringMatching(/4 Jan/)]);
+  await header('Size').getByRole('button').click();
+  await expect.poll(() => rows().first().textContent()).toMatch(/5 Jan( 2026|.12:00)/);
 });
 
 it('the waterfall has the phases of recorded flows', async () => {

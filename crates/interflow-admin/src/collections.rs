@@ -66,12 +66,23 @@ pub(crate) struct Variable {
     value: String,
 }
 
+/// A named set of variables, such as those of a staging server. They replace the collection's variables of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Environment {
+    name: String,
+    #[serde(default)]
+    variables: Vec<Variable>,
+}
+
 /// A file of requests, with the values of their variables.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Collection {
     #[serde(default)]
     variables: Vec<Variable>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    environments: Vec<Environment>,
     #[serde(default)]
     requests: Vec<ComposedRequest>,
 }
@@ -275,6 +286,21 @@ mod tests {
         {
             assert!(!is_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn environments_are_kept_and_files_without_them_stay_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CollectionStore::new(dir.path());
+        let plain = Collection { requests: vec![request("{{base}}/")], ..Collection::default() };
+        store.write("plain", &plain, None).unwrap();
+        let text = fs::read_to_string(store.path("plain").unwrap()).unwrap();
+        assert!(!text.contains("environments"), "{text}");
+        let base = Variable { name: "base".into(), value: "http://staging.test".into() };
+        let staging = Environment { name: "staging".into(), variables: vec![base] };
+        let named = Collection { environments: vec![staging], ..plain };
+        store.write("named", &named, None).unwrap();
+        assert_eq!(store.read("named").unwrap().0, named);
     }
 
     #[test]

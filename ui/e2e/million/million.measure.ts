@@ -109,8 +109,8 @@ it('filters', async () => {
   const hosts: number[] = [];
   for (const n of [7, 11, 23, 31, 42]) hosts.push(await filtered(page, `host:host-${n}.test`, `host-${n}.test`));
   note('filter on a host (indexed)', median(hosts), 'ms', 300, `worst of ${hosts.length}: ${Math.round(Math.max(...hosts))} ms`);
-  note('filter on a status (not indexed)', await filtered(page, 'status:500', '500'), 'ms');
-  note('filter on words of the URL (not indexed)', await filtered(page, '/v3/items/99', '/v3/items/99'), 'ms');
+  note('filter on a status (not indexed)', await filtered(page, 'status:500', '500'), 'ms', 500);
+  note('filter on words of the URL (not indexed)', await filtered(page, '/v3/items/99', '/v3/items/99'), 'ms', 1000);
   await page.context().close();
 });
 
@@ -121,7 +121,7 @@ it('scrolls without blank frames', async () => {
   const box = (await page.locator('.scroller').boundingBox())!;
   await page.mouse.move(box.x + 300, box.y + 200);
   await page.evaluate(() => {
-    const seen = { frames: 0, blank: 0, longest: 0, going: true };
+    const seen = { frames: 0, blank: 0, times: [] as number[], going: true };
     Object.assign(window, { seen });
     let last = performance.now();
     const look = (now: number) => {
@@ -133,7 +133,7 @@ it('scrolls without blank frames', async () => {
       const covered = lines.reduce((n, l) => n + Math.min(l.getBoundingClientRect().bottom, frame.bottom) - Math.max(l.getBoundingClientRect().top, frame.top), 0);
       seen.frames += 1;
       if (covered < frame.height - 2 || lines.some((l) => l.querySelector('.pending'))) seen.blank += 1;
-      seen.longest = Math.max(seen.longest, now - last);
+      seen.times.push(now - last);
       last = now;
       if (seen.going) requestAnimationFrame(look);
     };
@@ -145,11 +145,15 @@ it('scrolls without blank frames', async () => {
     await page.waitForTimeout(30);
   }
   const seen = await page.evaluate(() => {
-    const { seen: all } = window as unknown as { seen: { frames: number; blank: number; longest: number; going: boolean } };
+    const { seen: all } = window as unknown as { seen: { frames: number; blank: number; times: number[]; going: boolean } };
     all.going = false;
     return all;
   });
-  note('blank frames while the wheel turns for 10 s', seen.blank, `of ${seen.frames}`, 0, `longest frame ${Math.round(seen.longest)} ms`);
+  note('blank frames while the wheel turns for 10 s', seen.blank, `of ${seen.frames}`, 0);
+  expect(seen.frames, 'the page draws while it scrolls').toBeGreaterThan(100);
+  const times = [...seen.times].sort((a, b) => a - b);
+  const share = (part: number) => times[Math.min(times.length - 1, Math.floor(times.length * part))] ?? 0;
+  note('time of a frame while the wheel turns, 99th percentile', share(0.99), 'ms', 34, `median ${share(0.5).toFixed(1)} ms, longest ${share(1).toFixed(1)} ms`);
   const jumps: number[] = [];
   for (const share of [0.5, 0.9, 0.2, 0.7, 0.35]) {
     jumps.push(await page.evaluate(async (part) => {
@@ -165,7 +169,7 @@ it('scrolls without blank frames', async () => {
       }
     }, share));
   }
-  note('a jump to a distant position by the scroll bar, until its rows are visible', median(jumps), 'ms', undefined, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
+  note('a jump to a distant position by the scroll bar, until its rows are visible', median(jumps), 'ms', 300, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
   await page.context().close();
 });
 
@@ -263,5 +267,7 @@ it('is written down', () => {
   expect(text).toContain(start);
   const [before, rest] = [text.slice(0, text.indexOf(start)), text.slice(text.indexOf(stop))];
   writeFileSync(page, `${before}${start}\n${table}\n${rest}`);
-  expect(rows.length).toBeGreaterThanOrEqual(10);
+  expect(rows.length).toBeGreaterThanOrEqual(12);
+  // Written first, so that what was missed can be read there.
+  expect(rows.filter((r) => r.target !== undefined && r.value > r.target), 'targets that were missed').toEqual([]);
 });

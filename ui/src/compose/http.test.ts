@@ -62,6 +62,13 @@ PUT https://a.test/f
     const again = parseHttpFile(httpFile({ variables, requests }));
     expect(again).toMatchObject({ variables, requests });
   });
+  it('keep assertions, as comments that other programs ignore', () => {
+    const assertions: Assertion[] = [{ kind: 'status', at: '', expected: '2xx' }, { kind: 'header', at: 'Content-Type', expected: 'a == b' }, { kind: 'json', at: '$["x y"][0]', expected: '"z"' }];
+    const written = httpFile({ variables: [], requests: [{ ...blank(), name: 'a', url: 'http://a.test/', assertions }] });
+    expect(written).toContain('### a\n# @assert status == 2xx\n# @assert header Content-Type == a == b\n');
+    expect(parseHttpFile(written).requests[0]?.assertions).toEqual(assertions);
+    expect(parseHttpFile('// @assert nothing\n# @assert json\nGET http://a.test/').requests[0]?.assertions).toEqual([]);
+  });
   it('without a request are refused', () => {
     for (const wrong of ['', '###\n###', '# only a comment']) expect(() => parseHttpFile(wrong)).toThrow('no request');
     expect(() => parseHttpFile('GET /\nno colon\n')).toThrow('not a header field');

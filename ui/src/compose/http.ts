@@ -23,8 +23,15 @@ export interface Variable {
   value: string;
 }
 
+/** A named set of variables, which replace those of the collection. */
+export interface Environment {
+  name: string;
+  variables: Variable[];
+}
+
 export interface Collection {
   variables: Variable[];
+  environments?: Environment[];
   requests: ComposedRequest[];
 }
 
@@ -116,16 +123,18 @@ export function parseHttpFile(text: string): Collection & { notes: string[] } {
 function requestOf(lines: string[], title: string, out: Collection & { notes: string[] }): ComposedRequest | null {
   let name = title;
   let at = 0;
+  const assertions: Assertion[] = [];
   for (; at < lines.length; at += 1) {
     const line = lines[at]!.trim();
     const variable = /^@([\w.-]+)\s*=\s*(.*)$/.exec(line);
     if (variable) out.variables.push({ name: variable[1]!, value: variable[2]! });
+    else if (/^(#|\/\/)\s*@assert\s/.test(line)) assertions.push(...assertionOf(line));
     else if (/^(#|\/\/)/.test(line)) name = /^(?:#|\/\/)\s*@name[\s=]+(\S+)/.exec(line)?.[1] ?? name;
     else if (line !== '') break;
   }
   if (at === lines.length) return null;
   const first = /^(?:([A-Za-z]+)\s+)?(\S.*?)(?:\s+HTTP\/[\d.]+)?$/.exec(lines[at]!.trim());
-  const request: ComposedRequest = { ...blank(), name, headers: [], method: (first?.[1] ?? 'GET').toUpperCase(), url: first?.[2] ?? '' };
+  const request: ComposedRequest = { ...blank(), name, assertions, headers: [], method: (first?.[1] ?? 'GET').toUpperCase(), url: first?.[2] ?? '' };
   at += 1;
   // A query may continue on indented lines.
   for (; /^\s+[?&]/.test(lines[at] ?? ''); at += 1) request.url += lines[at]!.trim();
@@ -149,11 +158,21 @@ function requestOf(lines: string[], title: string, out: Collection & { notes: st
   return request;
 }
 
+/** An assertion in a comment: `# @assert json $.id == 5`. Other programs ignore it. */
+function assertionOf(line: string): Assertion[] {
+  const [, kind, rest = ''] = /@assert\s+(status|header|json)\s+(.*)$/.exec(line) ?? [];
+  if (kind === 'status') return [{ kind, at: '', expected: rest.replace(/^==\s*/, '').trim() }];
+  const at = rest.indexOf(' == ');
+  return (kind === 'header' || kind === 'json') && at > 0 ? [{ kind, at: rest.slice(0, at).trim(), expected: rest.slice(at + 4).trim() }] : [];
+}
+
+const assertionText = ({ kind, at, expected }: Assertion) => `# @assert ${kind}${kind === 'status' ? '' : ` ${at}`} == ${expected}\n`;
+
 /** The text of an `.http` file. */
 export function httpFile({ variables, requests }: Collection): string {
   const parts = requests.map((r) => {
     const fields = r.headers.map(([n, v]) => `${n}: ${v}\n`).join('');
-    return `### ${r.name}\n${r.method} ${r.url}\n${fields}${r.body ? `\n${r.body}\n` : ''}`;
+    return `### ${r.name}\n${r.assertions.map(assertionText).join('')}${r.method} ${r.url}\n${fields}${r.body ? `\n${r.body}\n` : ''}`;
   });
   return `${variables.map((v) => `@${v.name} = ${v.value}\n`).join('')}${variables.length > 0 ? '\n' : ''}${parts.join('\n')}`;
 }

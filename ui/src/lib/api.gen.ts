@@ -601,6 +601,7 @@ export interface components {
         Collection: {
             /** @default [] */
             variables: components["schemas"]["Variable"][];
+            environments?: components["schemas"]["Environment"][];
             /** @default [] */
             requests: components["schemas"]["ComposedRequest"][];
         };
@@ -614,6 +615,7 @@ export interface components {
         CollectionInput: {
             /** @default [] */
             variables?: components["schemas"]["Variable"][];
+            environments?: components["schemas"]["EnvironmentInput"][];
             /** @default [] */
             requests?: components["schemas"]["ComposedRequestInput"][];
         };
@@ -954,6 +956,18 @@ export interface components {
         };
         /** @description How a request or tunnel reached the proxy. */
         EntryKind: "absolute" | "connect" | "socks5" | "transparent" | "reverse" | "gateway" | "internal";
+        /** @description A named set of variables, such as those of a staging server. They replace the collection's variables of the same name. */
+        Environment: {
+            name: string;
+            /** @default [] */
+            variables: components["schemas"]["Variable"][];
+        };
+        /** @description A named set of variables, such as those of a staging server. They replace the collection's variables of the same name. */
+        EnvironmentInput: {
+            name: string;
+            /** @default [] */
+            variables?: components["schemas"]["Variable"][];
+        };
         ErrorBody: {
             error: components["schemas"]["ErrorDetails"];
         };
@@ -3618,6 +3632,8 @@ export type DoctorReport = components['schemas']['DoctorReport'];
 export type EndpointOverride = components['schemas']['EndpointOverride'];
 export type EndpointOverrideList = components['schemas']['EndpointOverrideList'];
 export type EntryKind = components['schemas']['EntryKind'];
+export type Environment = components['schemas']['Environment'];
+export type EnvironmentInput = components['schemas']['EnvironmentInput'];
 export type ErrorBody = components['schemas']['ErrorBody'];
 export type ErrorDetails = components['schemas']['ErrorDetails'];
 export type EventMessage = components['schemas']['EventMessage'];

@@ -93,9 +93,9 @@ export function send<M extends Method, P extends PathOf<M>>(
 }
 
 /** Sends JSON to a path with parameters in it. */
-export async function sendAs<T>(method: Method, path: string, body: unknown, params: Params = {}): Promise<T> {
+export async function sendAs<T>(method: Method, path: string, body: unknown, params: Params = {}, signal?: AbortSignal): Promise<T> {
   const headers = { 'content-type': 'application/json' };
-  const response = await ask(url(path, params), { method, headers, body: JSON.stringify(body) });
+  const response = await ask(url(path, params), { method, headers, body: JSON.stringify(body), ...(signal ? { signal } : {}) });
   return (await response.json()) as T;
 }
 

@@ -73,6 +73,15 @@ export function timeOfDay(micros: number): string {
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, '0')}`;
 }
 
+/** Time of a timestamp (microseconds) among those of other days: `07:05:09.045` today, `23 Nov 07:05`, `23 Nov 2025`. */
+export function dayAndTime(micros: number, now = Date.now()): string {
+  const at = new Date(micros / 1000);
+  const today = new Date(now);
+  if (at.toDateString() === today.toDateString()) return timeOfDay(micros);
+  const [, month, date, year] = at.toDateString().split(' ');
+  return at.getFullYear() === today.getFullYear() ? `${Number(date)} ${month} ${two(at.getHours())}:${two(at.getMinutes())}` : `${Number(date)} ${month} ${year}`;
+}
+
 /** The local day of a timestamp (microseconds): `Today`, `Yesterday`, `Mon 23 Nov`, `Mon 23 Nov 2025`. */
 export function day(micros: number, now = Date.now()): string {
   const at = new Date(micros / 1000);

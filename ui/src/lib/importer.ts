@@ -17,6 +17,9 @@ export function isArchive(name: string): boolean {
   return !name.includes('.') || /\.(z?har|jsonl|ndjson|saz|fxzy|fzy|fluxzy|mitm|flows?|dump|pcapng|json|gz)$/i.test(name);
 }
 
+/** Whether a file has requests to compose. */
+export const isHttpFile = (name: string) => /\.(http|rest)$/i.test(name);
+
 /** Sends a file, reporting the bytes sent; `fetch` would not report them. */
 export function upload(file: File, signal: AbortSignal, progress: (sent: number) => void): Promise<Imported> {
   return new Promise((done, fail) => {

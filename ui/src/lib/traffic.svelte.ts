@@ -1,7 +1,7 @@
 // State of the traffic table: loaded rows, selection and live updates.
 import { SvelteSet } from 'svelte/reactivity';
 import { ApiError, get, errorMessage } from './api';
-import { arranged, isGroup, type Arrangement, type Item } from './arrange';
+import { arranged, isGroup, programOf, type Arrangement, type Item } from './arrange';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
 import { models } from './models.svelte';
@@ -13,6 +13,8 @@ import { clampOffset, reveal, visible, type Span } from './window';
 /** Height of a row in pixels, and of a row of two lines in a narrow table. */
 export const ROW = 26;
 export const TALL_ROW = 48;
+/** Height of a row of one line that a finger can hit. */
+export const TOUCH_ROW = 44;
 /** Flows that are sorted or grouped: a window of the list, so that the cost does not grow with the store. */
 const WINDOW = 2000;
 const WINDOW_PAGE = 1000;
@@ -24,6 +26,9 @@ const FIRST = 120;
 const MARGIN = 200;
 /** Updates buffered while the table is paused; beyond this it is reloaded on resume. */
 const MAX_BUFFERED_UPDATES = 5000;
+/** A flow arrives alone if none did so many milliseconds before; for how many it is marked. */
+const ALONE = 1000;
+const ARRIVAL = 400;
 /** Minimum interval between two total counts, in milliseconds. */
 const RECOUNT = 10_000;
 
@@ -40,6 +45,8 @@ export class Traffic {
   selected = $state<string | null>(null);
   selection = new SvelteSet<string>();
   paused = $state(false);
+  /** The flow that has just arrived at the top, for a moment; none while many arrive. */
+  arrived = $state<string | null>(null);
   unseenCount = $state(0);
   link = $state<Link>('connecting');
   /** Called with updated flows, for the detail pane. */
@@ -53,12 +60,16 @@ export class Traffic {
   matching = $state(0);
   private window = $state.raw<Summary[] | null>(null);
   private arrangedItems: Item[] | null = $derived(
-    this.window ? arranged(this.window, this.arrangement, (flow) => this.groupOf(flow), this.closed) : null,
+    this.window ? arranged(this.window, this.arrangement, (flow) => this.groupOf(flow), this.closed, (id) => rowDetails.known.get(id)) : null,
   );
 
   private version = $state(0);
   private segment = new Segment();
   private bufferedUpdates = new Map<string, Summary>();
+  /** New flows that the sorted or grouped window does not contain. */
+  private unseenIds = new Set<string>();
+  private lastArrival = 0;
+  private arrivalTimer: ReturnType<typeof setTimeout> | undefined;
   private stale = false;
   private generation = 0;
   private fetching = false;
@@ -116,7 +127,7 @@ export class Traffic {
     if (this.arrangement.group === 'host') return { key: host, label: host };
     if (this.arrangement.group === 'process') {
       const details = rowDetails.known.get(flow.id);
-      const name = details?.process ?? details?.container ?? flow.user ?? flow.client?.replace(/:\d+$/, '') ?? '';
+      const name = programOf(details) || (flow.user ?? flow.client?.replace(/:\d+$/, '') ?? '');
       return { key: name, label: name || 'unknown' };
     }
     const call = models.calls.get(flow.id);
@@ -152,6 +163,7 @@ export class Traffic {
   stop(): void {
     this.events.stop();
     clearTimeout(this.countTimer);
+    clearTimeout(this.arrivalTimer);
     this.generation += 1;
   }
 
@@ -171,6 +183,7 @@ export class Traffic {
     this.loading = true;
     this.fetching = true;
     this.bufferedUpdates.clear();
+    this.unseenIds.clear();
     this.stale = false;
     try {
       const { sort, group } = this.arrangement;
@@ -216,8 +229,9 @@ export class Traffic {
       if (page.flows.length < WINDOW_PAGE) break;
     }
     const ids = flows.map((f) => f.id);
-    if (this.arrangement.group === 'process') await rowDetails.load(ids);
-    if (this.arrangement.group === 'conversation') await models.load(flows);
+    const { sort, group } = this.arrangement;
+    if (group === 'process' || sort?.key === 'process' || sort?.key === 'comment') await rowDetails.load(ids);
+    if (group === 'conversation') await models.load(flows);
     return flows;
   }
 
@@ -382,8 +396,22 @@ export class Traffic {
       news.delete(f.id);
       return found ?? f;
     });
-    this.unseenCount += [...news.values()].filter((f) => f.state !== 'open').length;
+    this.unseen([...news.values()].flatMap((f) => (f.state === 'open' ? [] : [f.id])));
     this.changed();
+  }
+
+  /** Marks a flow that arrives alone: under load, rows would only flicker. */
+  private announce(id: string | null): void {
+    const quiet = Date.now() - this.lastArrival > ALONE;
+    this.lastArrival = Date.now();
+    clearTimeout(this.arrivalTimer);
+    this.arrived = quiet ? id : null;
+    if (this.arrived) this.arrivalTimer = setTimeout(() => (this.arrived = null), ARRIVAL);
+  }
+
+  private unseen(ids: string[]): void {
+    for (const id of ids) if (this.unseenIds.size < MAX_BUFFERED_UPDATES) this.unseenIds.add(id);
+    this.unseenCount = this.unseenIds.size;
   }
 
   private merge(flows: Summary[]): void {
@@ -391,6 +419,7 @@ export class Traffic {
     const atTop = this.atTop;
     const anchor = this.segment.at(Math.floor(this.offset / this.row))?.id;
     const { added, above } = this.segment.merge(flows, anchor);
+    if (added > 0) this.announce(atTop && added === 1 ? (this.segment.at(0)?.id ?? null) : null);
     if (!atTop) {
       // Keeps the visible rows in place.
       this.matching = this.segment.total;
@@ -415,7 +444,8 @@ export class Traffic {
 
   private lagged(): void {
     if (this.paused) this.stale = true;
-    else if (this.window) this.unseenCount += 1;
+    // How many were missed is not known.
+    else if (this.window) this.unseen(['']);
     else if (this.atTop) void this.reload();
     else this.countSoon();
   }

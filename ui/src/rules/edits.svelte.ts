@@ -1,16 +1,56 @@
-// The changes of rule files made in this tab, so that they can be undone in reverse.
+// The changes of rule files made in this tab, so that they can be undone in reverse. They survive a reload of the tab.
 import type { RulesView } from '../lib/api.gen';
 import { saveEdit, sourceOf, undoEdit, type Edit } from './source';
 
+type NamedEdit = Edit & { words: string };
+
 const MAX_EDITS = 50;
+const STORED = 'rule-edits';
+
+/** The stored changes, oldest first; none where the browser allows no storage. */
+export function storedEdits(stored: string | null): NamedEdit[] {
+  let found: unknown;
+  try {
+    found = JSON.parse(stored ?? '[]');
+  } catch {
+    return [];
+  }
+  const texts = ['file', 'before', 'after', 'words'] as const;
+  return Array.isArray(found) ? found.filter((e): e is NamedEdit => texts.every((t) => typeof (e as NamedEdit | null)?.[t] === 'string')).slice(-MAX_EDITS) : [];
+}
+
+function read(): NamedEdit[] {
+  try {
+    return storedEdits(sessionStorage.getItem(STORED));
+  } catch {
+    return [];
+  }
+}
+
+function write(edits: NamedEdit[]): void {
+  // What does not fit is forgotten, oldest first.
+  for (let from = 0; from <= edits.length; from += 1) {
+    try {
+      sessionStorage.setItem(STORED, JSON.stringify(edits.slice(from)));
+      return;
+    } catch {
+      // Full, or not allowed.
+    }
+  }
+}
 
 class Edits {
-  private stack = $state.raw<(Edit & { words: string })[]>([]);
+  private stack = $state.raw<NamedEdit[]>(read());
   /** The change that would be undone next. */
   readonly last = $derived(this.stack.at(-1) ?? null);
 
+  private put(stack: NamedEdit[]): void {
+    this.stack = stack;
+    write(stack);
+  }
+
   push(edit: Edit, words: string): void {
-    if (edit.before !== edit.after) this.stack = [...this.stack.slice(1 - MAX_EDITS), { ...edit, words }];
+    if (edit.before !== edit.after) this.put([...this.stack.slice(1 - MAX_EDITS), { ...edit, words }]);
   }
 
   /** Changes a file, unless `change` finds nothing to do; the result is in force at once. */
@@ -26,16 +66,16 @@ class Edits {
   }
 
   /** Undoes the last change; fails if the file was changed since then. */
-  async undo(): Promise<{ rules: RulesView; edit: Edit & { words: string } } | null> {
+  async undo(): Promise<{ rules: RulesView; edit: NamedEdit } | null> {
     const edit = this.last;
     if (!edit) return null;
     const rules = await undoEdit(edit);
-    this.stack = this.stack.slice(0, -1);
+    this.put(this.stack.slice(0, -1));
     return { rules, edit };
   }
 
   forget(edit: Edit): void {
-    this.stack = this.stack.filter((e) => e.after !== edit.after || e.file !== edit.file);
+    this.put(this.stack.filter((e) => e.after !== edit.after || e.file !== edit.file));
   }
 }
 

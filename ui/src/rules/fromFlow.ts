@@ -1,6 +1,8 @@
 // Prefilled forms for rules: what they match, what they do, and the rule they make.
 import { quote, term } from '../lib/query';
-import type { Summary } from '../lib/types';
+import { text } from '../lib/format';
+import type { Field, Summary } from '../lib/types';
+import { fieldsOf } from '../traffic/edits';
 import type { Rule, RuleValue } from './ruleText';
 
 export type RuleKind = 'hold' | 'answer' | 'map_local' | 'map_remote' | 'block' | 'throttle' | 'header' | 'tag';
@@ -39,6 +41,8 @@ export interface RuleForm {
   note: string;
   answerStatus: string;
   type: string;
+  /** Header fields of the mocked response, as lines. */
+  headers: string;
   body: string;
   file: string;
   fallThrough: boolean;
@@ -58,7 +62,7 @@ export interface RuleForm {
 
 export const EMPTY: Omit<RuleForm, 'kind'> = {
   name: '', host: '', port: '', path: '', method: '', status: '', holdAt: 'request', note: '', answerStatus: '200',
-  type: 'application/json', body: '', file: '', fallThrough: false, remote: 'http://127.0.0.1:3000', keepHost: false,
+  type: 'application/json', headers: '', body: '', file: '', fallThrough: false, remote: 'http://127.0.0.1:3000', keepHost: false,
   blockStatus: '403', message: '', network: '3G', delay: '300ms', rate: '90KB', side: 'request', header: '', value: '',
   tag: 'seen',
 };
@@ -101,12 +105,63 @@ function literal(text: string): string {
   return text.replaceAll('${', () => '$${');
 }
 
+/** Fields that belong to the recorded connection or body, not to a mock of the response. */
+const NOT_COPIED = /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|content-length|content-encoding|content-type|content-md5|content-digest|repr-digest|digest|etag|age|date|via|alt-svc)$/i;
+const MASKED = /\*\*\* \(\d+ bytes\)/;
+
+/** The fields of a recorded response that its mock needs, as lines, and the names of those whose values were masked. */
+export function mockFields(fields: Field[]): { headers: string; masked: string[] } {
+  const lines: string[] = [];
+  const masked = new Set<string>();
+  const named = fields.filter(([n]) => text(n).toLowerCase() === 'connection').flatMap(([, v]) => text(v).toLowerCase().split(/[\s,]+/));
+  for (const [n, v] of fields) {
+    const [name, value] = [text(n), text(v)];
+    if (NOT_COPIED.test(name) || named.includes(name.toLowerCase())) continue;
+    if (MASKED.test(value)) masked.add(name);
+    else lines.push(`${name}: ${value}`);
+  }
+  return { headers: lines.join('\n'), masked: [...masked] };
+}
+
+/** The name in other capitals: a repeated field is another key of the same mapping, and the case of names does not matter in HTTP. */
+function variant(name: string, n: number): string {
+  return [...name].map((c, i) => ((n >> i) & 1 ? (c === c.toLowerCase() ? c.toUpperCase() : c.toLowerCase()) : c)).join('');
+}
+
+function headerPairs(lines: string): { [key: string]: RuleValue } {
+  const pairs: { [key: string]: RuleValue } = {};
+  let fields: [string, string][];
+  try {
+    fields = fieldsOf(lines);
+  } catch {
+    return pairs;
+  }
+  for (const [name, value] of fields) {
+    let n = 0;
+    while (variant(name, n) in pairs && n < 1 << Math.min(name.length, 10)) n += 1;
+    pairs[variant(name, n)] = literal(value);
+  }
+  return pairs;
+}
+
+/** What is wrong with lines of header fields; empty if nothing is. */
+function fieldProblem(lines: string): string {
+  try {
+    fieldsOf(lines);
+    return '';
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
 function actionOf(form: RuleForm): RuleValue {
   switch (form.kind) {
     case 'hold': return form.note.trim() ? [{ hold: { note: form.note.trim() } }] : 'hold';
     case 'answer': {
       const answer: { [key: string]: RuleValue } = { status: Number(form.answerStatus) || 200 };
       if (form.type.trim()) answer['content_type'] = form.type.trim();
+      const headers = headerPairs(form.headers);
+      if (Object.keys(headers).length > 0) answer['headers'] = headers;
       if (form.body) answer['body'] = literal(form.body);
       return [{ answer }];
     }
@@ -141,6 +196,7 @@ export function missingIn(form: RuleForm): string {
     map_remote: [form.remote.trim() !== '', 'Name the other server.'],
     header: [form.header.trim() !== '', 'Name the header field.'],
     tag: [form.tag.trim() !== '', 'Name the tag.'],
+    answer: [fieldProblem(form.headers) === '', fieldProblem(form.headers)],
     throttle: [form.network === 'offline' || form.delay.trim() !== '' || form.rate.trim() !== '', 'Give a delay or a rate.'],
   };
   const [ok, words] = need[form.kind] ?? [true, ''];

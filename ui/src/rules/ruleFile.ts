@@ -119,7 +119,7 @@ export function withReplaced(text: string, block: RuleBlock, rule: string): stri
 }
 
 /** The line of a key of the rule itself, relative to the lines of its text; -1 if it has none. */
-function keyLine(lines: string[], file: string, key: string): number {
+export function keyLine(lines: string[], file: string, key: string): number {
   if (isToml(file)) return lines.findIndex((l) => new RegExp(`^\\s*${key}\\s*=`).test(l));
   const head = lines.findIndex((l) => /^\s*-\s/.test(l));
   const column = /^\s*-\s+/.exec(lines[head] ?? '')?.[0].length ?? 0;

@@ -41,6 +41,7 @@ function yamlLines(value: RuleValue, indent: string): string[] {
       const lines = (kept ? inner.slice(0, -1) : inner).split('\n');
       return [`${name} |${kept ? '' : '-'}`, ...lines.map((l) => (l ? `${indent}  ${l}` : ''))];
     }
+    if (typeof inner === 'object' && Object.keys(inner).length === 0) return [`${name} ${Array.isArray(inner) ? '[]' : '{}'}`];
     return typeof inner === 'object' ? [name, ...yamlLines(inner, `${indent}  `)] : [`${name} ${yamlScalar(inner)}`];
   });
 }
@@ -51,6 +52,20 @@ function tomlValue(value: RuleValue): string {
   if (typeof value !== 'object') return String(value);
   const key = (name: string) => (/^[\w-]+$/.test(name) ? name : JSON.stringify(name));
   return `{ ${Object.entries(value).map(([k, v]) => `${key(k)} = ${tomlValue(v)}`).join(', ')} }`;
+}
+
+/** A value on one line, as YAML's flow style and JSON write it. */
+export function inlineText(value: RuleValue): string {
+  if (Array.isArray(value)) return `[${value.map(inlineText).join(', ')}]`;
+  if (typeof value !== 'object') return typeof value === 'string' && /[,[\]{}]/.test(value) ? JSON.stringify(value) : yamlScalar(value);
+  return `{ ${Object.entries(value).map(([k, v]) => `${yamlScalar(k)}: ${inlineText(v)}`).join(', ')} }`;
+}
+
+/** The lines of the key `then`: a single action without parameters is a text, everything else a list. */
+export function thenText(actions: RuleValue[], file: string, indent: string): string[] {
+  const then = actions.length === 1 && typeof actions[0] === 'string' ? actions[0] : actions;
+  if (isToml(file)) return [`then = ${tomlValue(then)}`];
+  return actions.length === 0 ? [`${indent}then: []`] : yamlLines({ then }, indent);
 }
 
 /** The keys in the order in which people write them. */

@@ -9,6 +9,7 @@ export interface Schema {
   items?: Schema;
   anyOf?: Schema[];
   oneOf?: Schema[];
+  required?: string[];
   enum?: unknown[];
   const?: unknown;
   description?: string;

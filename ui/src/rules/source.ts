@@ -14,9 +14,13 @@ export interface Edit {
 
 /** The text of a file with a rule appended, in the file's own line endings. */
 export function withRuleIn(text: string, rule: Rule, file: string): string {
+  return withItemIn(text, ruleText(rule, file), file);
+}
+
+/** The same with the text of the rule. */
+export function withItemIn(text: string, item: string, file: string): string {
   const crlf = text.includes('\r\n');
   const plain = crlf ? text.replaceAll('\r\n', '\n') : text;
-  const item = ruleText(rule, file);
   const added = isToml(file) ? `${plain.trimEnd()}${plain.trim() ? '\n\n' : ''}${item}` : withRule(plain, item);
   return crlf ? added.replaceAll('\n', '\r\n') : added;
 }

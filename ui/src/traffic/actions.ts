@@ -35,9 +35,11 @@ export const FILES: Copy[] = [
   { format: 'raw', label: 'raw HTTP' },
 ];
 
-/** The address of a flow as a file. */
-export function fileOf(id: string, format: string): string {
-  return url(`/flows/${id}/export`, { format, originals: format === 'jsonl' ? 'true' : undefined });
+/** Downloads one flow as a file. An error leaves the page as it is. */
+export async function saveFile(id: string, format: string): Promise<void> {
+  const response = await ask(url(`/flows/${id}/export`, { format, originals: format === 'jsonl' ? 'true' : undefined }));
+  const named = /filename="([^"]+)"/.exec(response.headers.get('content-disposition') ?? '')?.[1];
+  download(await response.blob(), named ?? `${id}.${EXPORTS.find((e) => e.format === format)?.extension ?? 'txt'}`);
 }
 
 export async function copyAs(id: string, format: string): Promise<void> {
@@ -59,9 +61,20 @@ export async function saveChosen(ids: string[], format: ExportFormat): Promise<v
   download(await response.blob(), `flows.${EXPORTS.find((e) => e.format === format)?.extension ?? format}`);
 }
 
-/** Export URL of all flows that match a query. */
-export function archiveOf(query: string, format: ExportFormat): string {
-  return url('/export', { query, format, originals: format === 'jsonl' ? 'true' : undefined });
+/**
+ * Downloads all flows that match a query. The browser writes them to the disk as they arrive, since they may not fit into memory;
+ * a first request, stopped at its head, finds out whether there is an error, which the download could not show.
+ */
+export async function saveMatching(query: string, format: ExportFormat): Promise<void> {
+  const address = url('/export', { query, format, originals: format === 'jsonl' ? 'true' : undefined });
+  const check = new AbortController();
+  await ask(address, { signal: check.signal });
+  check.abort();
+  const link = document.createElement('a');
+  link.href = address;
+  // Without it, an error that occurs now would replace the page.
+  link.download = `flows.${EXPORTS.find((e) => e.format === format)?.extension ?? format}`;
+  link.click();
 }
 
 /** Deletes what a query selects, or everything, except for flows that are still open. */

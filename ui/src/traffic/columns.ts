@@ -1,4 +1,6 @@
 // The columns of the table: which exist, which fit, and the user's choice of them.
+import { isTouch } from '../lib/touch';
+
 export type ColumnId =
   | 'select' | 'method' | 'status' | 'host' | 'path' | 'type' | 'size' | 'sent' | 'dur' | 'time' | 'client' | 'user' | 'process'
   | 'version' | 'comment' | 'badges' | 'fall';
@@ -19,7 +21,7 @@ export interface Column {
 }
 
 export const COLUMNS: Column[] = [
-  { id: 'select', label: 'Select', min: 20, priority: 40 },
+  { id: 'select', label: 'Select', min: isTouch ? 40 : 20, priority: 40 },
   { id: 'method', label: 'Method', min: 58, priority: 90, isSortable: true },
   { id: 'status', label: 'Status', min: 50, priority: 95, isSortable: true },
   { id: 'host', label: 'Host', min: 120, grow: 1.1, priority: 80, isSortable: true },
@@ -31,9 +33,9 @@ export const COLUMNS: Column[] = [
   { id: 'time', label: 'Time', min: 92, priority: 45, isFigure: true, isSortable: true },
   { id: 'client', label: 'Client', min: 110, priority: 20, isSortable: true, isOptional: true },
   { id: 'user', label: 'User', min: 80, priority: 22, isSortable: true, isOptional: true },
-  { id: 'process', label: 'Program', min: 90, priority: 24, isOptional: true },
+  { id: 'process', label: 'Program', min: 90, priority: 24, isSortable: true, isOptional: true },
   { id: 'version', label: 'Protocol', min: 72, priority: 15, isSortable: true, isOptional: true },
-  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, isOptional: true },
+  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, isSortable: true, isOptional: true },
   { id: 'badges', label: 'Badges', min: 96, grow: 0.5, priority: 55 },
   { id: 'fall', label: 'Waterfall', min: 90, grow: 0.8, priority: 30 },
 ];

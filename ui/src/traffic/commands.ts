@@ -1,4 +1,5 @@
 // What the palette offers on the page of flows, beside the actions that have a key.
+import { caller } from '../lib/me.svelte';
 import type { Traffic } from '../lib/traffic.svelte';
 import type { Summary } from '../lib/types';
 import { KINDS, type RuleKind } from '../rules/fromFlow';
@@ -28,11 +29,11 @@ export function tableCommands(traffic: Traffic, act: TableActions): Command[] {
     run: () => traffic.arrange({ ...traffic.arrangement, group }),
   }));
   return [
-    ...EXPORTS.map((e) => ({ label: `Export ${e.label}`, hint: traffic.selection.size > 0 ? 'selected' : 'all matching', run: () => act.save(e.format) })),
-    { label: 'Clear: delete all matching flows', run: act.clear },
+    ...(caller.can('read_bodies') ? EXPORTS.map((e) => ({ label: `Export ${e.label}`, hint: traffic.selection.size > 0 ? 'selected' : 'all matching', run: () => act.save(e.format) })) : []),
+    ...(caller.can('administer') ? [{ label: 'Clear: delete all matching flows', run: act.clear }] : []),
     ...sorts,
     ...groups,
     { label: 'Sort by time, without groups', run: () => traffic.arrange({ sort: null, group: null }) },
-    ...(flow?.method ? KINDS.map((k) => ({ label: `New rule for this flow: ${k.label.toLowerCase()}${k.kind === 'hold' ? ' (breakpoint)' : ''}`, run: () => act.rule(k.kind, flow) })) : []),
+    ...(flow?.method && caller.can('operate', 'read_bodies') ? KINDS.map((k) => ({ label: `New rule for this flow: ${k.label.toLowerCase()}${k.kind === 'hold' ? ' (breakpoint)' : ''}`, run: () => act.rule(k.kind, flow) })) : []),
   ];
 }

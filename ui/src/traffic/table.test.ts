@@ -1,7 +1,7 @@
 // Columns, menu entries, sorting and grouping, phases, and value completion, without a browser.
 import { describe, expect, it } from 'vitest';
-import { arranged, isGroup, sorted, type Arrangement } from '../lib/arrange';
-import { day, relative } from '../lib/format';
+import { arranged, isGroup, sizeOf, sorted, type Arrangement } from '../lib/arrange';
+import { day, dayAndTime, relative } from '../lib/format';
 import type { Summary } from '../lib/types';
 import { completionsOf, valueAt } from '../lib/valueCompletion';
 import type { MenuEntry } from '../parts/ContextMenu.svelte';
@@ -97,6 +97,20 @@ describe('an arrangement', () => {
     expect(ids(sorted(flows, { key: 'dur', descending: false }))).toEqual(['3', '1', '2']);
     expect(ids(sorted(flows, { key: 'dur', descending: true }))).toEqual(['2', '3', '1']);
     expect(ids(sorted(flows, null))).toEqual(['3', '2', '1']);
+  });
+  it('sorts by the size that is shown, of tunnels as well', () => {
+    const list = [flow({ id: '1', response_size: 5 }), flow({ id: '2', kind: 'tunnel', request_size: 100, response_size: 3 }), flow({ id: '3', response_size: 9 })];
+    expect(sorted(list, { key: 'size', descending: true }).map(sizeOf)).toEqual([9, 5, 3]);
+  });
+  it('sorts by what is looked up for each flow', () => {
+    const details: Record<string, { process?: string; container?: string; comment?: string }> = { '1': { process: 'curl' }, '2': { container: 'box', comment: 'b' }, '3': { comment: 'a' } };
+    const of = (key: 'process' | 'comment') => ids(sorted(['1', '2', '3'].map((id) => flow({ id })), { key, descending: false }, (id) => details[id]));
+    expect([of('process'), of('comment')]).toEqual([['3', '2', '1'], ['1', '3', '2']]);
+  });
+  it('shows the day among times of several days', () => {
+    const now = new Date(2026, 10, 24, 12).getTime();
+    const at = (...when: [number, number, number, number, number]) => dayAndTime(new Date(...when).getTime() * 1000, now);
+    expect([at(2026, 10, 24, 7, 5), at(2026, 10, 3, 7, 5), at(2025, 10, 3, 7, 5)]).toEqual(['07:05:00.000', '3 Nov 07:05', '3 Nov 2025']);
   });
   it('groups, counts failures, and hides the flows of a collapsed group', () => {
     const group: Arrangement = { sort: null, group: 'host' };

@@ -2,6 +2,7 @@
 //! from the schema of the configuration.
 
 use interflow_admin::settings::{SettingChoice, SettingGroup, SettingKind};
+use interflow_approvals::approvals::presets;
 use interflow_codec::json_schema::resolve;
 use serde_json::Value as Json;
 
@@ -18,6 +19,9 @@ pub struct SettableKey {
 const fn key(group: SettingGroup, key: &'static str, kind: SettingKind, label: &'static str) -> SettableKey {
     SettableKey { key, label, group, kind }
 }
+
+/// Its values come from a file of the program; the schema has none.
+const PRESETS: &str = "approvals.presets";
 
 #[rustfmt::skip]
 pub const SETTABLE: &[SettableKey] = &[
@@ -48,6 +52,7 @@ pub const SETTABLE: &[SettableKey] = &[
     key(Notifications, "approvals.notify", Switch, "Desktop notifications"),
     key(Notifications, "approvals.mode", Choice, "Approval mode"),
     key(Notifications, "approvals.timeout", Duration, "Time for a decision"),
+    key(Notifications, PRESETS, List, "Approval presets"),
     key(Logging, "log.level", Text, "Log level"),
 ];
 
@@ -72,7 +77,11 @@ pub fn description(schema: &Json, root: &Json) -> String {
 }
 
 /// The values that it may have, if they are listed.
-pub fn choices(schema: &Json, root: &Json) -> Vec<SettingChoice> {
+pub fn choices(key: &str, schema: &Json, root: &Json) -> Vec<SettingChoice> {
+    if key == PRESETS {
+        let choice = |p: &presets::RulePreset| SettingChoice { value: p.name.clone(), description: p.about.clone() };
+        return presets::all().iter().map(choice).collect();
+    }
     let listed = resolve(schema, root)["oneOf"].as_array();
     let choice = |of: &Json| {
         let value = of["const"].as_str()?.to_owned();
@@ -93,7 +102,7 @@ mod tests {
         for k in SETTABLE {
             let schema = schema_of(k.key, &root).unwrap_or_else(|| panic!("{}", k.key));
             assert!(!description(schema, &root).is_empty(), "{}", k.key);
-            assert_eq!(!choices(schema, &root).is_empty(), k.kind == Choice, "{}", k.key);
+            assert_eq!(!choices(k.key, schema, &root).is_empty(), k.kind == Choice || k.key == PRESETS, "{}", k.key);
             let default = defaults.pointer(&pointer(k.key)).unwrap_or(&Json::Null);
             let fits = match k.kind {
                 Switch => default.is_boolean(),

@@ -174,7 +174,7 @@ impl EditorState {
                 group: k.group,
                 description: catalog::description(schema, &root),
                 kind: k.kind,
-                choices: catalog::choices(schema, &root),
+                choices: catalog::choices(k.key, schema, &root),
                 default: member(&defaults, k.key),
                 active: (running != value).then_some(running),
                 locked: overridden(&source),
