@@ -6,6 +6,7 @@ use std::sync::mpsc::sync_channel;
 use arc_swap::ArcSwap;
 use deadpool_postgres::Pool;
 use tokio::runtime::{Handle, Runtime};
+use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 
 use super::connect::{Connector, PooledClient};
@@ -88,6 +89,19 @@ impl Database {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
+    }
+
+    /// As [`spawn`](Self::spawn), for a task that somebody ends.
+    pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.handle.spawn(task).abort_handle()
+    }
+
+    /// Runs a task on the threads of the connections, for callers of any runtime.
+    pub(crate) async fn run_async<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.handle.spawn(task).await.map_err(|_| StoreError::Closed)?
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.

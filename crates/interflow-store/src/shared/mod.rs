@@ -17,6 +17,8 @@ mod migrate;
 mod overview;
 mod overview_models;
 mod partitions;
+mod pending;
+mod pending_sync;
 mod rows;
 mod select;
 mod settings;
@@ -26,5 +28,8 @@ mod store;
 pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};
+pub use pending::{
+    CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
+};
 pub use settings::{Announcements, NewSetting, SettingRevision, SettingStatus, SettingsStore};
 pub use store::SharedStore;
