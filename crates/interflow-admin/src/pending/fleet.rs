@@ -49,7 +49,12 @@ enum Reply {
 
 impl FleetPending {
     /// Begins to share what waits here, under the name of this replica.
-    pub fn start(store: &SharedStore, replica: String, approvals: Arc<Approvals>, rules: Arc<ActiveRules>) -> Arc<Self> {
+    pub fn start(
+        store: &SharedStore,
+        replica: String,
+        approvals: Arc<Approvals>,
+        rules: Arc<ActiveRules>,
+    ) -> Arc<Self> {
         let queue = PendingQueue::new(Some(approvals), Some(rules));
         let decided = queue.clone();
         let carry_out = move |decision: RemoteDecision| {
@@ -176,7 +181,8 @@ fn read_item(remote: &RemotePendingItem) -> Option<PendingItem> {
 /// The item of another replica with this id.
 fn find(others: &RemotePending, id: &PendingId) -> Result<RemotePendingItem> {
     let local = PendingId::local(id.kind, id.number).to_string();
-    let is_named = |item: &&RemotePendingItem| *item.id == *local && id.place.as_deref() == Some(place_of(&item.instance));
+    let is_named =
+        |item: &&RemotePendingItem| *item.id == *local && id.place.as_deref() == Some(place_of(&item.instance));
     let mut named = others.items.iter().filter(is_named);
     match (named.next(), named.next()) {
         (Some(item), None) => Ok(item.clone()),
@@ -195,7 +201,6 @@ fn place_of(instance: &str) -> &str {
 }
 
 fn with_place(id: &str, place: &str) -> String {
-    id.parse::<PendingId>().map_or_else(|()| id.to_owned(), |id| {
-        PendingId { place: Some(place.to_owned()), ..id }.to_string()
-    })
+    id.parse::<PendingId>()
+        .map_or_else(|()| id.to_owned(), |id| PendingId { place: Some(place.to_owned()), ..id }.to_string())
 }

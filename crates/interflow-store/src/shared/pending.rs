@@ -200,8 +200,7 @@ async fn decide(
                FROM pending_items i JOIN pending_holders h USING (instance) \
                WHERE i.instance = $2 AND i.id = $3 AND h.expires > clock_timestamp() RETURNING instance) \
                SELECT pg_notify($7, 'decide ' || instance) FROM given";
-    let given =
-        client.query(sql, &[&id, &&*item.instance, &&*item.id, &decision, &actor, &patience, &CHANNEL]).await?;
+    let given = client.query(sql, &[&id, &&*item.instance, &&*item.id, &decision, &actor, &patience, &CHANNEL]).await?;
     if given.is_empty() {
         return Ok(RemoteOutcome::Gone);
     }

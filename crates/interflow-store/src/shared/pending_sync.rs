@@ -102,7 +102,9 @@ impl PendingSync {
                 Err(e) => e,
             };
             match is_warned {
-                false => tracing::warn!("requests that wait for a decision are seen at their own replica only: {error}"),
+                false => {
+                    tracing::warn!("requests that wait for a decision are seen at their own replica only: {error}")
+                }
                 true => tracing::debug!(%error, "requests that wait for a decision are not shared"),
             }
             is_warned = true;
@@ -163,7 +165,8 @@ impl PendingSync {
         let mut renew = interval(RENEW_INTERVAL);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = Some(Instant::now());
-        let ended = StoreError::Shared(format!("the shared store {}: the connection ended", self.database.connector.url));
+        let ended =
+            StoreError::Shared(format!("the shared store {}: the connection ended", self.database.connector.url));
         let database = self.database.clone();
         loop {
             let done = tokio::select! {
