@@ -38,6 +38,15 @@ impl Drop for ConnectionRuntime {
     }
 }
 
+/// Ends a task whose result nobody waits for any more.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Database {
     pub(crate) fn new(connector: Connector, config: &RecordConfig) -> Result<(Self, ConnectionRuntime)> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -96,12 +105,14 @@ impl Database {
         self.handle.spawn(task).abort_handle()
     }
 
-    /// Runs a task on the threads of the connections, for callers of any runtime.
+    /// Runs a task on the threads of the connections, for callers of any runtime. The task ends with the caller's wait.
     pub(crate) async fn run_async<T: Send + 'static>(
         &self,
         task: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        self.handle.spawn(task).await.map_err(|_| StoreError::Closed)?
+        let task = self.handle.spawn(task);
+        let _end = AbortOnDrop(task.abort_handle());
+        task.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.
