@@ -10,7 +10,7 @@ use interflow_redact::PolicyProblem;
 use interflow_rules::RuleProblem;
 use interflow_store::StoreError;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error_kinds;
 
@@ -107,6 +107,36 @@ impl ApiError {
     }
 }
 
+/// An error as one replica tells it to another, which may be of another version.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RemoteError {
+    status: u16,
+    kind: String,
+    message: String,
+    remedy: Option<String>,
+}
+
+impl From<ApiError> for RemoteError {
+    fn from(ApiError(error): ApiError) -> Self {
+        let (status, details) = *error;
+        let ErrorDetails { kind, message, remedy, .. } = details;
+        Self { status: status.as_u16(), kind: kind.to_owned(), message, remedy }
+    }
+}
+
+impl From<RemoteError> for ApiError {
+    fn from(error: RemoteError) -> Self {
+        let known = error_kinds::find(&error.kind).filter(|kind| kind.statuses.contains(&error.status));
+        let status = StatusCode::from_u16(error.status).ok();
+        match known.zip(status) {
+            Some((kind, status)) => {
+                Self::new(status, kind.name, error.message).with(|details| details.remedy = error.remedy)
+            }
+            None => Self::internal(error.message),
+        }
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error) = *self.0;
@@ -199,6 +229,17 @@ mod tests {
         {
             assert_eq!((error.0.0.as_u16(), error.0.1.kind), (status, kind), "{error:?}");
         }
+    }
+
+    #[test]
+    fn errors_of_other_replicas_keep_status_kind_and_remedy() {
+        let told = |error: ApiError| ApiError::from(RemoteError::from(error)).0;
+        let error = told(ApiError::new(StatusCode::NOT_FOUND, "not_found", "gone").remedy("look"));
+        assert_eq!((error.0.as_u16(), error.1.kind, &*error.1.message), (404, "not_found", "gone"));
+        assert_eq!(error.1.remedy.as_deref(), Some("look"));
+        let newer = RemoteError { status: 418, kind: "teapot".into(), message: "no".into(), remedy: None };
+        let error = ApiError::from(newer).0;
+        assert_eq!((error.0.as_u16(), error.1.kind, &*error.1.message), (500, "internal", "no"));
     }
 
     #[test]

@@ -85,9 +85,11 @@ pub const API_ERROR_KINDS: &[ApiErrorKind] = &[
     kind("no_setup", &[503], "this instance cannot list the ways to send traffic through it", ""),
     kind("not_recording", &[503], "nothing is recorded by this instance", RECORD),
     kind("overloaded", &[503], "the memory budget of the process is exhausted", "try again in a moment, or raise limits.held_bytes"),
+    kind("replica_silent", &[503], "the replica that holds a pending request does not answer; nothing was decided", "try again; a replica that has ended vanishes from GET /api/v1/pending within seconds"),
     kind("shared_store", &[503], "the shared store does not answer, or refused the request", "read the message; flows are kept on this replica's disk meanwhile"),
     kind("suspended", &[503], "recording is suspended: the disk is full, or refuses writes", "free space on the disk of the recording"),
     kind("unavailable", &[503], "the recording is closed, read-only or busy, or the request was cancelled", "try again in a moment"),
+    kind("outcome_unknown", &[504], "the replica that holds a pending request did not say what came of a decision", "GET /api/v1/pending shows whether it still waits"),
 ];
 
 /// The line of the table with this name.

@@ -30,6 +30,8 @@ use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
 use crate::metrics::MetricsSources;
+use crate::pending::FleetPending;
+use crate::pending::queue::PendingQueue;
 use crate::reload::ReloadFn;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
@@ -64,6 +66,8 @@ pub struct AdminDeps {
     /// Schemas for displaying gRPC and Protocol Buffers.
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
+    /// What waits for a decision at other replicas, if they share the recording.
+    pub fleet_pending: Option<Arc<FleetPending>>,
     /// Runs the checks of `interflow doctor`; may take a second.
     pub doctor: Option<DoctorFn>,
 }
@@ -96,6 +100,9 @@ pub struct AdminState {
     pub(crate) proposals: RuleProposals,
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
+    /// What waits for a decision in this process.
+    pub(crate) pending: PendingQueue,
+    pub(crate) fleet_pending: Option<Arc<FleetPending>>,
     pub doctor: Option<DoctorFn>,
     /// Reloads the configuration, once the instance can.
     pub reload: OnceLock<ReloadFn>,
@@ -130,6 +137,8 @@ impl AdminState {
         deps: AdminDeps,
     ) -> Self {
         Self {
+            pending: PendingQueue::new(deps.approvals.clone(), deps.rules.clone()),
+            fleet_pending: deps.fleet_pending,
             engine: deps.engine,
             store: deps.store,
             conversations: deps.conversations,

@@ -2039,6 +2039,8 @@ export interface components {
         PendingItem: {
             /** @description The id by which it is decided. */
             id: string;
+            /** @description The replica that holds it, if several share the recording. */
+            replica: string | null;
             kind: components["schemas"]["PendingKind"];
             what: components["schemas"]["PendingPart"];
             /** @description Null for a tunnel, which has no request yet. */

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::blocking::run_query;
 use super::input::{StrictJson, StrictQuery, query};
 use crate::error::{ApiError, Result};
+use crate::pending::queue::no_approvals;
 use crate::state::AdminState;
 
 /// Maximum duration of a long poll.
@@ -37,9 +38,7 @@ type ApiState = State<Arc<AdminState>>;
 
 impl AdminState {
     pub(super) fn approvals(&self) -> Result<&Approvals> {
-        self.approvals.as_deref().ok_or_else(|| {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_approvals", "this instance has no approvals")
-        })
+        self.approvals.as_deref().ok_or_else(no_approvals)
     }
 }
 

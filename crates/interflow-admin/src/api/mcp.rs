@@ -10,7 +10,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::blocking::run_query;
-use super::input::{FlowIdPath, StrictJson};
+use super::input::{FlowIdPath, StrictJson, StrictQuery};
+use super::pending::{self, PendingParams};
 use super::{flows, proposals, replay, rules, setup};
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
@@ -52,7 +53,7 @@ pub(crate) async fn post(
         }
         let answer = match mcp::remote_tool_call(&message, access) {
             // Calls that need the running instance; everything else is answered from the store.
-            Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &call).await)),
+            Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &caller, &call).await)),
             Some(Err(refused)) => Some(refused),
             None => run_query(&state, move |store, _| Ok(mcp::answer(store, &message, access))).await?,
         };
@@ -94,7 +95,7 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
 }
 
 /// Calls the same handlers as the REST API, so that both have the same checks and limits.
-async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result<Value, String> {
+async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
     // A tool reports its errors as text to the model.
     let said = |e: ApiError| e.into_details().message;
     let (state, input) = (State(Arc::clone(state)), call.input.clone());
@@ -105,6 +106,10 @@ async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result
             proposals::propose(state, StrictJson(proposal)).await.map_err(said).and_then(|Json(v)| to_json(v))
         }
         ToolAction::ListRules => rules::list(state).await.map_err(said).and_then(|Json(v)| to_json(v)),
+        ToolAction::ListPending => {
+            let all = StrictQuery(PendingParams::default());
+            pending::list(state, caller.clone(), all).await.map_err(said).and_then(|Json(v)| to_json(v))
+        }
         ToolAction::Setup => setup::machine_facts(&state).await.map_err(said).and_then(to_json),
         ToolAction::ExplainRules => {
             rules::explain_flow(state, id()?).await.map_err(said).and_then(|Json(v)| to_json(v))

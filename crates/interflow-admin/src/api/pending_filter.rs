@@ -4,7 +4,7 @@
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::Direction;
 
-use super::pending::{PendingItem, PendingKind, PendingPart};
+use crate::pending::item::{PendingItem, PendingKind, PendingPart};
 
 pub(super) struct PendingSubject<'i>(pub &'i PendingItem);
 
@@ -121,12 +121,13 @@ mod tests {
     use interflow_query::Query;
     use interflow_types::Timestamp;
 
-    use super::super::pending::{PendingClient, TimeoutAction};
     use super::*;
+    use crate::pending::item::{PendingClient, TimeoutAction};
 
     fn item(kind: PendingKind, what: PendingPart, url: &str, (host, port): (&str, u16)) -> PendingItem {
         PendingItem {
             id: String::new(),
+            replica: None,
             kind,
             what,
             method: None,

@@ -1,9 +1,9 @@
 //! Tool calls that need the running instance: rule explanations, and changes.
 
-use interflow_types::FlowId;
+use interflow_types::{FlowId, Timestamp};
 use serde_json::{Value, json};
 
-use super::secret_masking::is_secret;
+use super::secret_masking::{is_secret, mask_path};
 use super::{failure, resources, tool_result, tools};
 
 /// Whether tools that change something are offered.
@@ -24,6 +24,8 @@ pub enum ToolAction {
     Replay,
     /// `GET /rules`, which changes nothing.
     ListRules,
+    /// `GET /pending`, which changes nothing.
+    ListPending,
     /// `GET /setup`, which changes nothing.
     Setup,
     /// `POST /rules/proposals`, with the arguments.
@@ -37,7 +39,7 @@ impl ToolAction {
 
     /// Whether the tool is about one flow.
     const fn needs_flow(self) -> bool {
-        !matches!(self, Self::ListRules | Self::Setup | Self::ProposeRule)
+        !matches!(self, Self::ListRules | Self::ListPending | Self::Setup | Self::ProposeRule)
     }
 }
 
@@ -71,6 +73,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
     let name = message["params"]["name"].as_str()?;
     let verb = match name {
         "list_rules" => ToolAction::ListRules,
+        "list_pending" => ToolAction::ListPending,
         "propose_rule" => ToolAction::ProposeRule,
         "how_to_route" => ToolAction::Setup,
         "explain_rules" => ToolAction::ExplainRules,
@@ -114,6 +117,7 @@ impl RemoteToolCall {
             ToolAction::Annotate => format!("/flows/{flow}"),
             ToolAction::Replay => format!("/flows/{flow}/replay"),
             ToolAction::ListRules => "/rules".into(),
+            ToolAction::ListPending => "/pending".into(),
             ToolAction::Setup => "/setup".into(),
             ToolAction::ProposeRule => "/rules/proposals".into(),
         }
@@ -132,6 +136,7 @@ impl RemoteToolCall {
         match self.verb {
             ToolAction::ExplainRules => format_explanation(&said["rules"]),
             ToolAction::ListRules => format_rules(said),
+            ToolAction::ListPending => format_pending(said),
             ToolAction::Setup => format_setup(said),
             ToolAction::ProposeRule => format_proposal(said),
             ToolAction::Annotate => format!("tags: {}; comment: {}", said["tags"], said["comment"]),
@@ -202,6 +207,28 @@ fn format_rules(said: &Value) -> String {
     }
     let files: Vec<String> = said["files"].as_array().into_iter().flatten().map(text).collect();
     out + &format!("files: {}\n", if files.is_empty() { "none".into() } else { files.join(", ") })
+}
+
+/// Requests that wait for a person, one per line. Notes are for that person: they may quote the flow.
+fn format_pending(said: &Value) -> String {
+    let now = Timestamp::now().micros();
+    let mut out = String::new();
+    for item in said["pending"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let method = item["method"].as_str().unwrap_or("tunnel to");
+        let by = item["rule"].as_str().map_or_else(|| "awaits approval".to_owned(), |rule| format!("held by {rule}"));
+        let replica = item["replica"].as_str().map(|name| format!(" at {name}")).unwrap_or_default();
+        let seconds = item["until"].as_u64().unwrap_or(now).saturating_sub(now) / 1_000_000;
+        let flows: Vec<String> = item["flows"].as_array().into_iter().flatten().map(text).collect();
+        out.push_str(&format!(
+            "{}{replica}: {method} {}; {by}; {seconds} s left, then {}; flows: {}\n",
+            text(&item["id"]),
+            mask_path(&text(&item["url"])),
+            text(&item["on_timeout"]),
+            flows.join(", ")
+        ));
+    }
+    if out.is_empty() { "nothing waits for a decision\n".to_owned() } else { out }
 }
 
 /// What became of a proposal.
@@ -311,6 +338,27 @@ mod tests {
              mine (disabled) (rules.yaml:7): when (a condition on a secret is not shown); then tag; 0 matches\n\
              files: rules.yaml\n"
         );
+    }
+
+    #[test]
+    fn pending_requests_are_listed_without_secrets_and_contents() {
+        let said = json!({"version": 3, "pending": [
+            {"id": "rule-5@8c2f01aa", "replica": "gateway-2", "kind": "rule", "method": "POST", "url": "http://a.test/x?api_key=sk-1&n=2",
+             "headers": [["X-Plan", "sk-2"]], "body": "sk-3", "note": "sk-4", "rule": "look", "flows": ["f1"], "until": 0,
+             "on_timeout": "deny"},
+            {"id": "approval-3", "replica": null, "kind": "approval", "method": null, "url": "b.test:22", "flows": ["f2", "f3"],
+             "until": 0, "on_timeout": "deny"},
+        ]});
+        let shown = format_pending(&said);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].starts_with("rule-5@8c2f01aa at gateway-2: POST http://a.test/x?api_key="), "{shown}");
+        assert!(lines[0].ends_with("&n=2; held by look; 0 s left, then deny; flows: f1"), "{shown}");
+        assert_eq!(lines[1], "approval-3: tunnel to b.test:22; awaits approval; 0 s left, then deny; flows: f2, f3");
+        assert!(!shown.contains("sk-"), "{shown}");
+        assert_eq!(format_pending(&json!({"pending": []})), "nothing waits for a decision\n");
+        // There is no tool that decides.
+        let decide = call("decide_pending", json!({"id": "rule-5", "action": "allow"}));
+        assert_eq!(remote_tool_call(&decide, WriteAccess::Writes), None);
     }
 
     #[test]

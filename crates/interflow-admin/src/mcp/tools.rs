@@ -232,6 +232,14 @@ fn read_tools() -> Vec<Value> {
             &[],
         ),
         tool(
+            "list_pending",
+            "List pending requests",
+            "Lists the requests, tunnels, responses and messages that wait for a person's decision, also at other replicas that share \
+             the recording. They cannot be decided here. Needs a running instance.",
+            json!({}),
+            &[],
+        ),
+        tool(
             "how_to_route",
             "Route a program through the proxy",
             "Gives the addresses of proxy and gateway, the files of the CA, and the environment with which a program is recorded. \

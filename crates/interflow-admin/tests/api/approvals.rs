@@ -72,7 +72,10 @@ async fn a_decision_is_in_the_history_with_its_extent() {
 async fn decisions_about_unknown_requests_are_not_found() {
     let it = Instance::start().await;
     assert_eq!(it.post("/approvals/99", json!({"action": "allow"})).await.status, 404);
-    assert_eq!(it.post("/pending/rule-9", json!({"action": "allow"})).await.status, 404);
+    for id in ["rule-9", "9", "rule-9@8c2f01aa", "rule-x"] {
+        let answer = it.post(&format!("/pending/{id}"), json!({"action": "allow"})).await;
+        assert_eq!((answer.status, kind(&answer)), (404, "not_found".to_owned()), "{id}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

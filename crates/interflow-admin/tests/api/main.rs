@@ -117,6 +117,7 @@ impl Instance {
             limits: None,
             schemas: Arc::default(),
             approvals: Some(Arc::clone(&approvals)),
+            fleet_pending: None,
             doctor: Some(Arc::new(|| {
                 let (what, text) = ("clock".to_owned(), "plausible".to_owned());
                 vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]

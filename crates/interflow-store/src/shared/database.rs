@@ -66,6 +66,15 @@ impl Drop for ConnectionRuntime {
     }
 }
 
+/// Ends a task whose result nobody waits for any more.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Database {
     /// `name` is that of the replica; without one, that of its machine.
     pub(crate) fn new(
@@ -242,8 +251,19 @@ impl Database {
         self.handle.spawn(task);
     }
 
+    /// As [`spawn`](Self::spawn), for a task that somebody ends.
     pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.handle.spawn(task).abort_handle()
+    }
+
+    /// Runs a task on the threads of the connections, for callers of any runtime. The task ends with the caller's wait.
+    pub(crate) async fn run_async<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let task = self.handle.spawn(task);
+        let _end = AbortOnDrop(task.abort_handle());
+        task.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.

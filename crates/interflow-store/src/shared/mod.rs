@@ -21,6 +21,8 @@ mod migrate;
 mod overview;
 mod overview_models;
 mod partitions;
+mod pending;
+mod pending_sync;
 mod rows;
 mod select;
 mod settings;
@@ -33,5 +35,8 @@ pub use archive_flows::SharedFlow;
 pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};
+pub use pending::{
+    CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
+};
 pub use settings::{Announcements, NewSetting, SettingRevision, SettingStatus, SettingsStore};
 pub use store::SharedStore;

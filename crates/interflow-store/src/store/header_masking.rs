@@ -33,6 +33,10 @@ impl HeaderMasker {
     pub fn from_config(record: &serde_json::Value) -> Self {
         let config: crate::RecordConfig = serde_json::from_value(record.clone()).unwrap_or_default();
         // A configuration that cannot be read masks the default names, never nothing.
+        Self::new(&config)
+    }
+
+    pub(crate) fn new(config: &crate::RecordConfig) -> Self {
         Self(MaskRules::new(&config.mask_headers, &config.mask_query))
     }
 

@@ -12,6 +12,7 @@ mod heads;
 mod live;
 mod overflow;
 mod overview;
+mod pending;
 mod postgres;
 mod retention;
 mod round_trip;

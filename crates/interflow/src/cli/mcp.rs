@@ -98,7 +98,9 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
     let path = call.path();
     let done = match call.verb {
-        ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::Setup => api.get(&path),
+        ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::ListPending | ToolAction::Setup => {
+            api.get(&path)
+        }
         ToolAction::Annotate => api.patch(&path, &call.input),
         ToolAction::Replay | ToolAction::ProposeRule => api.post(&path, &call.input),
     };

@@ -42,7 +42,7 @@ pub enum PendingCommand {
 }
 
 /// How a pending request is selected on the command line.
-const ID: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it";
+const ID: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it; with `@` and more if several replicas share the recording";
 const ID_OR_ALL: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it; or `all`";
 const RULE_ID: &str = "ID shown by `pending list`: `rule-5`";
 
@@ -161,9 +161,10 @@ fn table(state: &Value) -> String {
     let mut text = format!("mode {}\n", mode_line(state));
     let now = Timestamp::now().micros();
     for held in members(state, "pending") {
-        let PendingLine { id, left, waiting, who, place, by } = PendingLine::from_json(held, now);
+        let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(held, now);
         let (left, by) = (clock(left), by.map(|by| format!("  {by}")).unwrap_or_default());
-        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}\n"));
+        let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
+        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}{replica}\n"));
     }
     if state["pending"].as_array().is_none_or(Vec::is_empty) {
         text.push_str("nothing is pending\n");
@@ -183,6 +184,8 @@ pub struct PendingLine {
     pub place: String,
     /// The rule that holds it, and its note.
     pub by: Option<String>,
+    /// The replica that holds it, if several share the recording.
+    pub replica: Option<String>,
 }
 
 impl PendingLine {
@@ -208,6 +211,7 @@ impl PendingLine {
                 Some(rule) => Some(format!("held by {rule}{note}")),
                 None => held["note"].as_str().map(str::to_owned),
             },
+            replica: held["replica"].as_str().map(str::to_owned),
         }
     }
 }
@@ -303,7 +307,9 @@ fn is_rule_hold(id: &str) -> bool {
 }
 
 fn check_id(id: &str) -> Result<(), CliError> {
-    let number = id.strip_prefix("rule-").or(id.strip_prefix("approval-")).unwrap_or(id);
+    // Behind the number is the process that holds it, where several replicas share the recording.
+    let number = id.split_once('@').map_or(id, |(number, _)| number);
+    let number = number.strip_prefix("rule-").or(number.strip_prefix("approval-")).unwrap_or(number);
     match number.parse::<u64>() {
         Ok(_) => Ok(()),
         Err(_) => Err(CliError::Usage(format!("`{id}` is not the ID of a pending request; see `pending list`"))),
@@ -328,6 +334,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ids_may_name_where_a_request_is_held() {
+        for (id, is_one) in
+            [("3", true), ("rule-5@8c2f01aa", true), ("approval-3@8c2f01aa", true), ("@8c2f01aa", false)]
+        {
+            assert_eq!(check_id(id).is_ok(), is_one, "{id}");
+        }
+    }
+
+    #[test]
     fn pending_requests_are_formatted_in_one_line() {
         let state = json!({"mode": "ask", "pending": [
             {"id": "approval-3", "kind": "approval", "what": "request", "url": "https://a.test/x\u{1b}[1m?q=1", "method": "GET",
@@ -336,11 +351,14 @@ mod tests {
              "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
             {"id": "rule-5", "kind": "rule", "what": "response", "url": "http://c.test/", "method": "GET", "status": 200,
              "rule": "look", "note": "why", "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
+            {"id": "approval-6@8c2f01aa", "replica": "gateway-2", "kind": "approval", "what": "tunnel", "url": "d.test:22",
+             "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
         ]});
         assert_eq!(
             table(&state),
             "mode ask\n     3   0:00 left  2 waiting  curl  GET https://a.test/x[1m?q=1\n     4   0:00 left  1 waiting  \
-             192.0.2.1  tunnel b.test:22\nrule-5   0:00 left  1 waiting  192.0.2.1  GET http://c.test/ answered 200  held by look: why\n"
+             192.0.2.1  tunnel b.test:22\nrule-5   0:00 left  1 waiting  192.0.2.1  GET http://c.test/ answered 200  held by look: why\n\
+             6@8c2f01aa   0:00 left  1 waiting  192.0.2.1  tunnel d.test:22  at gateway-2\n"
         );
         assert_eq!(table(&json!({"mode": "observe", "pending": []})), "mode observe\nnothing is pending\n");
     }

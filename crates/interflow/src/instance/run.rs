@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_admin::settings::SettingsEditor;
-use interflow_admin::{AdminDeps, AdminServer, LimitDeps, ReloadFn};
+use interflow_admin::{AdminDeps, AdminServer, FleetPending, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_files::resolve_secret_ref;
@@ -52,6 +52,8 @@ pub struct RunningInstance {
     pub reload_status: Arc<ReloadStatus>,
     /// Reports this process to the others that share its store.
     _heartbeat: Option<Heartbeat>,
+    /// Shares requests that wait for a decision with them, also without an admin port.
+    _fleet_pending: Option<Arc<FleetPending>>,
     sockets: Arc<ListenSockets>,
     home: DataDir,
     /// What replicas share beside the store.
@@ -137,6 +139,13 @@ pub async fn start_with_store(
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
     let dns = dns::start(&config.dns(), &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
     components.approvals.notify_desktop();
+    let fleet_pending = match store.as_deref() {
+        Some(RecordStore::Shared(shared)) if config.fleet.share_pending => {
+            let (approvals, rules) = (Arc::clone(&components.approvals.approvals), Arc::clone(&components.rules));
+            Some(FleetPending::start(shared, config.fleet.replica_name(), approvals, rules))
+        }
+        _ => None,
+    };
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
@@ -159,6 +168,7 @@ pub async fn start_with_store(
                 }),
                 schemas: Arc::new(schemas(config, home)?),
                 approvals: Some(Arc::clone(&components.approvals.approvals)),
+                fleet_pending: fleet_pending.clone(),
                 doctor: Some(diagnosis::for_admin(config, home)),
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
@@ -191,6 +201,7 @@ pub async fn start_with_store(
     });
     Ok(RunningInstance {
         _heartbeat: heartbeat,
+        _fleet_pending: fleet_pending,
         engine,
         store,
         conversations,

@@ -74,9 +74,10 @@ impl PendingView {
         let now = Timestamp::now().micros();
         let first = (self.selected + 1).saturating_sub(height);
         let line = |(at, item): (usize, &Value)| {
-            let PendingLine { id, left, waiting, who, place, by } = PendingLine::from_json(item, now);
+            let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(item, now);
             let by = by.map(|by| format!("  {by}")).unwrap_or_default();
-            let text = format!("{id:>7}  {:>5} left  {waiting} waiting  {who}  {place}{by}", clock(left));
+            let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
+            let text = format!("{id:>7}  {:>5} left  {waiting} waiting  {who}  {place}{by}{replica}", clock(left));
             let selected = if at == self.selected { Modifier::REVERSED } else { Modifier::empty() };
             Line::styled(clean(&text).into_owned(), selected)
         };
@@ -107,6 +108,7 @@ fn detail_lines(item: &Value) -> Vec<Line<'static>> {
     add("rule", member(item, "rule"));
     add("note", member(item, "note"));
     add("status", member(item, "status"));
+    add("replica", member(item, "replica"));
     add("client", who.join(", "));
     let word = if item["on_timeout"] == "deny" { "is denied" } else { "continues" };
     add("timeout", format!("then it {word}"));

@@ -14,12 +14,15 @@ pub struct FleetConfig {
     /// Settings that all replicas share: a change at one of them takes effect at all. `secrets` needs
     /// `approvals.secrets_key` or `approvals.secrets_key_command`.
     pub share: Vec<SharedSetting>,
+    /// Whether requests that wait for a decision are seen and decided at every replica. While they wait, their heads and
+    /// short bodies are in the database.
+    pub share_pending: bool,
 }
 
 impl Default for FleetConfig {
     fn default() -> Self {
         use SharedSetting::*;
-        Self { name: None, share: vec![Approvals, Keys, Policy, Rules] }
+        Self { name: None, share: vec![Approvals, Keys, Policy, Rules], share_pending: true }
     }
 }
 
