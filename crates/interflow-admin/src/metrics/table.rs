@@ -212,6 +212,7 @@ metric_table! { pub TABLE:
     SHARED_SHIPPED = counter "interflow_shared_store_shipped_flows_total" [] "Flows moved to the shared store.";
     SHARED_FAILURES = counter "interflow_shared_store_failures_total" [] "Attempts to move flows that failed.";
     SHARED_STUCK = gauge "interflow_shared_store_stuck_flows" [] "Flows that cannot be moved and stay on this replica's disk.";
+    SHARED_OBJECT_BYTES = gauge "interflow_shared_store_object_bytes" [] "Bytes of the objects that hold bodies (`record.objects`).";
     RECORDER_DISK_FREE = gauge "interflow_recorder_disk_free_bytes" [] "Free space on the disk of the store.";
 }
 

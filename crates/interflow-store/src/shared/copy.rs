@@ -8,13 +8,14 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_types::{Direction, FlowId};
 
-use super::connect::{Connector, TlsClientFactory};
+use super::connect::SharedAccess;
 use super::database::Database;
 use super::dsn::PostgresUrl;
-use super::insert::{InsertError, InsertOptions, insert_flows};
+use super::insert::InsertError;
+use super::partitions;
 use super::rows::uuid_of;
+use super::shipper::{BATCH_BYTES, is_about_data, store_batch, stored_bytes};
 use super::store::SharedStore;
-use super::{migrate, partitions};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
@@ -52,12 +53,11 @@ impl CopyCounts {
 pub fn copy_to_shared(
     source: &SqliteStore,
     url: &PostgresUrl,
-    tls: TlsClientFactory,
+    access: SharedAccess,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<CopyCounts> {
-    let (database, _runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default())?;
-    let connector = database.connector.clone();
-    database.wait_for(async move { migrate::migrate(&connector).await })?;
+    let (database, _runtime) = Database::new(url, access, &RecordConfig::default())?;
+    database.prepare()?;
     let total = source.count(&Query::all())?;
     let mut counts = CopyCounts { open: total - source.spool_totals()?.flows.min(total), ..CopyCounts::default() };
     let (mut after, mut days) = (-1, HashSet::new());
@@ -72,7 +72,12 @@ pub fn copy_to_shared(
                 partitions::make_for_copy(&database, day)?;
             }
         }
-        copy_batch(&database, source, &missing, &mut counts)?;
+        let mut rest = &missing[..];
+        while !rest.is_empty() {
+            let (first, others) = rest.split_at(fitting(rest));
+            copy_batch(&database, source, first, &mut counts)?;
+            rest = others;
+        }
         if progress(counts.total(), total).is_break() {
             return Err(StoreError::Cancelled);
         }
@@ -89,22 +94,26 @@ fn missing(database: &Database, flows: Vec<StoredRow>) -> Result<Vec<StoredRow>>
     Ok(flows.into_iter().filter(|flow| !found.contains(&uuid_of(flow.row.id))).collect())
 }
 
+/// How many of these flows go into one transaction.
+fn fitting(flows: &[StoredRow]) -> usize {
+    let mut bytes = 0;
+    let is_full = |flow: &StoredRow| {
+        bytes += stored_bytes(flow);
+        bytes >= BATCH_BYTES
+    };
+    flows.iter().position(is_full).map_or(flows.len(), |last| last + 1)
+}
+
 /// Stores a batch; if one of its flows is the reason why that fails, the others without it.
 fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], counts: &mut CopyCounts) -> Result<()> {
-    if flows.is_empty() {
-        return Ok(());
-    }
-    let options = InsertOptions { compress: true };
-    let about_data =
-        |e: &tokio_postgres::Error| e.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"));
-    let error = match database.block_on(insert_flows(database, source, flows, options)) {
+    let error = match database.block_on(store_batch(database, source, flows, true)) {
         Ok(new) => {
             counts.copied += new;
             counts.present += flows.len() as u64 - new;
             return Ok(());
         }
         Err(InsertError::Flow(error)) => error,
-        Err(InsertError::Database(e)) if about_data(&e) => database.connector.explain(&e),
+        Err(InsertError::Database(e)) if is_about_data(&e) => database.connector.explain(&e),
         Err(InsertError::Database(e)) => return Err(database.connector.explain(&e)),
         Err(InsertError::Unreachable(error)) => return Err(error),
     };
@@ -118,7 +127,7 @@ fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], co
     copy_batch(database, source, second, counts)
 }
 
-/// Copies the flows of a shared store into an embedded one. Certificate chains stay behind.
+/// Copies the flows of a shared store into an embedded one.
 ///
 /// # Errors
 /// Either store cannot be read or written.
@@ -171,6 +180,7 @@ fn load(source: &SharedStore, row: crate::model::FlowRow) -> Result<NewFlow> {
         request_body: body(Direction::Request)?,
         response_body: body(Direction::Response)?,
         original_bodies: [original(Direction::Request)?, original(Direction::Response)?],
+        certificates: source.certificates(id)?,
         messages: if row.messages > 0 { source.messages(id, 0..u64::MAX)? } else { Vec::new() },
         row,
     })

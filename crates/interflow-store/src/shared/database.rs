@@ -5,10 +5,13 @@ use std::sync::mpsc::sync_channel;
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::Pool;
+use interflow_objects::ObjectStorage;
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::Error;
 
-use super::connect::{Connector, PooledClient};
+use super::connect::{Connector, PooledClient, SharedAccess};
+use super::dsn::PostgresUrl;
+use super::{migrate, objects};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
@@ -19,6 +22,8 @@ const THREADS: usize = 2;
 #[derive(Clone)]
 pub(crate) struct Database {
     pub(crate) connector: Connector,
+    /// Where bodies are put that are not part of their rows; in the database if absent.
+    pub(crate) objects: Option<Arc<ObjectStorage>>,
     pool: Pool,
     handle: Handle,
     /// The name of this process among all that write: random, as two may run on one host.
@@ -38,7 +43,12 @@ impl Drop for ConnectionRuntime {
 }
 
 impl Database {
-    pub(crate) fn new(connector: Connector, config: &RecordConfig) -> Result<(Self, ConnectionRuntime)> {
+    pub(crate) fn new(
+        url: &PostgresUrl,
+        access: SharedAccess,
+        config: &RecordConfig,
+    ) -> Result<(Self, ConnectionRuntime)> {
+        let connector = Connector::new(url.clone(), access.tls)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("shared-store")
@@ -49,11 +59,35 @@ impl Database {
         let database = Self {
             pool: connector.pool()?,
             connector,
+            objects: access.objects,
             handle: runtime.handle().clone(),
             replica: format!("{}-{:08x}", host.replace(char::is_whitespace, "_"), fastrand::u32(..)).into(),
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
         };
         Ok((database, ConnectionRuntime(Some(runtime))))
+    }
+
+    /// Makes or migrates the tables, and tries the place of bodies.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let database = self.clone();
+        self.wait_for(async move {
+            migrate::migrate(&database.connector).await?;
+            let storage = database.objects.as_deref();
+            objects::check_place(&database.connector, storage, true).await?;
+            match storage {
+                Some(storage) => objects::try_out(storage).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Makes sure that the tables are those of this version, and bodies where they are looked for.
+    pub(crate) fn require_prepared(&self) -> Result<()> {
+        let database = self.clone();
+        self.wait_for(async move {
+            migrate::require_current(&database.connector).await?;
+            objects::check_place(&database.connector, database.objects.as_deref(), false).await
+        })
     }
 
     /// Runs a task on the threads of the connections, and waits for its result. May be called from any thread that may

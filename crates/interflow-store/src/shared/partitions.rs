@@ -1,5 +1,6 @@
 //! Partitions by day, and retention by dropping them. One replica at a time does this; the others find it done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::Timestamp;
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use super::connect::PooledClient;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
+use super::objects::{self, COUNT_DOWN};
 use crate::error::Result;
 
 /// How often partitions are made and old ones dropped.
@@ -19,18 +21,21 @@ const DAYS: std::ops::RangeInclusive<i64> = -1..=3;
 const DAY_MILLIS: i64 = 86_400_000;
 /// The number of the advisory lock of whoever does this.
 const LOCK: i64 = 0x1f10_3707_0003;
-/// Partitioned tables, with the column of their flows' ids.
-const TABLES: [(&str, &str); 3] = [("flows", "id"), ("bodies", "flow"), ("messages", "flow")];
+/// How long objects are deleted in one turn.
+const DELETE_LIMIT: Duration = Duration::from_secs(300);
+/// Partitioned tables, in the order in which transactions that store flows lock them.
+const TABLES: [&str; 3] = ["bodies", "messages", "flows"];
 
 /// Makes partitions and applies retention, now and then at intervals, until the runtime ends.
 pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + 'static) -> Result<()> {
-    let first = database.clone();
+    let (first, expired) = (database.clone(), Arc::new(expired));
+    let counted = Arc::clone(&expired);
     // Waits for another replica that makes them: a flow that came before its partition would keep it from being made.
-    database.wait_for(async move { maintain(&first, &|_| (), true).await })?;
+    database.wait_for(async move { maintain(&first, &*counted, true).await })?;
     let database = database.clone();
     database.clone().spawn(async move {
         loop {
-            if let Err(error) = maintain(&database, &expired, false).await {
+            if let Err(error) = maintain(&database, &*expired, false).await {
                 tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
             }
             tokio::time::sleep(INTERVAL).await;
@@ -48,6 +53,13 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
             return Ok(());
         }
         let done = make_and_drop(&mut client, database, expired).await;
+        // At the start, others wait for this one.
+        if done.is_ok()
+            && !wait
+            && let Err(error) = objects::delete_unneeded(database, DELETE_LIMIT).await
+        {
+            tracing::warn!(%error, "objects that nobody needs could not be deleted; it is tried again");
+        }
         client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
         done
     };
@@ -59,6 +71,9 @@ async fn make_and_drop(
     database: &Database,
     expired: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), Error> {
+    // What an earlier attempt left behind.
+    delete_detached(client).await?;
+    objects::give_up_unfinished(client).await?;
     let today = Timestamp::now().micros() as i64 / 1000 / DAY_MILLIS;
     for day in DAYS.map(|offset| today + offset) {
         make_day(client, day).await?;
@@ -78,7 +93,9 @@ async fn make_and_drop(
         expired(delete_old_imports(client, (now - age) * 1000).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
-    while bytes > 0 && days.first().is_some_and(|day| *day < today) && taken_bytes(client).await? > bytes {
+    while bytes > 0 && days.first().is_some_and(|day| *day < today)
+        && taken_bytes(client).await? + objects::taken_bytes(client).await? > bytes
+    {
         expired(drop_day(client, days.remove(0)).await?);
     }
     Ok(())
@@ -86,9 +103,8 @@ async fn make_and_drop(
 
 async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
     let name = day_name(day);
-    for (table, _) in TABLES {
-        let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&format!("{table}_{name}")]).await?;
-        if exists.get::<_, bool>(0) {
+    for table in TABLES {
+        if exists(client, &format!("{table}_{name}")).await? {
             continue;
         }
         let sql = format!(
@@ -108,23 +124,62 @@ async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
 /// Drops the partitions of a day; returns how many flows they held.
 async fn drop_day(client: &mut PooledClient, day: i64) -> Result<u64, Error> {
     let name = day_name(day);
-    detach(client, "flow >= $1 AND flow < $2", &[&first_id(day), &first_id(day + 1)]).await?;
-    let flows = client.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0);
-    for (table, _) in TABLES {
-        client.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
+    let ids = [first_id(day), first_id(day + 1)];
+    detach(client, "flow >= $1 AND flow < $2", &[&ids[0], &ids[1]]).await?;
+    let flows = match exists(client, &format!("flows_{name}")).await? {
+        true => client.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0),
+        false => 0,
+    };
+    let transaction = client.transaction().await?;
+    // Its rows are counted afterwards: that takes longer than others should wait for these tables.
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass($1))";
+    if transaction.query_one(sql, &[&format!("bodies_{name}")]).await?.get::<_, bool>(0) {
+        transaction.batch_execute(&format!("ALTER TABLE bodies DETACH PARTITION bodies_{name}")).await?;
     }
+    for table in ["messages", "flows"] {
+        transaction.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
+    }
+    transaction.commit().await?;
+    delete_detached(client).await?;
     tracing::info!(day = name, flows, "retention dropped a day of the shared store");
     Ok(flows.unsigned_abs())
+}
+
+/// Drops partitions of bodies that belong to no table any more, and counts down their objects.
+async fn delete_detached(client: &mut PooledClient) -> Result<(), Error> {
+    let sql = "SELECT c.relname FROM pg_class c JOIN pg_class parent ON parent.oid = 'bodies'::regclass \
+               WHERE c.relnamespace = parent.relnamespace AND c.relkind = 'r' AND c.relname ~ '^bodies_[0-9]{8}$' \
+               AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = c.oid)";
+    for row in client.query(sql, &[]).await? {
+        let table: &str = row.get(0);
+        let transaction = client.transaction().await?;
+        objects::lock_counts(&transaction).await?;
+        let sql = format!("WITH gone_bodies AS (SELECT object FROM {table}), {COUNT_DOWN} SELECT");
+        transaction.execute(&sql, &[]).await?;
+        transaction.batch_execute(&format!("DROP TABLE {table}")).await?;
+        transaction.commit().await?;
+    }
+    Ok(())
+}
+
+async fn exists(client: &Client, table: &str) -> Result<bool, Error> {
+    Ok(client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?.get(0))
 }
 
 /// Deletes flows of the default partition that were stored too long ago.
 async fn delete_old_imports(client: &mut PooledClient, stored_before: i64) -> Result<u64, Error> {
     detach(client, "flow IN (SELECT id FROM flows_default WHERE stored < $1)", &[&stored_before]).await?;
-    let sql = "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
-         gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
-         gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
-         SELECT count(*) FROM gone";
-    Ok(client.query_one(sql, &[&stored_before]).await?.get::<_, i64>(0).unsigned_abs())
+    let sql = format!(
+        "WITH gone AS (DELETE FROM flows_default WHERE stored < $1 RETURNING id), \
+         gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
+         gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
+         SELECT count(*) FROM gone"
+    );
+    let transaction = client.transaction().await?;
+    objects::lock_counts(&transaction).await?;
+    let gone = transaction.query_one(&sql, &[&stored_before]).await?.get::<_, i64>(0);
+    transaction.commit().await?;
+    Ok(gone.unsigned_abs())
 }
 
 /// Removes flows from their conversations before they are deleted. If that fails, the next attempt finds them removed.
@@ -134,13 +189,14 @@ async fn detach(client: &mut PooledClient, flows: &str, params: &[&(dyn ToSql + 
     transaction.commit().await
 }
 
-/// The days that have a partition of flows, the oldest first.
+/// The days that have partitions, the oldest first.
 async fn existing_days(client: &Client) -> Result<Vec<i64>, Error> {
     let sql = "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
-               WHERE i.inhparent = 'flows'::regclass";
+               WHERE i.inhparent IN ('flows'::regclass, 'bodies'::regclass, 'messages'::regclass)";
     let names = client.query(sql, &[]).await?;
     let mut days: Vec<i64> = names.iter().filter_map(|row| day_of(row.get(0))).collect();
     days.sort_unstable();
+    days.dedup();
     Ok(days)
 }
 
@@ -177,7 +233,7 @@ fn day_name(day: i64) -> String {
 }
 
 fn day_of(partition: &str) -> Option<i64> {
-    let digits = partition.strip_prefix("flows_").filter(|d| d.len() == 8)?;
+    let digits = partition.split_once('_').map(|(_, day)| day).filter(|d| d.len() == 8)?;
     let date = jiff::civil::Date::strptime("%Y%m%d", digits).ok()?;
     Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second() / 86_400)
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::database::Database;
-use super::insert::{InsertError, InsertOptions, insert_flows};
+use super::insert::{BatchBodies, InsertError, insert_flows};
+use super::objects::{self, UploadedBodies};
+use super::pieces::{Pieces, is_inline};
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
 use crate::store::rows::StoredRow;
@@ -18,7 +20,7 @@ use crate::store::spool::SpoolTotals;
 
 /// Flows and bytes of bodies per transaction.
 const BATCH_FLOWS: usize = 1000;
-const BATCH_BYTES: u64 = 16 << 20;
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// How long the shipper sleeps while there is nothing new.
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
@@ -27,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(120);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// How often bodies of little traffic are uploaded: each object costs a request.
+const UPLOAD_INTERVAL: Duration = Duration::from_millis(500);
 /// What waits is measured at most once in this time, and seldom enough to cost a twentieth of a core.
 const MEASURE: Duration = Duration::from_millis(500);
 /// Disk space is given back after this many bytes of bodies were moved.
@@ -46,6 +50,8 @@ pub(crate) struct ShipperState {
     pub(crate) stuck: AtomicU64,
     /// Held while flows are on their way, so that nobody changes them in the spool meanwhile.
     pub(crate) moving: Mutex<()>,
+    /// Threads that wait until all is moved.
+    draining: AtomicU64,
     stop: AtomicBool,
     asleep: Mutex<()>,
     wake: Condvar,
@@ -68,6 +74,7 @@ impl Shipper {
             backoff: FIRST_BACKOFF,
             measured: None,
             looked: None,
+            uploaded: None,
             moved_bytes: 0,
         };
         let thread = std::thread::Builder::new()
@@ -91,6 +98,13 @@ impl Shipper {
 
     /// Waits until everything that was in the spool is moved, or an attempt fails.
     pub(crate) fn drain(&self, spool: &SqliteStore) -> Result<()> {
+        self.state.draining.fetch_add(1, SeqCst);
+        let done = self.wait_until_moved(spool);
+        self.state.draining.fetch_sub(1, SeqCst);
+        done
+    }
+
+    fn wait_until_moved(&self, spool: &SqliteStore) -> Result<()> {
         let failures = self.state.failures.load(SeqCst);
         loop {
             let left = spool.spool_totals()?.flows.saturating_sub(self.state.stuck.load(SeqCst));
@@ -117,6 +131,8 @@ struct ShipperTask {
     measured: Option<(Instant, Duration)>,
     /// When the spool was read, and how many flows had been recorded then.
     looked: Option<(Instant, u64)>,
+    /// When bodies were uploaded last.
+    uploaded: Option<Instant>,
     moved_bytes: u64,
 }
 
@@ -184,8 +200,13 @@ impl ShipperTask {
             return Ok(false);
         }
         self.looked = None;
-        self.ship(&batch)?;
         let bytes: u64 = batch.iter().map(stored_bytes).sum();
+        if let Some(wait) = self.before_upload(&batch, bytes) {
+            // More flows may have come then.
+            self.sleep(wait);
+            return Ok(true);
+        }
+        self.ship(&batch)?;
         self.moved_bytes += bytes;
         if self.moved_bytes >= COLLECT_BYTES {
             self.moved_bytes = 0;
@@ -194,6 +215,17 @@ impl ShipperTask {
             }
         }
         Ok(true)
+    }
+
+    /// How long a batch waits for more flows whose bodies go into the same object.
+    fn before_upload(&self, batch: &[StoredRow], bytes: u64) -> Option<Duration> {
+        let is_full = batch.len() >= BATCH_FLOWS || bytes >= BATCH_BYTES;
+        let hurry = self.state.stop.load(SeqCst) || self.state.draining.load(SeqCst) > 0;
+        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| !is_inline(flow, side));
+        if is_full || hurry || self.database.objects.is_none() || !batch.iter().any(is_long) {
+            return None;
+        }
+        UPLOAD_INTERVAL.checked_sub(self.uploaded?.elapsed()).filter(|wait| !wait.is_zero())
     }
 
     /// The oldest finished flows that fit into one transaction.
@@ -220,14 +252,27 @@ impl ShipperTask {
     /// Stores a batch and removes it from the spool.
     fn ship(&mut self, batch: &[StoredRow]) -> Result<()> {
         let state = Arc::clone(&self.state);
+        let uploaded = self.upload(batch);
+        // Only now, as uploads take long: nothing else waits for the bucket.
         let moving = state.moving.lock();
-        match self.insert(batch) {
-            Ok(()) => {
-                let ids = batch.iter().map(|flow| flow.row.id).collect();
+        let stored = uploaded.and_then(|uploaded| {
+            let Some(uploaded) = uploaded else {
+                let pieces = Pieces::new(&self.spool, batch, self.database.config.load().compress);
+                self.insert(batch, BatchBodies::Local(pieces))?;
+                return Ok(batch.iter().map(|flow| flow.row.id).collect());
+            };
+            // They may have been annotated or deleted during the upload.
+            let batch = self.spool.reread(batch).map_err(|error| Refusal { error, is_about_data: false })?;
+            self.insert(&batch, BatchBodies::Uploaded(uploaded))?;
+            Ok(batch.iter().map(|flow| flow.row.id).collect::<Vec<_>>())
+        });
+        match stored {
+            Ok(ids) => {
+                let moved = ids.len() as u64;
                 // If this fails, the flows are sent once more and found to be there.
                 self.spool.release(ids)?;
                 drop(moving);
-                self.state.shipped_flows.fetch_add(batch.len() as u64, Relaxed);
+                self.state.shipped_flows.fetch_add(moved, Relaxed);
                 if self.state.last_error.lock().take().is_some() {
                     tracing::info!("the shared store answers again");
                 }
@@ -252,24 +297,47 @@ impl ShipperTask {
         }
     }
 
-    fn insert(&self, batch: &[StoredRow]) -> Result<(), Refusal> {
-        let options = InsertOptions { compress: self.database.config.load().compress };
-        let attempt = insert_flows(&self.database, &self.spool, batch, options);
-        let done = self.database.block_on(async { tokio::time::timeout(TIMEOUT, attempt).await });
-        match done {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(InsertError::Flow(error))) => Err(Refusal { error, is_about_data: true }),
-            Ok(Err(InsertError::Unreachable(error))) => Err(Refusal { error, is_about_data: false }),
-            Ok(Err(InsertError::Database(e))) => {
-                // Classes 22 and 23 are about values; everything else ends by itself, or by the operator.
-                let is_about_data = e.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"));
-                Err(Refusal { error: self.database.connector.explain(&e), is_about_data })
-            }
-            Err(_) => {
-                let what = format!("the shared store {} did not answer in time", self.database.connector.url);
-                Err(Refusal { error: StoreError::Shared(what), is_about_data: false })
-            }
+    fn upload(&mut self, batch: &[StoredRow]) -> Result<Option<UploadedBodies>, Refusal> {
+        let pieces = Pieces::new(&self.spool, batch, self.database.config.load().compress);
+        let uploaded = self.attempt(objects::upload(&self.database, pieces))?;
+        if uploaded.is_some() {
+            self.uploaded = Some(Instant::now());
         }
+        Ok(uploaded)
+    }
+
+    fn insert(&self, batch: &[StoredRow], bodies: BatchBodies<'_>) -> Result<(), Refusal> {
+        let insert = insert_flows(&self.database, &self.spool, batch, bodies);
+        let in_time = async {
+            tokio::time::timeout(TIMEOUT, insert).await.unwrap_or_else(|_| {
+                let what = format!("the shared store {} did not answer in time", self.database.connector.url);
+                Err(InsertError::Unreachable(StoreError::Shared(what)))
+            })
+        };
+        self.attempt(in_time).map(drop)
+    }
+
+    /// Runs a part of the work; the end of the process waits for it for a limited time.
+    fn attempt<T>(&self, work: impl Future<Output = Result<T, InsertError>>) -> Result<T, Refusal> {
+        let ended = async {
+            while !self.state.stop.load(SeqCst) {
+                tokio::time::sleep(LOOK).await;
+            }
+            tokio::time::sleep(DRAIN).await;
+        };
+        let done = self.database.block_on(async {
+            tokio::select! {
+                done = work => done,
+                () = ended => Err(InsertError::Unreachable(StoreError::Closed)),
+            }
+        });
+        done.map_err(|error| match error {
+            InsertError::Flow(error) => Refusal { error, is_about_data: true },
+            InsertError::Unreachable(error) => Refusal { error, is_about_data: false },
+            InsertError::Database(e) => {
+                Refusal { error: self.database.connector.explain(&e), is_about_data: is_about_data(&e) }
+            }
+        })
     }
 
     /// Measures what waits, and applies the bound of the spool.
@@ -296,13 +364,32 @@ struct Refusal {
     is_about_data: bool,
 }
 
+/// Whether an error of the database is about a value; everything else ends by itself, or by the operator.
+pub(crate) fn is_about_data(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|c| c.code().starts_with("22") || c.code().starts_with("23"))
+}
+
+/// Uploads the bodies of a batch if they have a bucket, and stores the flows; returns how many of them were new.
+pub(crate) async fn store_batch(
+    database: &Database,
+    source: &SqliteStore,
+    flows: &[StoredRow],
+    compress: bool,
+) -> Result<u64, InsertError> {
+    let bodies = match objects::upload(database, Pieces::new(source, flows, compress)).await? {
+        Some(uploaded) => BatchBodies::Uploaded(uploaded),
+        None => BatchBodies::Local(Pieces::new(source, flows, compress)),
+    };
+    insert_flows(database, source, flows, bodies).await
+}
+
 /// Stores what is left in a spool whose writer has ended, such as flows that were cut off by that. They stay there until
 /// the next start, which finds them stored and removes them.
 pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> {
-    let options = InsertOptions { compress: database.config.load().compress };
+    let compress = database.config.load().compress;
     let mut after = -1;
     while let (flows, Some(last)) = spool.finished_after(after, BATCH_FLOWS)? {
-        let attempt = insert_flows(database, spool, &flows, options);
+        let attempt = store_batch(database, spool, &flows, compress);
         match database.block_on(async { tokio::time::timeout(DRAIN, attempt).await }) {
             Ok(Ok(_)) => after = last,
             // The next start tries again, with time.
@@ -312,6 +399,6 @@ pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> 
     Ok(())
 }
 
-fn stored_bytes(flow: &StoredRow) -> u64 {
+pub(crate) fn stored_bytes(flow: &StoredRow) -> u64 {
     (0..flow.refs.len()).map(|side| SqliteStore::stored_len(flow, side)).sum::<u64>() + 1024
 }

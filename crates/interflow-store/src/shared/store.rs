@@ -15,14 +15,14 @@ use interflow_types::{CertificateChain, Direction, FlowId, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use super::connect::{Connector, TlsClientFactory};
+use super::connect::SharedAccess;
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::index::IndexTurn;
 use super::rows::SharedRow;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, live, migrate, overview, partitions};
+use super::{bodies, change, live, objects, overview, partitions};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
@@ -52,9 +52,17 @@ pub struct SharedStore {
     spool_dir: PathBuf,
     /// The shipper, if this process writes.
     shipper: Option<Shipper>,
-    /// The last figures of the database: flows, bytes, and when they were read.
-    figures: Mutex<Option<(u64, u64, Instant)>>,
+    /// The last figures of the database, and when they were read.
+    figures: Mutex<Option<(Figures, Instant)>>,
     _runtime: ConnectionRuntime,
+}
+
+/// What is in the database and the bucket.
+#[derive(Clone, Copy)]
+struct Figures {
+    flows: u64,
+    database_bytes: u64,
+    object_bytes: u64,
 }
 
 /// The configuration of a spool: nothing is deleted before it was moved, and nothing is compressed twice.
@@ -71,13 +79,12 @@ impl SharedStore {
     /// Opens the shared store for recording, with its spool in `dir`. Makes or migrates its tables.
     ///
     /// # Errors
-    /// The database cannot be reached or refuses the user; its schema is newer than this build; the spool is used by
-    /// another process or cannot be written.
-    pub fn open(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path, config: &RecordConfig) -> Result<Self> {
+    /// The database cannot be reached or refuses the user; its schema is newer than this build; the place of bodies refuses,
+    /// or is not the one that they are in; the spool is used by another process or cannot be written.
+    pub fn open(url: &PostgresUrl, access: SharedAccess, dir: &Path, config: &RecordConfig) -> Result<Self> {
         // The database first: a store that cannot be reached must not be taken for an empty one.
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, config)?;
-        let connector = database.connector.clone();
-        database.wait_for(async move { migrate::migrate(&connector).await })?;
+        let (database, runtime) = Database::new(url, access, config)?;
+        database.prepare()?;
         let spool = Arc::new(SqliteStore::open(dir, &spool_config(config))?);
         let counter = Arc::downgrade(&spool);
         partitions::start(&database, move |expired| {
@@ -103,10 +110,9 @@ impl SharedStore {
     ///
     /// # Errors
     /// As for [`open`](Self::open); the tables do not exist yet, or are of an earlier version.
-    pub fn open_read(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path) -> Result<Self> {
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default())?;
-        let connector = database.connector.clone();
-        database.wait_for(async move { migrate::require_current(&connector).await })?;
+    pub fn open_read(url: &PostgresUrl, access: SharedAccess, dir: &Path) -> Result<Self> {
+        let (database, runtime) = Database::new(url, access, &RecordConfig::default())?;
+        database.require_prepared()?;
         let spool = match SqliteStore::open_read(dir) {
             Ok(spool) => Some(Arc::new(spool)),
             Err(StoreError::Absent(_)) => None,
@@ -225,12 +231,11 @@ impl SharedStore {
         Ok(row.get::<_, i64>(0).unsigned_abs())
     }
 
-    /// Flows and bytes in the database.
-    fn figures(&self) -> Result<(u64, u64)> {
-        if let Some((flows, bytes, at)) = *self.figures.lock()
+    fn figures(&self) -> Result<Figures> {
+        if let Some((figures, at)) = *self.figures.lock()
             && at.elapsed() < FIGURES_AGE
         {
-            return Ok((flows, bytes));
+            return Ok(figures);
         }
         let found = self.database.run(|client| async move {
             let sql = "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits i \
@@ -240,14 +245,22 @@ impl SharedStore {
                 true => estimate,
                 false => client.query_one("SELECT count(*) FROM flows", &[]).await?.get(0),
             };
-            Ok((flows.unsigned_abs(), partitions::taken_bytes(&client).await?))
+            Ok(Figures {
+                flows: flows.unsigned_abs(),
+                database_bytes: partitions::taken_bytes(&client).await?,
+                object_bytes: objects::taken_bytes(&client).await?,
+            })
         })?;
-        *self.figures.lock() = Some((found.0, found.1, Instant::now()));
+        *self.figures.lock() = Some((found, Instant::now()));
         Ok(found)
     }
 
     fn shared_stats(&self) -> SharedStoreStats {
-        let mut stats = SharedStoreStats { address: self.database.connector.url.to_string(), ..Default::default() };
+        let mut stats = SharedStoreStats {
+            address: self.database.connector.url.to_string(),
+            objects: self.database.objects.as_ref().map(|storage| storage.url().to_string()),
+            ..Default::default()
+        };
         if let Some(shipper) = &self.shipper {
             let state = &shipper.state;
             let waiting = *state.waiting.lock();
@@ -433,23 +446,28 @@ impl FlowStore for SharedStore {
 
     fn delete(&self, ids: &[FlowId]) -> Result<u64> {
         let (spool, shipper) = self.writable()?;
-        let _still = shipper.state.moving.lock();
-        Ok(spool.delete(ids)? + change::delete(&self.database, ids)?)
+        let deleted = {
+            let _still = shipper.state.moving.lock();
+            spool.delete(ids)? + change::delete(&self.database, ids)?
+        };
+        objects::delete_now(&self.database);
+        Ok(deleted)
     }
 
     fn prune(&self, query: &Query) -> Result<u64> {
         let (spool, shipper) = self.writable()?;
-        let pruned = {
+        let (local, shared) = {
             let _still = shipper.state.moving.lock();
             let shared = change::delete_selected(&self.database, query)?;
             let local = spool.prune(query)?;
             *self.figures.lock() = None;
-            match shared {
-                Some(shared) => return Ok(local + shared),
-                None => local,
-            }
+            (local, shared)
         };
-        let (mut pruned, mut after) = (pruned, None);
+        let (mut pruned, mut after) = (local, None);
+        if let Some(shared) = shared {
+            objects::delete_now(&self.database);
+            return Ok(pruned + shared);
+        }
         loop {
             let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
             let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
@@ -483,7 +501,11 @@ impl FlowStore for SharedStore {
         };
         let mut shared = self.shared_stats();
         match self.figures() {
-            Ok((flows, bytes)) => (stats.flows, stats.database_bytes) = (stats.flows + flows, bytes),
+            Ok(figures) => {
+                stats.flows += figures.flows;
+                stats.database_bytes = figures.database_bytes;
+                shared.object_bytes = figures.object_bytes;
+            }
             // The figures of this replica are worth having without those of the database.
             Err(e) => drop(shared.error.get_or_insert_with(|| e.to_string())),
         }

@@ -6,9 +6,7 @@ use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
-use interflow_store::RecordStore;
-
-use crate::components::{record_archive, store_tls};
+use crate::components::{record_archive, record_store};
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
@@ -23,8 +21,11 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
 fn shared_store(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
     let finding = |state, text| Some(DoctorFinding { what: "shared store".into(), state, text });
     config.record.store.as_ref()?;
-    let opened = RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client);
+    let opened = record_store::open_read(config, home);
     let figures = opened.and_then(|store| Ok((store.stats()?, store.waiting_flows()?)));
+    if let (Ok(_), Err(error)) = (&figures, record_store::try_objects(config, home)) {
+        return finding(FindingState::Bad, error);
+    }
     match figures {
         Err(e) => finding(FindingState::Bad, e.to_string()),
         Ok((stats, waiting)) => {

@@ -193,8 +193,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
         }
         None => {
             let pricing = components::conversations::pricing(config, home)?;
-            let store =
-                RecordStore::open(&home.join(&config.record.dir), &config.record, components::store_tls::client)?;
+            let store = components::record_store::open(config, home)?;
             let mut progress = ProgressDisplay::new("reading exchanges");
             ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }
