@@ -96,7 +96,10 @@ pub(crate) async fn try_out(storage: &ObjectStorage) -> Result<()> {
         }
         Ok(Err(e)) => Err(failed(&e)),
         Err(_) => {
-            tracing::warn!("record.objects: {} does not answer; flows are kept on this machine's disk until it does", storage.url());
+            tracing::warn!(
+                "record.objects: {} does not answer; flows are kept on this machine's disk until it does",
+                storage.url()
+            );
             Ok(())
         }
     }
@@ -175,10 +178,13 @@ async fn announce(database: &Database, storage: &ObjectStorage, name: &str) -> R
 
 impl UploadedBodies {
     /// Copies the rows of pieces of these flows into `new_bodies`.
-    pub(crate) async fn copy_rows(&self, transaction: &Transaction<'_>, flows: &HashSet<Uuid>) -> Result<(), InsertError> {
+    pub(crate) async fn copy_rows(
+        &self,
+        transaction: &Transaction<'_>,
+        flows: &HashSet<Uuid>,
+    ) -> Result<(), InsertError> {
         let sql = "COPY new_bodies(flow, side, at, size, coding, stored_size, object, object_offset) FROM STDIN (FORMAT binary)";
-        let types =
-            [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::INT8, Type::TEXT, Type::INT8];
+        let types = [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::INT8, Type::TEXT, Type::INT8];
         let mut writer = std::pin::pin!(BinaryCopyInWriter::new(transaction.copy_in(sql).await?, &types));
         for (row, offset) in self.pieces.iter().filter(|(row, _)| flows.contains(&row.flow)) {
             let [flow, side, at, size, coding, stored_size] = row.values();

@@ -93,7 +93,8 @@ async fn make_and_drop(
         expired(delete_old_imports(client, (now - age) * 1000).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
-    while bytes > 0 && days.first().is_some_and(|day| *day < today)
+    while bytes > 0
+        && days.first().is_some_and(|day| *day < today)
         && taken_bytes(client).await? + objects::taken_bytes(client).await? > bytes
     {
         expired(drop_day(client, days.remove(0)).await?);

@@ -48,7 +48,8 @@ pub(crate) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(source: &'a SqliteStore, flows: &'a [StoredRow], compress: bool) -> Self {
-        let long = |(flow, side): &(&StoredRow, usize)| SqliteStore::stored_len(flow, *side) > 0 && !is_inline(flow, *side);
+        let long =
+            |(flow, side): &(&StoredRow, usize)| SqliteStore::stored_len(flow, *side) > 0 && !is_inline(flow, *side);
         let sides = flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
         let left = sides.filter(long).collect::<Vec<_>>().into_iter();
         Self { source, left, current: None, at: 0, compress, buffer: Vec::new() }

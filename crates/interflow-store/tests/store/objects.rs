@@ -207,7 +207,8 @@ fn objects_are_deleted_with_the_last_of_their_flows() {
     let Some(kind) = StoreKind::with_objects() else { return };
     let store = kind.open(&RecordConfig::default());
     kind.database().sql("ALTER TABLE interflow.objects RENAME TO away");
-    let flows: Vec<_> = ["a.test", "a.test", "b.test"].iter().enumerate().map(|(i, h)| long(&store, h, i as u64)).collect();
+    let flows: Vec<_> =
+        ["a.test", "a.test", "b.test"].iter().enumerate().map(|(i, h)| long(&store, h, i as u64)).collect();
     (&*store).flush().unwrap();
     wait_until("the attempts fail", || store.stats().unwrap().shared.unwrap().failures > 0);
     kind.database().sql("ALTER TABLE interflow.away RENAME TO objects");
@@ -314,7 +315,8 @@ fn a_body_whose_object_is_gone_is_named_and_the_rest_stays_readable() {
     let (kept, body) = long(&store, "kept.test", 2);
     store.flush().unwrap();
     std::fs::remove_file(kind.objects().join(&name)).unwrap();
-    let failed = store.body(lost, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap_err().to_string();
+    let failed =
+        store.body(lost, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap_err().to_string();
     assert!(failed.contains(&lost.to_string()) && failed.contains(name.to_str().unwrap()), "{failed}");
     assert_eq!(store.body(lost, Direction::Request, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap(), "short");
     assert_eq!(store.count(&Query::parse("body:short").unwrap()).unwrap(), 2);

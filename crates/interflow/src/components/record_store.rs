@@ -19,7 +19,9 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
     url.parse::<ObjectUrl>().map_err(|e| format!("record.objects: {e}"))?;
     match config.store {
         Some(_) => Ok(()),
-        None => Err("record.objects: set record.store too: only the bodies of a shared store are in object storage".into()),
+        None => {
+            Err("record.objects: set record.store too: only the bodies of a shared store are in object storage".into())
+        }
     }
 }
 

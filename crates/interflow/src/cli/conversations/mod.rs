@@ -16,7 +16,7 @@ use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_conversations::conversations::{export::ExportFormat, load};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_store::{FlowStore, RecordStore};
+use interflow_store::FlowStore;
 
 use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
