@@ -48,10 +48,8 @@ pub(crate) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(source: &'a SqliteStore, flows: &'a [StoredRow], compress: bool) -> Self {
-        let long =
-            |(flow, side): &(&StoredRow, usize)| SqliteStore::stored_len(flow, *side) > 0 && !is_inline(flow, *side);
         let sides = flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
-        let left = sides.filter(long).collect::<Vec<_>>().into_iter();
+        let left = sides.filter(|(flow, side)| is_apart(flow, *side)).collect::<Vec<_>>().into_iter();
         Self { source, left, current: None, at: 0, compress, buffer: Vec::new() }
     }
 
@@ -95,6 +93,11 @@ impl Iterator for Pieces<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.read_next().transpose()
     }
+}
+
+/// Whether there is a body that is stored apart from its flow's row.
+pub(crate) fn is_apart(flow: &StoredRow, side: usize) -> bool {
+    SqliteStore::stored_len(flow, side) > 0 && !is_inline(flow, side)
 }
 
 /// Whether a body is part of its flow's row. Certificate chains never are: they are read rarely.

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::database::Database;
 use super::insert::{BatchBodies, InsertError, insert_flows};
 use super::objects::{self, UploadedBodies};
-use super::pieces::{Pieces, is_inline};
+use super::pieces::{Pieces, is_apart};
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
 use crate::store::rows::StoredRow;
@@ -221,7 +221,7 @@ impl ShipperTask {
     fn before_upload(&self, batch: &[StoredRow], bytes: u64) -> Option<Duration> {
         let is_full = batch.len() >= BATCH_FLOWS || bytes >= BATCH_BYTES;
         let hurry = self.state.stop.load(SeqCst) || self.state.draining.load(SeqCst) > 0;
-        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| !is_inline(flow, side));
+        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| is_apart(flow, side));
         if is_full || hurry || self.database.objects.is_none() || !batch.iter().any(is_long) {
             return None;
         }
