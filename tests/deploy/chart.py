@@ -258,6 +258,7 @@ def main():
     refused("--set", "autoscaling.enabled=true", because="caSecret")
     refused("--set", "autoscaling.enabled=true,autoscaling.maxReplicas=1", because="minReplicas")
     refused("--set", "archive=bucket", because="archive")
+    refused("--set", "objects=s3://traffic", because="objects needs storeSecret")
     refused("--set", "keysSecret=k,storeSecret=s", because="exclude each other")
     refused("--set", "serviceMonitor.enabled=true", because="adminTokenSecret")
     refused("--set", "ingress.enabled=true", because="ingress.hosts")

@@ -127,7 +127,8 @@ impl BodySource for FlowWithBodies {
 impl From<FlowWithBodies> for NewFlow {
     fn from(flow: FlowWithBodies) -> Self {
         let FlowWithBodies { row, request_body, response_body, original_bodies, messages } = flow;
-        Self { row, request_body, response_body, original_bodies, messages }
+        // No format of archives has certificates.
+        Self { row, request_body, response_body, original_bodies, certificates: [None, None], messages }
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use interflow_types::HttpClient;
 use object_store::path::Path as ObjectPath;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart};
@@ -147,6 +147,21 @@ impl ObjectStorage {
     pub async fn put_file(&self, name: &str, file: &Path) -> Result<()> {
         let file = file.to_owned();
         self.run("writing", name, move |store, path| async move { upload(&*store, &path, &file).await }).await
+    }
+
+    /// Writes an object whose bytes come one after the other, in parts if there are many: readers see it as a whole or not
+    /// at all, and memory does not grow with it. `most` is an upper bound of its length. An error of the source ends it.
+    ///
+    /// # Errors
+    /// As the storage answers, or the source's error.
+    pub async fn put_stream(
+        &self,
+        name: &str,
+        bytes: impl Stream<Item = std::io::Result<Bytes>> + Send + Unpin + 'static,
+        most: u64,
+    ) -> Result<()> {
+        self.run("writing", name, move |store, path| async move { upload_stream(&*store, &path, bytes, most).await })
+            .await
     }
 
     /// # Errors
@@ -307,9 +322,46 @@ async fn upload(store: &dyn ObjectStore, path: &ObjectPath, file: &Path) -> obje
         file.read_to_end(&mut bytes).await.map_err(local_error)?;
         return store.put(path, PutPayload::from(bytes)).await.map(drop);
     }
-    let part = PART_BYTES.max(size.div_ceil(MAX_PARTS)) as usize;
-    let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, part);
+    let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, part_bytes(size));
     let sent = send_parts(&mut file, &mut upload).await;
+    finish(upload, sent).await
+}
+
+async fn upload_stream(
+    store: &dyn ObjectStore,
+    path: &ObjectPath,
+    mut bytes: impl Stream<Item = std::io::Result<Bytes>> + Unpin,
+    most: u64,
+) -> object_store::Result<()> {
+    let (mut first, mut size) = (Vec::new(), 0);
+    while size <= PART_BYTES {
+        match bytes.try_next().await.map_err(local_error)? {
+            Some(more) => {
+                size += more.len() as u64;
+                first.push(more);
+            }
+            None => return store.put(path, first.into_iter().collect()).await.map(drop),
+        }
+    }
+    let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, part_bytes(most));
+    let sent = async {
+        let mut all = futures_util::stream::iter(first.into_iter().map(Ok)).chain(bytes);
+        while let Some(more) = all.try_next().await.map_err(local_error)? {
+            upload.wait_for_capacity(CONCURRENT_PARTS).await?;
+            upload.put(more);
+        }
+        Ok(())
+    };
+    let sent = sent.await;
+    finish(upload, sent).await
+}
+
+/// The size of parts for an object of up to `most` bytes.
+fn part_bytes(most: u64) -> usize {
+    PART_BYTES.max(most.div_ceil(MAX_PARTS)) as usize
+}
+
+async fn finish(upload: WriteMultipart, sent: object_store::Result<()>) -> object_store::Result<()> {
     match sent {
         Ok(()) => upload.finish().await.map(drop),
         Err(e) => {

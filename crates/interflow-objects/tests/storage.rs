@@ -55,6 +55,24 @@ async fn stores_objects(storage: &ObjectStorage) {
     storage.put_file("big", &big).await.unwrap();
     assert_eq!(storage.get_to_file("big", &back).await.unwrap(), bytes.len() as u64);
     assert!(std::fs::read(&back).unwrap() == bytes, "the parts are in order");
+
+    // From a stream, likewise; a source that fails leaves nothing.
+    let bytes = Bytes::from(bytes);
+    let stream = |bytes: &Bytes, fails: bool| {
+        let pieces: Vec<_> =
+            (0..bytes.len()).step_by(300_000).map(|at| bytes.slice(at..bytes.len().min(at + 300_000))).collect();
+        let end = fails.then(|| Err(std::io::Error::other("the source failed")));
+        futures_util::stream::iter(pieces.into_iter().map(Ok).chain(end))
+    };
+    for (name, length) in [("empty", 0), ("short", 700_000), ("long", bytes.len())] {
+        let sent = bytes.slice(..length);
+        storage.put_stream(name, stream(&sent, false), length as u64).await.unwrap();
+        assert!(storage.get(name).await.unwrap() == sent, "{name}");
+        storage.delete(name).await.unwrap();
+        let error = storage.put_stream(name, stream(&sent, true), length as u64).await.unwrap_err();
+        assert!(error.to_string().contains("the source failed"), "{error}");
+        assert_eq!(storage.size(name).await.unwrap(), None, "{name}");
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,11 @@ pub struct RecordConfig {
     /// `dir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// Where the bodies of the shared store are, if not in the database: `s3://bucket/prefix`, `gs://bucket/prefix`,
+    /// `az://container/prefix` or `file:///folder`, the same for all replicas. Bodies of up to 4 KiB stay in the database.
+    /// Credentials come from the environment, as for the clouds' own tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<String>,
     /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound.
     pub spool_max_bytes: ByteSize,
     /// Whether the bytes of bodies and messages are kept, or only their sizes.
@@ -45,7 +50,7 @@ pub struct RecordConfig {
     pub mask_query: Vec<String>,
     /// Flows older than this are dropped; 0 keeps them.
     pub retention_age: HumanDuration,
-    /// The oldest flows are dropped when the store takes more disk than this; 0 for no bound.
+    /// The oldest flows are dropped when the store takes more disk than this, objects included; 0 for no bound.
     pub retention_bytes: ByteSize,
     /// Size at which a segment file is closed and the next one is begun.
     pub segment_bytes: ByteSize,
@@ -99,6 +104,7 @@ impl Default for RecordConfig {
             enabled: true,
             dir: "record".into(),
             store: None,
+            objects: None,
             spool_max_bytes: ByteSize(10 << 30),
             bodies: true,
             max_body: ByteSize(0),

@@ -9,7 +9,7 @@ use interflow_files::resolve_secret_ref;
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::recorder::StoreRecorder;
-use crate::shared::{PostgresUrl, SharedStore, TlsClientFactory};
+use crate::shared::{PostgresUrl, SharedAccess, SharedStore};
 use crate::store::{FlowStore, SqliteStore, StoreRecovery};
 
 /// A store as `[record]` describes it.
@@ -23,10 +23,10 @@ impl RecordStore {
     ///
     /// # Errors
     /// As for [`SqliteStore::open`] and [`SharedStore::open`]; `record.store` cannot be resolved or is no URL.
-    pub fn open(dir: &Path, config: &RecordConfig, tls: TlsClientFactory) -> Result<Self> {
+    pub fn open(dir: &Path, config: &RecordConfig, access: SharedAccess) -> Result<Self> {
         Ok(match shared_url(config)? {
             None => Self::Embedded(Arc::new(SqliteStore::open(dir, config)?)),
-            Some(url) => Self::Shared(Arc::new(SharedStore::open(&url, tls, dir, config)?)),
+            Some(url) => Self::Shared(Arc::new(SharedStore::open(&url, access, dir, config)?)),
         })
     }
 
@@ -34,10 +34,10 @@ impl RecordStore {
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn open_as(dir: &Path, config: &RecordConfig, tls: TlsClientFactory, name: &str) -> Result<Self> {
+    pub fn open_as(dir: &Path, config: &RecordConfig, access: SharedAccess, name: &str) -> Result<Self> {
         Ok(match shared_url(config)? {
             None => Self::Embedded(Arc::new(SqliteStore::open(dir, config)?)),
-            Some(url) => Self::Shared(Arc::new(SharedStore::open_as(&url, tls, dir, config, Some(name))?)),
+            Some(url) => Self::Shared(Arc::new(SharedStore::open_as(&url, access, dir, config, Some(name))?)),
         })
     }
 
@@ -45,10 +45,10 @@ impl RecordStore {
     ///
     /// # Errors
     /// As for [`SqliteStore::open_read`] and [`SharedStore::open_read`].
-    pub fn open_read(dir: &Path, config: &RecordConfig, tls: TlsClientFactory) -> Result<Self> {
+    pub fn open_read(dir: &Path, config: &RecordConfig, access: SharedAccess) -> Result<Self> {
         Ok(match shared_url(config)? {
             None => Self::Embedded(Arc::new(SqliteStore::open_read(dir)?)),
-            Some(url) => Self::Shared(Arc::new(SharedStore::open_read(&url, tls, dir)?)),
+            Some(url) => Self::Shared(Arc::new(SharedStore::open_read(&url, access, dir)?)),
         })
     }
 

@@ -1,12 +1,16 @@
-//! Two replicas of the program with one PostgreSQL: what each records, all show; a crash of either loses nothing.
+//! Two replicas of the program with one PostgreSQL, and with bodies in a bucket: what each records, all show; a crash of
+//! either, of the database or of the bucket loses nothing.
 #![cfg(unix)]
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
+use interflow_testkit::object_server::{ObjectServer, s3_error};
+use interflow_testkit::{Ending, Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
 use serde_json::{Value, json};
 
 #[path = "shared_store/archive.rs"]
@@ -21,6 +25,7 @@ struct Replica {
     child: Option<Child>,
     proxy: SocketAddr,
     admin: SocketAddr,
+    variables: Vec<(String, String)>,
 }
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
@@ -42,7 +47,7 @@ impl Replica {
         Self::start_with(url, "", Vec::new())
     }
 
-    /// With more keys of `[record]`, and variables of the environment.
+    /// With further keys of `[record]`, and variables of the environment.
     fn start_with(url: &str, more: &str, variables: Vec<(String, String)>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = format!(
@@ -59,7 +64,8 @@ impl Replica {
     fn run(&mut self) {
         let info = self.home.path().join("instance.json");
         let _ = std::fs::remove_file(&info);
-        let mut child = self.command(&["run"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut command = self.command(&["run"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let info: Value = wait_for("the replica starts", || {
             assert!(child.try_wait().unwrap().is_none(), "the replica has ended");
             serde_json::from_slice(&std::fs::read(&info).ok()?).ok()
@@ -80,6 +86,12 @@ impl Replica {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = interflow(self.home.path(), words);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     fn cli(&self, words: &[&str]) -> String {
@@ -213,6 +225,141 @@ async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
     let away = two.cli(&["record", "copy", "copied", &other.url()]);
     assert!(away.starts_with("320 flows copied"), "{away}");
     assert_eq!(stored(&other, "/down-a/"), (150, 150));
+}
+
+/// Peak memory of a process, in bytes.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_are_in_the_bucket_and_neither_its_faults_nor_a_crash_lose_a_flow() {
+    let Some(database) = database() else { return };
+    const FINE: u8 = 0;
+    const OVERLOADED: u8 = 1;
+    const SILENT: u8 = 2;
+    let state = Arc::new(AtomicU8::new(FINE));
+    let fault = Arc::clone(&state);
+    let bucket = ObjectServer::with_faults(move |_| match fault.load(Ordering::SeqCst) {
+        OVERLOADED => Some(s3_error(503, "SlowDown")),
+        SILENT => Some(Reply::nothing(Ending::Stall)),
+        _ => None,
+    })
+    .await;
+    const LARGE: usize = 160 << 20;
+    let origin = Origin::http().answering(|request| match request.target.ends_with("/large") {
+        true => Reply::ok(
+            (0..LARGE / 8)
+                .flat_map(|i| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+                .collect::<Vec<_>>(),
+        ),
+        false => Reply::ok(format!("{} ", request.target).repeat(2_000)),
+    });
+    let origin = Arc::new(origin.start().await);
+    let more = "objects = \"s3://bucket/traffic\"\nlarge_bodies = \"full\"\n";
+    let replica = || Replica::start_with(&database.url(), more, bucket.variables());
+    let (one, mut two) = (replica(), replica());
+
+    // Each shows what the other recorded; bodies are in the bucket, and nowhere else.
+    send(one.proxy, &origin, "one", 0..20).await;
+    send(two.proxy, &origin, "two", 0..20).await;
+    wait_for("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
+    wait_for("all are moved", || (stored(&database, "") == (40, 40)).then_some(()));
+    assert!(one.cli(&["flows", "show", "last", "--format", "raw"]).contains("/two/19 /two/19"));
+    assert_eq!(one.count("body:\"/two/7 /two/7 /two\""), 1);
+    assert!(bucket.objects().keys().all(|name| name.starts_with("traffic/bodies/")));
+    assert_eq!(database.sql("SELECT count(*) FROM interflow.bodies WHERE bytes IS NOT NULL").trim(), "0");
+    assert_eq!(one.status()["objects"], "s3://bucket/traffic");
+
+    // While it is overloaded, requests are answered and lists work; a replica says what waits, and is killed with it.
+    state.store(OVERLOADED, Ordering::SeqCst);
+    send(one.proxy, &origin, "busy-a", 0..40).await;
+    send(two.proxy, &origin, "busy-b", 0..40).await;
+    for replica in [&one, &two] {
+        let error = wait_for("the replica says what waits", || replica.status()["error"].as_str().map(str::to_owned));
+        assert!(error.contains("record.objects: s3://bucket/traffic"), "{error}");
+    }
+    let doctor = one.command(&["doctor", "--json"]).output().unwrap();
+    let findings: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let finding = findings.as_array().unwrap().iter().find(|f| f["what"] == "shared store").unwrap();
+    assert!(
+        finding["state"] == "bad" && finding["text"].as_str().unwrap().contains("s3://bucket/traffic"),
+        "{finding}"
+    );
+    assert_eq!((one.count("path:/one"), two.count("path:/busy-b")), (20, 40));
+    assert_eq!(stored(&database, "/busy-"), (0, 0));
+    two.kill();
+    state.store(SILENT, Ordering::SeqCst);
+    two.run();
+    send(two.proxy, &origin, "silent", 0..10).await;
+    state.store(FINE, Ordering::SeqCst);
+    for (name, flows) in [("/busy-a/", 40), ("/busy-b/", 40), ("/silent/", 10)] {
+        wait_for("every flow is in the database once", || (stored(&database, name) == (flows, flows)).then_some(()));
+    }
+    wait_for("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+    assert!(two.status()["error"].is_null());
+    assert_eq!(one.count("body:\"/silent/3 /silent/3\""), 1);
+
+    // A large body passes through a memory that it would not fit into.
+    let pid = one.child.as_ref().unwrap().id();
+    let before = peak_memory(pid);
+    let large = client::get_through(one.proxy, &origin.url("/large")).await.unwrap();
+    wait_for("it is moved", || (stored(&database, "/large") == (1, 1)).then_some(()));
+    let more = peak_memory(pid) - before;
+    assert!(more < (LARGE as u64) * 2 / 3, "{} MiB more", more >> 20);
+    let done = two.command(&["flows", "show", "last", "--format", "raw"]).output().unwrap();
+    assert!(done.status.success() && done.stdout.ends_with(&large.body), "{} bytes", done.stdout.len());
+
+    // Copied away with their bodies; deleted with their objects.
+    let text = two.cli(&["record", "copy", &database.url(), "copied"]);
+    assert!(text.starts_with("131 flows copied"), "{text}");
+    let other = database.server().database();
+    let elsewhere = "s3://bucket/copy";
+    let away = two.cli(&["record", "copy", "copied", &other.url(), "--objects", elsewhere]);
+    assert!(away.starts_with("131 flows copied"), "{away}");
+    assert!(bucket.objects().keys().any(|name| name.starts_with("copy/bodies/")));
+    one.cli(&["flows", "prune", "--all", "--yes"]);
+    assert!(bucket.objects().keys().all(|name| name.starts_with("copy/")), "{:?}", bucket.objects().keys());
+    assert_eq!(bucket.unfinished_uploads(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_of_bodies_that_cannot_be_used_ends_the_start_with_the_remedy() {
+    let Some(database) = database() else { return };
+    let bucket = ObjectServer::start().await;
+    let url = database.url();
+    let attempt = |keys: &str, is_found_by_check: bool, expected: &str| {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("c.toml"), format!("[record]\n{keys}\n")).unwrap();
+        let any = "127.0.0.1:0";
+        let start = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
+        for words in [&start[..], &["config", "check"]] {
+            let done = interflow(home.path(), words).envs(bucket.variables()).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stderr);
+            if words[0] == "run" || is_found_by_check {
+                assert!(!done.status.success() && said.contains(expected), "{keys}: {words:?}: {said}");
+            } else {
+                assert!(done.status.success(), "{keys}: {words:?}: {said}");
+            }
+            assert!(!said.contains("hush"), "{said}");
+        }
+    };
+    attempt("objects = \"s3://bucket\"", true, "record.objects: set record.store too");
+    for (objects, is_found_by_check, expected) in [
+        ("ftp://x", true, "write s3://bucket/prefix"),
+        ("s3://id:hush@bucket", true, "come from the environment"),
+        ("s3://other", false, "the bucket does not exist"),
+    ] {
+        attempt(&format!("store = \"{url}\"\nobjects = \"{objects}\""), is_found_by_check, expected);
+    }
+    let replica = Replica::start_with(&url, "objects = \"s3://bucket\"\n", bucket.variables());
+    let origin = Origin::http().answering(|_| Reply::ok("text ".repeat(2_000))).start().await;
+    send(replica.proxy, &origin, "a", 0..1).await;
+    wait_for("it is moved", || (stored(&database, "/a/") == (1, 1)).then_some(()));
+    attempt(&format!("store = \"{url}\""), false, "set record.objects = \"s3://bucket\"");
+    attempt(&format!("store = \"{url}\"\nobjects = \"s3://bucket/else\""), false, "are in s3://bucket: set it to that");
 }
 
 /// Sends the next prompt of a conversation, with all that was said before.

@@ -3056,6 +3056,10 @@ export interface components {
         SharedStoreStats: {
             /** @description Where it is, without the password. */
             address: string;
+            /** @description Where bodies are; absent if they are in the database. */
+            objects?: string;
+            /** @description Bytes of the objects with bodies. */
+            object_bytes: number;
             /** @description Finished flows on this replica's disk that were not moved to the shared store yet. */
             waiting_flows: number;
             /** @description Their bytes. */

@@ -160,6 +160,7 @@ mod tests {
                 request_body,
                 response_body,
                 original_bodies: Default::default(),
+                certificates: [None, None],
                 messages: Vec::new(),
             })
             .unwrap();
@@ -261,7 +262,8 @@ mod tests {
         let bodies = [r#"{"password": "sk-hidden8", "item": "desk", "max_tokens": 9}"#, "{}"];
         let [request_body, response_body] = bodies.map(|b| Bytes::from_static(b.as_bytes()));
         let (original_bodies, messages) = Default::default();
-        store.insert(NewFlow { row, request_body, response_body, original_bodies, messages }).unwrap();
+        let certificates = [None, None];
+        store.insert(NewFlow { row, request_body, response_body, original_bodies, certificates, messages }).unwrap();
         let diff = tool(&store, "diff_flows", json!({"a": id.to_string(), "b": other.to_string()}));
         for words in ["status: 201", "status: 503", "item: \"lamp\"", "item: \"desk\"", "order: 17"] {
             assert!(diff.contains(words), "{words}: {diff}");

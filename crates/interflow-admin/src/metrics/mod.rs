@@ -178,6 +178,7 @@ fn recorder(page: &mut MetricsPage, s: &StoreStats) {
             (&table::SHARED_SHIPPED, shared.shipped_flows),
             (&table::SHARED_FAILURES, shared.failures),
             (&table::SHARED_STUCK, shared.stuck_flows),
+            (&table::SHARED_OBJECT_BYTES, shared.object_bytes),
         ] {
             page.value(family, value);
         }

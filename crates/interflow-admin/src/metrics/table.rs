@@ -214,6 +214,7 @@ metric_table! { pub TABLE:
     SHARED_CLOCK = gauge "interflow_shared_store_clock_ahead_seconds" []
         "By how much this machine's clock is ahead of the shared store's.";
     SHARED_STUCK = gauge "interflow_shared_store_stuck_flows" [] "Flows that cannot be moved and stay on this replica's disk.";
+    SHARED_OBJECT_BYTES = gauge "interflow_shared_store_object_bytes" [] "Bytes of the objects that hold bodies (`record.objects`).";
     RECORDER_DISK_FREE = gauge "interflow_recorder_disk_free_bytes" [] "Free space on the disk of the store.";
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_store::shared::{PostgresTls, TlsClient};
+use interflow_store::shared::{PostgresTls, SharedAccess, TlsClient};
 use interflow_store::{
     ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, SharedStore, StoreError,
 };
@@ -23,7 +23,8 @@ struct Replica {
 fn replica(database: &PostgresDatabase) -> Replica {
     let spool = tempfile::tempdir().unwrap();
     let url = format!("{}?sslmode=disable", database.url()).parse().unwrap();
-    let store = SharedStore::open(&url, no_tls, spool.path(), &RecordConfig::default()).unwrap();
+    let access = SharedAccess { tls: no_tls, objects: None };
+    let store = SharedStore::open(&url, access, spool.path(), &RecordConfig::default()).unwrap();
     Replica { store: Arc::new(store), _spool: spool }
 }
 

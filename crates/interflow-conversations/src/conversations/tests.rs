@@ -64,6 +64,7 @@ fn flow(
         request_body: request.into(),
         response_body: response.into(),
         original_bodies: Default::default(),
+        certificates: [None, None],
         messages: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use bytes::{Buf, Bytes};
 use interflow_types::{FlowId, Timestamp};
 
 use super::database::Database;
+use super::objects;
 use super::rows::uuid_of;
 use crate::error::{Result, StoreError};
 use crate::model::MessageRow;
@@ -31,23 +32,43 @@ pub(crate) fn reader(database: &Database, id: FlowId, side: usize, inline: Bytes
 /// The bytes of a body from an offset to the end of the piece that holds it.
 fn piece(database: &Database, id: FlowId, side: usize, at: u64) -> Result<Option<Bytes>> {
     let (side, at) = (side as i16, i64::try_from(at).unwrap_or(i64::MAX));
-    let found = database.run(move |client| async move {
-        let sql = "SELECT at, size, coding, bytes FROM bodies WHERE flow = $1 AND side = $2 AND at <= $3 \
-                   ORDER BY at DESC LIMIT 1";
-        let statement = client.prepare_cached(sql).await?;
-        client.query_opt(&statement, &[&uuid_of(id), &side, &at]).await
-    })?;
-    let Some(row) = found else { return Ok(None) };
+    let find = || {
+        database.run(move |client| async move {
+            let sql = "SELECT at, size, coding, bytes, object, object_offset, stored_size FROM bodies \
+                       WHERE flow = $1 AND side = $2 AND at <= $3 ORDER BY at DESC LIMIT 1";
+            let statement = client.prepare_cached(sql).await?;
+            client.query_opt(&statement, &[&uuid_of(id), &side, &at]).await
+        })
+    };
+    let Some(row) = find()? else { return Ok(None) };
     let damaged = |what: &str| StoreError::damaged(format!("a body of flow {id}"), what);
-    let (begin, size, coding): (i64, i64, i16) = (row.get(0), row.get(1), row.get(2));
+    let (begin, size, coding, stored_size): (i64, i64, i16, i64) = (row.get(0), row.get(1), row.get(2), row.get(6));
     let skipped = at - begin;
     if skipped >= size {
         return Ok(None);
     }
-    let stored: &[u8] = row.get::<_, Option<&[u8]>>(3).ok_or_else(|| damaged("its bytes are not there"))?;
-    let mut bytes = match coding {
-        0 => Bytes::copy_from_slice(stored),
-        1 if size <= MAX_PIECE => zstd::bulk::decompress(stored, size as usize)
+    if size.max(stored_size) > MAX_PIECE {
+        return Err(damaged("its row names a length that no piece has"));
+    }
+    let stored = match (row.get::<_, Option<&[u8]>>(3), row.get::<_, Option<String>>(4), row.get(5)) {
+        (Some(bytes), ..) => Bytes::copy_from_slice(bytes),
+        (None, Some(object), Some(offset)) => match objects::read(database, object.clone(), offset, stored_size)? {
+            Some(bytes) => bytes,
+            // Deleted together with its flow meanwhile.
+            None if find()?.is_none() => return Err(StoreError::NotFound(id)),
+            None => {
+                let what = "is not there any more: it was deleted in the bucket, or record.objects names another one";
+                return Err(damaged(&format!("the object `{object}` {what}")));
+            }
+        },
+        _ => return Err(damaged("its bytes are not there")),
+    };
+    if stored.len() as i64 != stored_size {
+        return Err(damaged("fewer bytes are stored than its row says"));
+    }
+    let mut bytes: Bytes = match coding {
+        0 => stored,
+        1 => zstd::bulk::decompress(&stored, size as usize)
             .map_err(|e| damaged(&format!("it cannot be decompressed: {e}")))?
             .into(),
         _ => return Err(damaged("its coding is unknown")),

@@ -8,18 +8,13 @@ use super::conversation_writes::detach_flows;
 use super::conversations::Failure;
 use super::database::Database;
 use super::insert::notify;
+use super::objects::{self, COUNT_DOWN};
 use super::rows::{self, READ, clean, uuid_of};
 use super::select::{Condition, borrowed};
 use crate::error::Result;
 use crate::model::FlowRow;
 use crate::store::FlowAnnotation;
 use crate::store::details_blob;
-
-/// Deletes flows with everything that belongs to them.
-const DELETE: &str = "WITH gone AS (DELETE FROM flows f WHERE {} RETURNING f.id), \
-     gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone)), \
-     gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)) \
-     SELECT count(*) FROM gone";
 
 /// Changes tags and comment; `None` if there is no such flow.
 pub(crate) fn annotate(database: &Database, id: FlowId, change: FlowAnnotation) -> Result<Option<FlowRow>> {
@@ -68,7 +63,15 @@ fn delete_where(database: &Database, condition: Condition) -> Result<u64> {
         let transaction = client.transaction().await?;
         let flows = format!("flow IN (SELECT f.id FROM flows f WHERE {})", condition.sql);
         detach_flows(&transaction, &flows, &params).await?;
-        let row = transaction.query_one(&DELETE.replacen("{}", &condition.sql, 1), &params).await?;
+        objects::lock_counts(&transaction).await?;
+        let delete = format!(
+            "WITH gone AS (DELETE FROM flows f WHERE {} RETURNING f.id), \
+             gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
+             gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
+             SELECT count(*) FROM gone",
+            condition.sql
+        );
+        let row = transaction.query_one(&delete, &params).await?;
         transaction.commit().await?;
         Ok(row.get::<_, i64>(0).unsigned_abs())
     })

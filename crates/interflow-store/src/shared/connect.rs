@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
+use interflow_objects::ObjectStorage;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
@@ -47,6 +48,14 @@ pub trait TlsClient: Send + Sync {
 
 /// Makes a [`TlsClient`] for these options; an error names the file that cannot be used.
 pub type TlsClientFactory = fn(&PostgresTls) -> Result<Arc<dyn TlsClient>, String>;
+
+/// How the servers of a shared store are reached. The program hands it in: the store has neither TLS nor an HTTP client.
+#[derive(Clone)]
+pub struct SharedAccess {
+    pub tls: TlsClientFactory,
+    /// Where bodies are (`record.objects`); in the database if absent.
+    pub objects: Option<Arc<ObjectStorage>>,
+}
 
 /// Makes connections of one URL.
 #[derive(Clone)]

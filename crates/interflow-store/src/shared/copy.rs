@@ -8,13 +8,14 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_types::{Direction, FlowId};
 
-use super::connect::{Connector, TlsClientFactory, is_about_data};
+use super::connect::{SharedAccess, is_about_data};
 use super::database::Database;
 use super::dsn::PostgresUrl;
-use super::insert::{InsertError, insert_flows};
+use super::insert::InsertError;
+use super::partitions;
 use super::rows::uuid_of;
+use super::shipper::{BATCH_BYTES, store_batch, stored_bytes};
 use super::store::SharedStore;
-use super::{migrate, partitions};
 use crate::config::RecordConfig;
 use crate::conversations::ConversationStore as _;
 use crate::error::{Result, StoreError};
@@ -53,12 +54,11 @@ impl CopyCounts {
 pub fn copy_to_shared(
     source: &SqliteStore,
     url: &PostgresUrl,
-    tls: TlsClientFactory,
+    access: SharedAccess,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<CopyCounts> {
-    let (database, _runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default(), None)?;
-    let connector = database.connector.clone();
-    database.wait_for(async move { migrate::migrate(&connector).await })?;
+    let (database, _runtime) = Database::new(url, access, &RecordConfig::default(), None)?;
+    database.prepare()?;
     let total = source.count(&Query::all())?;
     let mut counts = CopyCounts { open: total - source.spool_totals()?.flows.min(total), ..CopyCounts::default() };
     let (mut after, mut days) = (-1, HashSet::new());
@@ -73,7 +73,12 @@ pub fn copy_to_shared(
                 partitions::make_for_copy(&database, day)?;
             }
         }
-        copy_batch(&database, source, &missing, &mut counts)?;
+        let mut rest = &missing[..];
+        while !rest.is_empty() {
+            let (first, others) = rest.split_at(fitting(rest));
+            copy_batch(&database, source, first, &mut counts)?;
+            rest = others;
+        }
         if progress(counts.total(), total).is_break() {
             return Err(StoreError::Cancelled);
         }
@@ -90,12 +95,19 @@ fn missing(database: &Database, flows: Vec<StoredRow>) -> Result<Vec<StoredRow>>
     Ok(flows.into_iter().filter(|flow| !found.contains(&uuid_of(flow.row.id))).collect())
 }
 
+/// How many of these flows go into one transaction.
+fn fitting(flows: &[StoredRow]) -> usize {
+    let mut bytes = 0;
+    let is_full = |flow: &StoredRow| {
+        bytes += stored_bytes(flow);
+        bytes >= BATCH_BYTES
+    };
+    flows.iter().position(is_full).map_or(flows.len(), |last| last + 1)
+}
+
 /// Stores a batch; if one of its flows is the reason why that fails, the others without it.
 fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], counts: &mut CopyCounts) -> Result<()> {
-    if flows.is_empty() {
-        return Ok(());
-    }
-    let error = match database.block_on(insert_flows(database, source, flows, true)) {
+    let error = match database.block_on(store_batch(database, source, flows, true)) {
         Ok(new) => {
             counts.copied += new;
             counts.present += flows.len() as u64 - new;
@@ -117,7 +129,7 @@ fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], co
     copy_batch(database, source, second, counts)
 }
 
-/// Copies the flows of a shared store into an embedded one. Certificate chains stay behind.
+/// Copies the flows of a shared store into an embedded one.
 ///
 /// # Errors
 /// Either store cannot be read or written.
@@ -173,6 +185,7 @@ fn load(source: &SharedStore, row: crate::model::FlowRow) -> Result<NewFlow> {
         request_body: body(Direction::Request)?,
         response_body: body(Direction::Response)?,
         original_bodies: [original(Direction::Request)?, original(Direction::Response)?],
+        certificates: source.certificates(id)?,
         messages: if row.messages > 0 { source.messages(id, 0..u64::MAX)? } else { Vec::new() },
         row,
     })

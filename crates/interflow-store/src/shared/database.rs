@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::{Pool, PoolError};
+use interflow_objects::ObjectStorage;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 
-use super::connect::{Connector, PooledClient};
+use super::connect::{Connector, PooledClient, SharedAccess};
+use super::dsn::PostgresUrl;
+use super::{migrate, objects};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
@@ -37,6 +40,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Database {
     pub(crate) connector: Connector,
+    /// Where bodies are put that are not part of their rows; in the database if absent.
+    pub(crate) objects: Option<Arc<ObjectStorage>>,
     pool: Pool,
     writers: Pool,
     /// When a server last did not answer, if none has since.
@@ -78,10 +83,12 @@ impl Drop for AbortOnDrop {
 impl Database {
     /// `name` is that of the replica; without one, that of its machine.
     pub(crate) fn new(
-        connector: Connector,
+        url: &PostgresUrl,
+        access: SharedAccess,
         config: &RecordConfig,
         name: Option<&str>,
     ) -> Result<(Self, ConnectionRuntime)> {
+        let connector = Connector::new(url.clone(), access.tls)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("shared-store")
@@ -98,6 +105,7 @@ impl Database {
             stall_limit: STALL_LIMIT,
             statement_limit: STATEMENT_LIMIT,
             connector,
+            objects: access.objects,
             handle: runtime.handle().clone(),
             replica: format!("{}-{:08x}", host.replace(char::is_whitespace, "_"), fastrand::u32(..)).into(),
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
@@ -105,6 +113,30 @@ impl Database {
             retention_due: Arc::default(),
         };
         Ok((database, ConnectionRuntime(Some(runtime))))
+    }
+
+    /// Makes or migrates the tables, and tries the place of bodies.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let database = self.clone();
+        self.wait_for(async move {
+            migrate::migrate(&database.connector).await?;
+            migrate::require_writable(&database.connector).await?;
+            let storage = database.objects.as_deref();
+            objects::check_place(&database.connector, storage, true).await?;
+            match storage {
+                Some(storage) => objects::try_out(storage).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Makes sure that the tables are those of this version, and bodies where they are looked for.
+    pub(crate) fn require_prepared(&self) -> Result<()> {
+        let database = self.clone();
+        self.wait_for(async move {
+            migrate::require_current(&database.connector).await?;
+            objects::check_place(&database.connector, database.objects.as_deref(), false).await
+        })
     }
 
     /// Runs a task on the threads of the connections, and waits for its result. May be called from any thread that may

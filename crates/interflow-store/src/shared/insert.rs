@@ -1,6 +1,7 @@
 //! Moves flows into PostgreSQL: one transaction per batch, by binary COPY into temporary tables and from there, without
 //! those that exist already. A batch may therefore be repeated after any failure.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -12,6 +13,8 @@ use tokio_postgres::{Error, Transaction};
 
 use super::connect::PooledClient;
 use super::database::Database;
+use super::objects::UploadedBodies;
+use super::pieces::{MAX_INLINE, Pieces, is_inline};
 use super::rows::{TYPES, WRITTEN, WrittenRow, uuid_of};
 use crate::error::StoreError;
 use crate::serde_repr;
@@ -19,14 +22,8 @@ use crate::store::SqliteStore;
 use crate::store::chunk_refs::{self, CERTIFICATES, SIDES};
 use crate::store::rows::StoredRow;
 
-/// Bodies up to this length are part of their flow's row; lists read them along.
-const MAX_INLINE: u64 = 4096;
-/// Longer bodies are stored in pieces of about this length.
-const PIECE: usize = 512 << 10;
 /// Messages read at a time.
 const MESSAGE_STEP: u64 = 500;
-/// Pieces up to this length are not compressed.
-const MIN_COMPRESSED: usize = 512;
 
 /// The number of the advisory lock under which rows become visible: see the column `position`.
 pub(super) const COMMIT_LOCK: i64 = 0x1f10_3707_0002;
@@ -55,7 +52,7 @@ pub(crate) enum InsertError {
     /// A flow of the batch cannot be read where it is now.
     Flow(StoreError),
     Database(Error),
-    /// No connection.
+    /// No connection, or the bucket does not take bodies.
     Unreachable(StoreError),
     /// Nothing happened for too long.
     Stalled,
@@ -78,11 +75,11 @@ impl InsertProgress {
     }
 }
 
-/// How bodies are stored.
-#[derive(Clone, Copy)]
-pub(crate) struct InsertOptions<'a> {
-    pub(crate) compress: bool,
-    progress: &'a InsertProgress,
+/// Where the bodies of a batch are.
+pub(crate) enum BatchBodies<'a> {
+    /// In the embedded store, from which they are copied into the database.
+    Local(Pieces<'a>),
+    Uploaded(UploadedBodies),
 }
 
 /// Stores flows of an embedded store; returns how many of them were new. There is no limit for the whole, which depends on
@@ -91,14 +88,14 @@ pub(crate) async fn insert_flows(
     database: &Database,
     source: &SqliteStore,
     flows: &[StoredRow],
-    compress: bool,
+    bodies: BatchBodies<'_>,
 ) -> Result<u64, InsertError> {
     let client = database.writer().await.map_err(InsertError::Unreachable)?;
     let (abandoned, token) = (client.abandoned(), client.cancel_token());
     let progress = InsertProgress::default();
     let bytes: u64 = flows.iter().flat_map(|flow| (0..SIDES).map(|side| SqliteStore::stored_len(flow, side))).sum();
     let limit = database.stall_limit + Duration::from_secs(bytes / MOVED_BYTES_PER_SECOND);
-    let mut work = pin!(insert_on(client, database, source, flows, InsertOptions { compress, progress: &progress }));
+    let mut work = pin!(insert_on(client, database, source, flows, bodies, &progress));
     loop {
         let before = progress.0.load(Relaxed);
         match tokio::time::timeout(limit, work.as_mut()).await {
@@ -119,7 +116,8 @@ async fn insert_on(
     database: &Database,
     source: &SqliteStore,
     flows: &[StoredRow],
-    options: InsertOptions<'_>,
+    bodies: BatchBodies<'_>,
+    progress: &InsertProgress,
 ) -> Result<u64, InsertError> {
     let made = client.query_one("SELECT to_regclass('pg_temp.new_flows') IS NOT NULL", &[]).await?;
     if !made.get::<_, bool>(0) {
@@ -132,19 +130,32 @@ async fn insert_on(
     }
     let transaction = client.transaction().await?;
     copy_flows(&transaction, database, source, flows).await?;
-    options.progress.advance();
-    copy_bodies(&transaction, source, flows, options).await?;
-    options.progress.advance();
-    copy_messages(&transaction, source, flows, options).await?;
+    progress.advance();
+    let uploaded = match bodies {
+        BatchBodies::Local(pieces) => {
+            copy_pieces(&transaction, pieces, progress).await?;
+            None
+        }
+        BatchBodies::Uploaded(uploaded) => {
+            let flows: HashSet<_> = flows.iter().map(|flow| uuid_of(flow.row.id)).collect();
+            uploaded.copy_rows(&transaction, &flows).await?;
+            Some(uploaded)
+        }
+    };
+    progress.advance();
+    copy_messages(&transaction, source, flows, progress).await?;
     for (table, columns) in MOVED {
-        options.progress.advance();
+        progress.advance();
         let sql = format!("INSERT INTO {table}({columns}) SELECT {columns} FROM new_{table} ON CONFLICT DO NOTHING");
-        transaction.execute(&sql, &[]).await?;
+        let stored = transaction.execute(&sql, &[]).await?;
+        if let Some(uploaded) = uploaded.as_ref().filter(|_| table == "bodies") {
+            uploaded.count(&transaction, stored).await?;
+        }
     }
-    options.progress.advance();
+    progress.advance();
     // Last, and one replica after the other, so that positions become visible in their order.
     transaction.batch_execute(&format!("{BEGIN_COMMIT}; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")).await?;
-    options.progress.advance();
+    progress.advance();
     let sql = format!(
         "WITH new AS (INSERT INTO flows({WRITTEN}) SELECT {WRITTEN} FROM new_flows ON CONFLICT (id) DO NOTHING \
          RETURNING position) SELECT count(*), max(position) FROM new"
@@ -186,74 +197,32 @@ async fn copy_flows(
     Ok(())
 }
 
-/// Whether a body is part of its flow's row. Certificate chains never are: they are read rarely.
-fn is_inline(flow: &StoredRow, side: usize) -> bool {
-    side < CERTIFICATES && SqliteStore::stored_len(flow, side) <= MAX_INLINE
-}
-
-async fn copy_bodies(
+async fn copy_pieces(
     transaction: &Transaction<'_>,
-    source: &SqliteStore,
-    flows: &[StoredRow],
-    options: InsertOptions<'_>,
+    pieces: Pieces<'_>,
+    progress: &InsertProgress,
 ) -> Result<(), InsertError> {
-    let long = |flow: &StoredRow, side: usize| SqliteStore::stored_len(flow, side) > 0 && !is_inline(flow, side);
-    if !flows.iter().any(|flow| (0..SIDES).any(|side| long(flow, side))) {
+    if pieces.bytes() == 0 {
         return Ok(());
     }
-    let sql = "COPY new_bodies(flow, side, at, size, coding, bytes, stored_size) FROM STDIN (FORMAT binary)";
-    let types = [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::BYTEA, Type::INT8];
+    let sql = "COPY new_bodies(flow, side, at, size, coding, stored_size, bytes) FROM STDIN (FORMAT binary)";
+    let types = [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::INT8, Type::BYTEA];
     let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(sql).await?, &types));
-    let mut buffer: Vec<u8> = Vec::new();
-    for flow in flows {
-        for side in (0..SIDES).filter(|side| long(flow, *side)) {
-            let failed = |e| InsertError::Flow(e);
-            let mut body = source.stored_body(flow, side).map_err(failed)?;
-            let mut at = 0i64;
-            loop {
-                // Chunks are collected into pieces: a row per chunk would cost more than it holds.
-                let piece = body.next_piece().map_err(failed)?;
-                let is_last = piece.is_none();
-                buffer.extend_from_slice(&piece.unwrap_or_default());
-                if buffer.len() >= PIECE || (is_last && !buffer.is_empty()) {
-                    let size = buffer.len() as i64;
-                    let (coding, stored) = encode_piece(&buffer, options.compress);
-                    let bytes: &[u8] = stored.as_deref().unwrap_or(&buffer);
-                    let stored_size = bytes.len() as i64;
-                    let row: [&(dyn ToSql + Sync); 7] =
-                        [&uuid_of(flow.row.id), &(side as i16), &at, &size, &coding, &bytes, &stored_size];
-                    writer.as_mut().write(&row).await?;
-                    options.progress.advance();
-                    at += size;
-                    buffer.clear();
-                }
-                if is_last {
-                    break;
-                }
-            }
-        }
+    for piece in pieces {
+        let (row, bytes) = piece.map_err(InsertError::Flow)?;
+        let [flow, side, at, size, coding, stored_size] = row.values();
+        writer.as_mut().write(&[flow, side, at, size, coding, stored_size, &&bytes[..]]).await?;
+        progress.advance();
     }
     writer.finish().await?;
     Ok(())
-}
-
-/// The coding of a piece, and its bytes if they are not stored as they are.
-fn encode_piece(bytes: &[u8], compress: bool) -> (i16, Option<Vec<u8>>) {
-    if !compress || bytes.len() <= MIN_COMPRESSED {
-        return (0, None);
-    }
-    // A body that is compressed already gets no shorter.
-    match zstd::bulk::compress(bytes, 1) {
-        Ok(short) if short.len() < bytes.len() / 10 * 9 => (1, Some(short)),
-        _ => (0, None),
-    }
 }
 
 async fn copy_messages(
     transaction: &Transaction<'_>,
     source: &SqliteStore,
     flows: &[StoredRow],
-    options: InsertOptions<'_>,
+    progress: &InsertProgress,
 ) -> Result<(), InsertError> {
     if flows.iter().all(|flow| flow.row.messages == 0) {
         return Ok(());
@@ -278,7 +247,7 @@ async fn copy_messages(
                 ];
                 writer.as_mut().write(&row).await?;
             }
-            options.progress.advance();
+            progress.advance();
             first += MESSAGE_STEP;
         }
     }

@@ -18,11 +18,13 @@ mod insert;
 mod instances;
 mod live;
 mod migrate;
+mod objects;
 mod overview;
 mod overview_models;
 mod partitions;
 mod pending;
 mod pending_sync;
+mod pieces;
 mod rows;
 mod select;
 mod settings;
@@ -32,7 +34,7 @@ mod verify;
 
 pub use archive::{ArchiveClaim, ArchiveLease, ArchiveTurn, SharedArchiveState};
 pub use archive_flows::SharedFlow;
-pub use connect::{AsyncStream, BoxedStream, TlsClient, TlsClientFactory, TlsHandshake};
+pub use connect::{AsyncStream, BoxedStream, SharedAccess, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};
 pub use pending::{

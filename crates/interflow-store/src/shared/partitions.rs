@@ -1,5 +1,6 @@
 //! Partitions by day, and retention by dropping them. One replica at a time does this; the others find it done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::Timestamp;
@@ -12,6 +13,7 @@ use super::archive::ArchivedFlows;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
 use super::migrate;
+use super::objects::{self, COUNT_DOWN};
 use crate::error::Result;
 
 /// How often partitions are made and old ones dropped.
@@ -30,18 +32,21 @@ const MAINTENANCE_LIMIT: Duration = Duration::from_secs(1800);
 const DROP_ATTEMPTS: u32 = 5;
 const DROP_LOCK_LIMIT: &str = "SET LOCAL lock_timeout = '2s'";
 const DROP_PAUSE: Duration = Duration::from_secs(1);
-/// Partitioned tables, with the column of their flows' ids.
-const TABLES: [(&str, &str); 3] = [("flows", "id"), ("bodies", "flow"), ("messages", "flow")];
+/// How long objects are deleted in one turn.
+const DELETE_LIMIT: Duration = Duration::from_secs(300);
+/// Partitioned tables, in the order in which transactions that store flows lock them.
+const TABLES: [&str; 3] = ["bodies", "messages", "flows"];
 
 /// Makes partitions and applies retention, now and then at intervals, until the runtime ends.
 pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + 'static) -> Result<()> {
-    let first = database.clone();
+    let (first, expired) = (database.clone(), Arc::new(expired));
+    let counted = Arc::clone(&expired);
     // Waits for another replica that makes them: a flow that came before its partition would keep it from being made.
-    database.wait_for(async move { maintain(&first, &|_| (), true).await })?;
+    database.wait_for(async move { maintain(&first, &*counted, true).await })?;
     let database = database.clone();
     database.clone().spawn(async move {
         loop {
-            if let Err(error) = maintain(&database, &expired, false).await {
+            if let Err(error) = maintain(&database, &*expired, false).await {
                 tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
             }
             let _ = tokio::time::timeout(INTERVAL, database.retention_due.notified()).await;
@@ -64,9 +69,14 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
     }
     let work = make_and_drop(&mut client, database, expired);
     match tokio::time::timeout(MAINTENANCE_LIMIT, work).await {
-        Ok(done) => done.map_err(explain),
-        Err(_) => Err(database.connector.no_answer()),
+        Ok(done) => done.map_err(explain)?,
+        Err(_) => return Err(database.connector.no_answer()),
     }
+    // At the start, others wait for this one.
+    if !wait && let Err(error) = objects::delete_unneeded(database, DELETE_LIMIT).await {
+        tracing::warn!(%error, "objects that nobody needs could not be deleted; it is tried again");
+    }
+    Ok(())
 }
 
 async fn make_and_drop(
@@ -74,6 +84,9 @@ async fn make_and_drop(
     database: &Database,
     expired: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), Error> {
+    // What an earlier attempt left behind.
+    delete_detached(client).await?;
+    objects::give_up_unfinished(client).await?;
     let today = Timestamp::now().micros() as i64 / 1000 / DAY_MILLIS;
     for day in DAYS.map(|offset| today + offset) {
         make_day(client, day).await?;
@@ -95,7 +108,10 @@ async fn make_and_drop(
         expired(delete_old_imports(client, (now - age) * 1000, archived).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
-    while bytes > 0 && days.first().is_some_and(|day| *day < today) && taken_bytes(client).await? > bytes {
+    while bytes > 0
+        && days.first().is_some_and(|day| *day < today)
+        && taken_bytes(client).await? + objects::taken_bytes(client).await? > bytes
+    {
         let Some(flows) = drop_day(client, days.remove(0), archived).await? else { break };
         expired(flows);
     }
@@ -104,7 +120,7 @@ async fn make_and_drop(
 
 async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
     let name = day_name(day);
-    for (table, _) in TABLES {
+    for table in TABLES {
         let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&format!("{table}_{name}")]).await?;
         if exists.get::<_, bool>(0) {
             continue;
@@ -136,7 +152,7 @@ async fn drop_day(client: &mut Client, day: i64, archived: Option<ArchivedFlows>
     Ok(Some(0))
 }
 
-/// All in one transaction: bodies must not stay behind without their flows.
+/// All in one transaction: flows must not stay behind without their bodies.
 async fn try_drop_day(client: &mut Client, day: i64, archived: Option<ArchivedFlows>) -> Result<Option<u64>, Error> {
     let name = day_name(day);
     let transaction = client.transaction().await?;
@@ -162,13 +178,36 @@ async fn try_drop_day(client: &mut Client, day: i64, archived: Option<ArchivedFl
         true => transaction.query_one(&format!("SELECT count(*) FROM flows_{name}"), &[]).await?.get::<_, i64>(0),
         false => 0,
     };
-    // In the order in which they are written, or both would wait for each other.
-    for table in ["bodies", "messages", "flows"] {
+    // In the order in which they are written, or both would wait for each other. The rows of bodies are counted afterwards:
+    // that takes longer than others should wait for these tables.
+    let is_attached = "SELECT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass($1))";
+    if transaction.query_one(is_attached, &[&format!("bodies_{name}")]).await?.get::<_, bool>(0) {
+        transaction.batch_execute(&format!("ALTER TABLE bodies DETACH PARTITION bodies_{name}")).await?;
+    }
+    for table in ["messages", "flows"] {
         transaction.batch_execute(&format!("DROP TABLE IF EXISTS {table}_{name}")).await?;
     }
     transaction.commit().await?;
+    delete_detached(client).await?;
     tracing::info!(day = name, flows, "retention dropped a day of the shared store");
     Ok(Some(flows.unsigned_abs()))
+}
+
+/// Drops partitions of bodies that belong to no table any more, and counts down their objects.
+async fn delete_detached(client: &mut Client) -> Result<(), Error> {
+    let sql = "SELECT c.relname FROM pg_class c JOIN pg_class parent ON parent.oid = 'bodies'::regclass \
+               WHERE c.relnamespace = parent.relnamespace AND c.relkind = 'r' AND c.relname ~ '^bodies_[0-9]{8}$' \
+               AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = c.oid)";
+    for row in client.query(sql, &[]).await? {
+        let table: &str = row.get(0);
+        let transaction = client.transaction().await?;
+        objects::lock_counts(&transaction).await?;
+        let sql = format!("WITH gone_bodies AS (SELECT object FROM {table}), {COUNT_DOWN} SELECT");
+        transaction.execute(&sql, &[]).await?;
+        transaction.batch_execute(&format!("DROP TABLE {table}")).await?;
+        transaction.commit().await?;
+    }
+    Ok(())
 }
 
 /// Whether a day has flows that arrived after a position.
@@ -188,10 +227,11 @@ async fn delete_old_imports(
     let params: [&(dyn ToSql + Sync); 3] = [&stored_before, &keep_from, &position];
     let transaction = client.transaction().await?;
     detach_flows(&transaction, &format!("flow IN (SELECT id FROM flows_default WHERE {old})"), &params).await?;
+    objects::lock_counts(&transaction).await?;
     let sql = format!(
         "WITH gone AS (DELETE FROM flows_default WHERE {old} RETURNING id), \
-         gone_bodies AS (DELETE FROM bodies_default WHERE flow IN (SELECT id FROM gone)), \
-         gone_messages AS (DELETE FROM messages_default WHERE flow IN (SELECT id FROM gone)) \
+         gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
+         gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
          SELECT count(*) FROM gone"
     );
     let gone = transaction.query_one(&sql, &params).await?.get::<_, i64>(0);

@@ -1,5 +1,6 @@
 //! Selects flows in PostgreSQL: as much of a query as possible in SQL, the rest row by row, bodies last.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -184,8 +185,15 @@ pub(crate) fn for_each_match(
                 }
                 stored => stored?,
             };
-            let selected =
-                residual.as_ref().is_none_or(|query| query.matches(&LazyFlow { database, calls, stored: &stored }));
+            let unread = RefCell::default();
+            let subject = LazyFlow { database, calls, stored: &stored, unread: &unread };
+            let selected = residual.as_ref().is_none_or(|query| query.matches(&subject));
+            // What does not answer must not look as if it held nothing.
+            match unread.take() {
+                Some(error @ StoreError::Shared(_)) => return Err(error),
+                Some(error) => tracing::debug!(%error, "a body is not searched"),
+                None => {}
+            }
             if selected {
                 found += 1;
                 if each(stored).is_break() || found == options.limit {
@@ -261,9 +269,19 @@ struct LazyFlow<'a> {
     database: &'a Database,
     calls: CallsOf<'a>,
     stored: &'a SharedRow,
+    /// Why a body or messages could not be read.
+    unread: &'a RefCell<Option<StoreError>>,
 }
 
 impl LazyFlow<'_> {
+    /// What was read; if nothing could be, why is noted.
+    fn note<T: Default>(&self, read: Result<T>) -> T {
+        read.unwrap_or_else(|error| {
+            self.unread.replace(Some(error));
+            T::default()
+        })
+    }
+
     fn row(&self) -> &FlowRow {
         &self.stored.row
     }
@@ -324,7 +342,7 @@ impl QuerySubject for LazyFlow<'_> {
     }
 
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.load(side).is_ok_and(|b| fits(&b));
-        Tristate::Known(whole || self.any_message(side, fits).unwrap_or(false))
+        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.note(self.load(side).map(|b| fits(&b)));
+        Tristate::Known(whole || self.note(self.any_message(side, fits)))
     }
 }

@@ -11,7 +11,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::connect::is_about_data;
 use super::database::Database;
-use super::insert::{InsertError, insert_flows};
+use super::insert::{BatchBodies, InsertError, insert_flows};
+use super::objects::{self, UploadedBodies};
+use super::pieces::{Pieces, is_apart};
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
 use crate::store::rows::StoredRow;
@@ -19,7 +21,7 @@ use crate::store::spool::SpoolTotals;
 
 /// Flows and bytes of bodies per transaction.
 const BATCH_FLOWS: usize = 1000;
-const BATCH_BYTES: u64 = 16 << 20;
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// How long the shipper sleeps while there is nothing new.
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
@@ -30,6 +32,8 @@ const STALLED_PART: usize = 8;
 const MAX_STALLS: u32 = 3;
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// How often bodies of little traffic are uploaded: each object costs a request.
+const UPLOAD_INTERVAL: Duration = Duration::from_millis(500);
 /// What waits is measured at most once in this time, and seldom enough to cost a twentieth of a core.
 const MEASURE: Duration = Duration::from_millis(500);
 /// Disk space is given back after this many bytes of bodies were moved.
@@ -89,6 +93,7 @@ impl Shipper {
             backoff: FIRST_BACKOFF,
             measured: None,
             looked: None,
+            uploaded: None,
             moved_bytes: 0,
         };
         let thread = std::thread::Builder::new()
@@ -169,6 +174,8 @@ struct ShipperTask {
     measured: Option<(Instant, Duration)>,
     /// When the spool was read, and how many flows had been recorded then.
     looked: Option<(Instant, u64)>,
+    /// When bodies were uploaded last.
+    uploaded: Option<Instant>,
     moved_bytes: u64,
 }
 
@@ -232,8 +239,9 @@ impl ShipperTask {
             return Ok(false);
         }
         let state = Arc::clone(&self.state);
-        // From reading them to their removal: what is deleted here meanwhile must not come back.
-        let moving = state.moving.lock();
+        // From reading them to their removal: what is deleted here meanwhile must not come back. An upload takes long: with
+        // a bucket, it is taken after that, and they are read again.
+        let moving = self.database.objects.is_none().then(|| state.moving.lock());
         let mut handled = *state.handled.lock();
         handled.reading += 1;
         let (batch, through) = self.next_batch()?;
@@ -244,10 +252,15 @@ impl ShipperTask {
             return Ok(false);
         }
         self.looked = None;
+        let bytes: u64 = batch.iter().map(stored_bytes).sum();
+        if let Some(wait) = self.before_upload(&batch, bytes).filter(|_| !is_awaited) {
+            // More flows may have come then.
+            self.sleep(wait);
+            return Ok(true);
+        }
         self.ship(&batch)?;
         drop(moving);
         state.set_handled(handled);
-        let bytes: u64 = batch.iter().map(stored_bytes).sum();
         self.moved_bytes += bytes;
         if self.moved_bytes >= COLLECT_BYTES {
             self.moved_bytes = 0;
@@ -256,6 +269,17 @@ impl ShipperTask {
             }
         }
         Ok(true)
+    }
+
+    /// How long a batch waits for more flows whose bodies go into the same object.
+    fn before_upload(&self, batch: &[StoredRow], bytes: u64) -> Option<Duration> {
+        let is_full = batch.len() >= self.batch_flows || bytes >= BATCH_BYTES;
+        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| is_apart(flow, side));
+        let hurry = is_full || self.state.stop.load(SeqCst);
+        if hurry || self.database.objects.is_none() || !batch.iter().any(is_long) {
+            return None;
+        }
+        UPLOAD_INTERVAL.checked_sub(self.uploaded?.elapsed()).filter(|wait| !wait.is_zero())
     }
 
     /// The oldest finished flows that fit into one transaction, and the row number up to which they are all there are.
@@ -282,13 +306,9 @@ impl ShipperTask {
 
     /// Stores a batch and removes it from the spool.
     fn ship(&mut self, batch: &[StoredRow]) -> Result<()> {
-        let refused = match self.insert(batch) {
-            Ok(()) => {
-                let ids = batch.iter().map(|flow| flow.row.id).collect();
-                // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there;
-                // unless another replica has deleted them in between, which is then undone.
-                self.spool.release(ids)?;
-                self.state.shipped_flows.fetch_add(batch.len() as u64, Relaxed);
+        let refused = match self.move_batch(batch) {
+            Ok(moved) => {
+                self.state.shipped_flows.fetch_add(moved as u64, Relaxed);
                 self.batch_flows = (self.batch_flows * 2).min(BATCH_FLOWS);
                 if self.state.last_error.lock().take().is_some() {
                     tracing::info!("the shared store answers again");
@@ -331,27 +351,53 @@ impl ShipperTask {
         self.state.stuck.store(self.stuck.len() as u64, SeqCst);
     }
 
-    fn insert(&self, batch: &[StoredRow]) -> Result<(), Refusal> {
+    /// Stores a batch and removes it from the spool; returns how many flows that were.
+    fn move_batch(&mut self, batch: &[StoredRow]) -> Result<usize, Refusal> {
+        let local = |error| Refusal { error, reason: RefusalReason::Database };
         let compress = self.database.config.load().compress;
-        let attempt = insert_flows(&self.database, &self.spool, batch, compress);
+        let upload = objects::upload(&self.database, Pieces::new(&self.spool, batch, compress));
+        let uploaded: Option<UploadedBodies> = self.attempt(upload)?;
+        if uploaded.is_some() {
+            self.uploaded = Some(Instant::now());
+        }
+        let state = Arc::clone(&self.state);
+        let _moving = self.database.objects.is_some().then(|| state.moving.lock());
+        let reread = match self.database.objects {
+            // They may have been annotated or deleted during the upload.
+            Some(_) => Some(self.spool.reread(batch).map_err(local)?),
+            None => None,
+        };
+        let batch = reread.as_deref().unwrap_or(batch);
+        let bodies = match uploaded {
+            Some(uploaded) => BatchBodies::Uploaded(uploaded),
+            None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress)),
+        };
+        self.attempt(insert_flows(&self.database, &self.spool, batch, bodies))?;
+        // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
+        // another replica has deleted them in between, which is then undone.
+        self.spool.release(batch.iter().map(|flow| flow.row.id).collect()).map_err(local)?;
+        Ok(batch.len())
+    }
+
+    /// Runs a part of the work; the end of the process waits for it for a limited time.
+    fn attempt<T>(&self, work: impl Future<Output = Result<T, InsertError>>) -> Result<T, Refusal> {
         let done = self.database.block_on(async {
             tokio::select! {
-                done = attempt => done,
+                done = work => done,
                 () = self.state.must_end() => Err(InsertError::Unreachable(StoreError::Closed)),
             }
         });
-        match done {
-            Ok(_) => Ok(()),
-            Err(InsertError::Flow(error)) => Err(Refusal { error, reason: RefusalReason::Data }),
-            Err(InsertError::Unreachable(error)) => Err(Refusal { error, reason: RefusalReason::Database }),
-            Err(InsertError::Database(e)) => {
+        done.map_err(|error| match error {
+            InsertError::Flow(error) => Refusal { error, reason: RefusalReason::Data },
+            InsertError::Unreachable(error) => Refusal { error, reason: RefusalReason::Database },
+            InsertError::Database(e) => {
                 let reason = if is_about_data(&e) { RefusalReason::Data } else { RefusalReason::Database };
-                Err(Refusal { error: self.database.connector.explain(&e), reason })
+                Refusal { error: self.database.connector.explain(&e), reason }
             }
-            Err(InsertError::Stalled) => {
-                Err(Refusal { error: self.database.connector.no_answer(), reason: RefusalReason::Stall })
+            InsertError::Stalled => {
+                Refusal { error: self.database.connector.no_answer(), reason: RefusalReason::Stall }
             }
-        }
+        })
     }
 
     /// Measures what waits, and applies the bound of the spool.
@@ -387,13 +433,27 @@ enum RefusalReason {
     Database,
 }
 
+/// Uploads the bodies of a batch if they have a bucket, and stores the flows; returns how many of them were new.
+pub(crate) async fn store_batch(
+    database: &Database,
+    source: &SqliteStore,
+    flows: &[StoredRow],
+    compress: bool,
+) -> Result<u64, InsertError> {
+    let bodies = match objects::upload(database, Pieces::new(source, flows, compress)).await? {
+        Some(uploaded) => BatchBodies::Uploaded(uploaded),
+        None => BatchBodies::Local(Pieces::new(source, flows, compress)),
+    };
+    insert_flows(database, source, flows, bodies).await
+}
+
 /// Stores what is left in a spool whose writer has ended, such as flows that were cut off by that. They stay there until
 /// the next start, which finds them stored and removes them.
 pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> {
     let compress = database.config.load().compress;
     let mut after = -1;
     while let (flows, Some(last)) = spool.finished_after(after, BATCH_FLOWS)? {
-        let attempt = insert_flows(database, spool, &flows, compress);
+        let attempt = store_batch(database, spool, &flows, compress);
         match database.block_on(async { tokio::time::timeout(DRAIN, attempt).await }) {
             Ok(Ok(_)) => after = last,
             // The next start tries again, with time.
@@ -403,6 +463,6 @@ pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> 
     Ok(())
 }
 
-fn stored_bytes(flow: &StoredRow) -> u64 {
+pub(crate) fn stored_bytes(flow: &StoredRow) -> u64 {
     (0..flow.refs.len()).map(|side| SqliteStore::stored_len(flow, side)).sum::<u64>() + 1024
 }

@@ -17,14 +17,14 @@ use interflow_types::{CertificateChain, Direction, FlowId, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
-use super::connect::{Connector, PooledClient, TlsClientFactory};
+use super::connect::{PooledClient, SharedAccess};
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::index::IndexTurn;
 use super::rows::SharedRow;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, instances, live, migrate, overview, partitions, verify};
+use super::{bodies, change, instances, live, objects, overview, partitions, verify};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
@@ -66,9 +66,17 @@ pub struct SharedStore {
 /// The last figures of the database.
 #[derive(Default)]
 struct DatabaseFigures {
-    /// Flows and bytes, and when they were read.
-    read: Option<((u64, u64), Instant)>,
+    /// When they were read.
+    read: Option<(Figures, Instant)>,
     is_asked: bool,
+}
+
+/// What is in the database and the bucket.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    flows: u64,
+    database_bytes: u64,
+    object_bytes: u64,
 }
 
 /// The configuration of a spool: nothing is deleted before it was moved, and nothing is compressed twice.
@@ -85,11 +93,11 @@ impl SharedStore {
     /// Opens the shared store for recording, with its spool in `dir`. Makes or migrates its tables.
     ///
     /// # Errors
-    /// The database cannot be reached or refuses the user; its schema is newer than this build; the spool is used by
-    /// another process or cannot be written.
-    pub fn open(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path, config: &RecordConfig) -> Result<Self> {
+    /// The database cannot be reached or refuses the user; its schema is newer than this build; the place of bodies refuses,
+    /// or is not the one that they are in; the spool is used by another process or cannot be written.
+    pub fn open(url: &PostgresUrl, access: SharedAccess, dir: &Path, config: &RecordConfig) -> Result<Self> {
         // The database first: a store that cannot be reached must not be taken for an empty one.
-        Self::open_as(url, tls, dir, config, None)
+        Self::open_as(url, access, dir, config, None)
     }
 
     /// As [`open`](Self::open), under the name of this replica, which need not be unique.
@@ -98,12 +106,12 @@ impl SharedStore {
     /// As for [`open`](Self::open).
     pub fn open_as(
         url: &PostgresUrl,
-        tls: TlsClientFactory,
+        access: SharedAccess,
         dir: &Path,
         config: &RecordConfig,
         name: Option<&str>,
     ) -> Result<Self> {
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, config, name)?;
+        let (database, runtime) = Database::new(url, access, config, name)?;
         Self::open_on(database, runtime, dir, config)
     }
 
@@ -113,11 +121,7 @@ impl SharedStore {
         dir: &Path,
         config: &RecordConfig,
     ) -> Result<Self> {
-        let connector = database.connector.clone();
-        database.wait_for(async move {
-            migrate::migrate(&connector).await?;
-            migrate::require_writable(&connector).await
-        })?;
+        database.prepare()?;
         let spool = Arc::new(SqliteStore::open(dir, &spool_config(config))?);
         let counter = Arc::downgrade(&spool);
         partitions::start(&database, move |expired| {
@@ -143,10 +147,9 @@ impl SharedStore {
     ///
     /// # Errors
     /// As for [`open`](Self::open); the tables do not exist yet, or are of an earlier version.
-    pub fn open_read(url: &PostgresUrl, tls: TlsClientFactory, dir: &Path) -> Result<Self> {
-        let (database, runtime) = Database::new(Connector::new(url.clone(), tls)?, &RecordConfig::default(), None)?;
-        let connector = database.connector.clone();
-        database.wait_for(async move { migrate::require_current(&connector).await })?;
+    pub fn open_read(url: &PostgresUrl, access: SharedAccess, dir: &Path) -> Result<Self> {
+        let (database, runtime) = Database::new(url, access, &RecordConfig::default(), None)?;
+        database.require_prepared()?;
         let spool = match SqliteStore::open_read(dir) {
             Ok(spool) => Some(Arc::new(spool)),
             Err(StoreError::Absent(_)) => None,
@@ -288,7 +291,7 @@ impl SharedStore {
 
     /// Flows and bytes in the database, as they were read at some time within the last seconds; or before, while the
     /// database does not answer: figures of this replica must not wait for it.
-    fn figures(&self) -> Result<(u64, u64)> {
+    fn figures(&self) -> Result<Figures> {
         let last = {
             let figures = self.figures.lock();
             match figures.read {
@@ -326,7 +329,11 @@ impl SharedStore {
     }
 
     fn shared_stats(&self) -> SharedStoreStats {
-        let mut stats = SharedStoreStats { address: self.database.connector.url.to_string(), ..Default::default() };
+        let mut stats = SharedStoreStats {
+            address: self.database.connector.url.to_string(),
+            objects: self.database.objects.as_ref().map(|storage| storage.url().to_string()),
+            ..Default::default()
+        };
         stats.clock_ahead_millis = self.clock_ahead.load(Relaxed) / 1000;
         if let Some(shipper) = &self.shipper {
             let state = &shipper.state;
@@ -344,8 +351,7 @@ impl SharedStore {
     }
 }
 
-/// Flows and bytes in the database.
-async fn read_figures(client: PooledClient) -> Result<(u64, u64), tokio_postgres::Error> {
+async fn read_figures(client: PooledClient) -> Result<Figures, tokio_postgres::Error> {
     let sql = "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits i \
                JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'flows'::regclass";
     let estimate: i64 = client.query_one(sql, &[]).await?.get(0);
@@ -353,7 +359,11 @@ async fn read_figures(client: PooledClient) -> Result<(u64, u64), tokio_postgres
         true => estimate,
         false => client.query_one("SELECT count(*) FROM flows", &[]).await?.get(0),
     };
-    Ok((flows.unsigned_abs(), partitions::taken_bytes(&client).await?))
+    Ok(Figures {
+        flows: flows.unsigned_abs(),
+        database_bytes: partitions::taken_bytes(&client).await?,
+        object_bytes: objects::taken_bytes(&client).await?,
+    })
 }
 
 impl Drop for SharedStore {
@@ -527,8 +537,12 @@ impl FlowStore for SharedStore {
 
     fn delete(&self, ids: &[FlowId]) -> Result<u64> {
         let (spool, shipper) = self.writable()?;
-        let _still = self.hold(shipper)?;
-        Ok(spool.delete(ids)? + change::delete(&self.database, ids)?)
+        let deleted = {
+            let _still = self.hold(shipper)?;
+            spool.delete(ids)? + change::delete(&self.database, ids)?
+        };
+        objects::delete_now(&self.database);
+        Ok(deleted)
     }
 
     fn prune(&self, query: &Query) -> Result<u64> {
@@ -558,6 +572,7 @@ impl FlowStore for SharedStore {
             pruned += change::delete(&self.database, &ids)?;
         }
         self.figures.lock().read = None;
+        objects::delete_now(&self.database);
         Ok(pruned)
     }
 
@@ -591,7 +606,11 @@ impl FlowStore for SharedStore {
         };
         let mut shared = self.shared_stats();
         match self.figures() {
-            Ok((flows, bytes)) => (stats.flows, stats.database_bytes) = (stats.flows + flows, bytes),
+            Ok(figures) => {
+                stats.flows += figures.flows;
+                stats.database_bytes = figures.database_bytes;
+                shared.object_bytes = figures.object_bytes;
+            }
             // The figures of this replica are worth having without those of the database.
             Err(e) => drop(shared.error.get_or_insert_with(|| e.to_string())),
         }

@@ -16,7 +16,7 @@ use crate::model::{BodyRow, FlowRow, FlowState};
 impl StoreWriter {
     /// Stores a complete flow; returns false if its id exists already.
     pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
-        let NewFlow { mut row, request_body, response_body, original_bodies, messages } = new;
+        let NewFlow { mut row, request_body, response_body, original_bodies, certificates, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
             return Ok(false);
             // A running flow keeps its row until it ends.
@@ -38,7 +38,9 @@ impl StoreWriter {
         let seq = self.seq();
         let mut flow = InFlightFlow::begin(None, row, seq);
         // Through the same assembly as live bodies, so that equal content shares its chunks.
-        for (side, body) in [request_body, response_body, came, came_back].into_iter().enumerate() {
+        let chains = certificates.map(|chain| chain.map(|chain| chain.as_bytes().clone()).unwrap_or_default());
+        let bodies = [request_body, response_body, came, came_back].into_iter().chain(chains);
+        for (side, body) in bodies.enumerate() {
             if !body.is_empty() {
                 let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 flow.bodies[side].push(&mut shelf, seq, side, vec![body])?;

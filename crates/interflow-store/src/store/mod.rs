@@ -118,6 +118,11 @@ pub struct StoreStats {
 pub struct SharedStoreStats {
     /// Where it is, without the password.
     pub address: String,
+    /// Where bodies are; absent if they are in the database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<String>,
+    /// Bytes of the objects with bodies.
+    pub object_bytes: u64,
     /// Finished flows on this replica's disk that were not moved to the shared store yet.
     pub waiting_flows: u64,
     /// Their bytes.

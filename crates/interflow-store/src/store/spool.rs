@@ -1,5 +1,6 @@
 //! The embedded store as the spool of the shared one: what waits to be moved, and its removal afterwards.
 
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,15 +32,29 @@ pub(crate) struct SpoolTotals {
 impl SqliteStore {
     /// Finished flows with higher row numbers, in the order of recording, and the last row number read.
     pub(crate) fn finished_after(&self, after: i64, limit: usize) -> Result<(Vec<StoredRow>, Option<i64>)> {
+        self.finished_between(after, i64::MAX, limit)
+    }
+
+    /// Reads a batch of finished flows again, without those that were deleted meanwhile.
+    pub(crate) fn reread(&self, batch: &[StoredRow]) -> Result<Vec<StoredRow>> {
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
+        let (mut flows, _) = self.finished_between(first.seq - 1, last.seq, usize::MAX)?;
+        let wanted: HashSet<i64> = batch.iter().map(|flow| flow.seq).collect();
+        flows.retain(|flow| wanted.contains(&flow.seq));
+        Ok(flows)
+    }
+
+    fn finished_between(&self, after: i64, last: i64, limit: usize) -> Result<(Vec<StoredRow>, Option<i64>)> {
         self.read(|db| {
             // The plus sign keeps SQLite from using the index of open flows for the opposite.
             let sql = format!(
-                "SELECT {} FROM {} WHERE f.seq > ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
+                "SELECT {} FROM {} WHERE f.seq > ? AND f.seq <= ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
                 rows::COLUMNS,
                 rows::SOURCES
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let mut found = statement.query(rusqlite::params![after, limit as i64])?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut found = statement.query(rusqlite::params![after, last, limit])?;
             let (mut flows, mut last) = (Vec::new(), None);
             while let Some(row) = found.next()? {
                 let seq = row.get(0)?;

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use interflow_types::FlowId;
+use interflow_types::{CertificateChain, FlowId};
 use parking_lot::Mutex;
 
 use super::overview::EncodedBlock;
@@ -28,6 +28,8 @@ pub struct NewFlow {
     pub response_body: Bytes,
     /// The bodies of request and response as received, if the row says that they were edited.
     pub original_bodies: [Bytes; 2],
+    /// The certificate chains shown to the client and by the origin.
+    pub certificates: [Option<CertificateChain>; 2],
     pub messages: Vec<MessageRow>,
 }
 

@@ -1,13 +1,17 @@
-//! The stores under test: tests that speak through the traits alone run against both.
+//! The stores under test: tests that speak through the traits alone run against all.
 
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use interflow_store::shared::{BoxedStream, PostgresTls, TlsClient, TlsHandshake};
+use interflow_objects::{ObjectAccess, ObjectStorage};
+use interflow_store::shared::{BoxedStream, PostgresTls, SharedAccess, TlsClient, TlsHandshake};
 use interflow_store::{FlowStore, RecordConfig, SharedStore, SqliteStore, StoreRecorder};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 
-/// Makes a test of each function for each kind of store: `embedded::name` and `shared::name`.
+/// Makes a test of each function for each kind of store: `embedded::name`, `shared::name` and `objects::name`.
 macro_rules! both_stores {
     ($($name:ident),+ $(,)?) => {
         mod embedded {
@@ -20,13 +24,20 @@ macro_rules! both_stores {
                 }
             })+
         }
+        mod objects {
+            $(#[test] fn $name() {
+                if let Some(kind) = crate::StoreKind::with_objects() {
+                    super::$name(&kind)
+                }
+            })+
+        }
     };
 }
 
 pub enum StoreKind {
     Embedded,
-    /// In a database of its own.
-    Shared(PostgresDatabase),
+    /// In a database of its own, with bodies in a folder if there is one.
+    Shared(PostgresDatabase, Option<tempfile::TempDir>),
 }
 
 /// An open store, its folder, and its database.
@@ -43,17 +54,46 @@ enum Inner {
 impl StoreKind {
     /// `None` where PostgreSQL is not installed.
     pub fn shared() -> Option<Self> {
-        PostgresServer::shared().map(|server| Self::Shared(server.database()))
+        PostgresServer::shared().map(|server| Self::Shared(server.database(), None))
+    }
+
+    /// The same with bodies in a folder.
+    pub fn with_objects() -> Option<Self> {
+        PostgresServer::shared().map(|server| Self::Shared(server.database(), Some(tempfile::tempdir().unwrap())))
+    }
+
+    pub fn folder(&self) -> Option<&tempfile::TempDir> {
+        let Self::Shared(_, folder) = self else { return None };
+        folder.as_ref()
+    }
+
+    pub fn objects(&self) -> &Path {
+        self.folder().expect("it has objects").path()
+    }
+
+    pub fn database(&self) -> &PostgresDatabase {
+        let Self::Shared(database, _) = self else { panic!("it has no database") };
+        database
     }
 
     /// Opens a store in a new folder. A second one shares the database, if there is one, as another replica does.
     pub fn open(&self, config: &RecordConfig) -> TestStore {
-        let dir = Arc::new(tempfile::tempdir().unwrap());
+        self.open_in(Arc::new(tempfile::tempdir().unwrap()), config)
+    }
+
+    /// Closes a store and opens it again.
+    pub fn reopen(&self, store: TestStore, config: &RecordConfig) -> TestStore {
+        let dir = Arc::clone(&store.dir);
+        drop(store);
+        self.open_in(dir, config)
+    }
+
+    fn open_in(&self, dir: Arc<tempfile::TempDir>, config: &RecordConfig) -> TestStore {
         let inner = match self {
             Self::Embedded => Inner::Embedded(SqliteStore::open(dir.path(), config).unwrap()),
-            Self::Shared(database) => {
+            Self::Shared(database, folder) => {
                 let url = database.url().parse().unwrap();
-                Inner::Shared(SharedStore::open(&url, plain_only, dir.path(), config).unwrap())
+                Inner::Shared(SharedStore::open(&url, access(folder.as_ref()), dir.path(), config).unwrap())
             }
         };
         TestStore { inner, dir }
@@ -65,9 +105,9 @@ impl StoreKind {
         drop(store);
         let inner = match self {
             Self::Embedded => Inner::Embedded(SqliteStore::open_read(dir.path()).unwrap()),
-            Self::Shared(database) => {
+            Self::Shared(database, folder) => {
                 let url = database.url().parse().unwrap();
-                Inner::Shared(SharedStore::open_read(&url, plain_only, dir.path()).unwrap())
+                Inner::Shared(SharedStore::open_read(&url, access(folder.as_ref()), dir.path()).unwrap())
             }
         };
         TestStore { inner, dir }
@@ -80,6 +120,16 @@ impl TestStore {
             Inner::Embedded(store) => store.recorder(),
             Inner::Shared(store) => store.spool()?.recorder(),
         }
+    }
+
+    pub fn shared(&self) -> &SharedStore {
+        let Inner::Shared(store) = &self.inner else { panic!("it is embedded") };
+        store
+    }
+
+    /// The part of a shared store that is on this machine.
+    pub fn spool(&self) -> &SqliteStore {
+        self.shared().spool().expect("it was opened for recording")
     }
 
     /// Until all is where it stays: on disk, or in the database.
@@ -124,6 +174,25 @@ impl TlsClient for NoTls {
     }
 }
 
-pub fn plain_only(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
+/// Folders need no requests.
+struct NoRequests;
+
+impl HttpClient for NoRequests {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        Box::pin(async { Err(Error::new(ErrorKind::Connect, "there is no network")) })
+    }
+}
+
+/// Access to the server of these tests, and to a folder of bodies.
+pub fn access(folder: Option<&tempfile::TempDir>) -> SharedAccess {
+    SharedAccess { tls: plain_only, objects: folder.map(|folder| Arc::new(storage(folder.path()))) }
+}
+
+pub fn storage(folder: &Path) -> ObjectStorage {
+    let requests = ObjectAccess { client: Arc::new(NoRequests), variables: Vec::new(), retry_for: Duration::ZERO };
+    ObjectStorage::open(&format!("file://{}", folder.display()).parse().unwrap(), &requests).unwrap()
+}
+
+fn plain_only(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
     Ok(Arc::new(NoTls))
 }

@@ -10,6 +10,7 @@ mod damage;
 mod full_disk;
 mod heads;
 mod live;
+mod objects;
 mod overflow;
 mod overview;
 mod pending;

@@ -92,6 +92,7 @@ fn insert(store: &dyn FlowStore, sample: &Sample) -> interflow_types::FlowId {
         request_body: Bytes::new(),
         response_body: Bytes::new(),
         original_bodies: Default::default(),
+        certificates: [None, None],
         messages: Vec::new(),
     };
     assert!(store.insert(new).unwrap());

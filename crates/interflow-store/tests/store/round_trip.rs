@@ -338,6 +338,7 @@ fn an_imported_flow_is_stored_once(kind: &StoreKind) {
         request_body: Bytes::new(),
         response_body: noise(100_000, 4).into(),
         original_bodies: Default::default(),
+        certificates: [None, None],
         messages: vec![],
     };
     assert!(store.insert(new.clone()).unwrap());

@@ -9,7 +9,7 @@ use interflow_store::shared::PostgresUrl;
 
 use super::output::{print, print_json};
 use crate::CliError;
-use crate::components::record_archive;
+use crate::components::{record_archive, record_store};
 use crate::instance::config::{
     ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
 };
@@ -151,6 +151,7 @@ pub fn check(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     }
     config.fleet.check(&config.approvals).map_err(mistake)?;
     config.admin.oidc.iter().try_for_each(|oidc| oidc.check()).map_err(mistake)?;
+    record_store::check(&config.record).map_err(mistake)?;
     record_archive::check(&config.record).map_err(mistake)?;
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| mistake(e.to_string()))?;

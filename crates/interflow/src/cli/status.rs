@@ -97,6 +97,9 @@ fn as_text(status: &Value) -> String {
     if let Some(shared) = status["shared_store"].as_object() {
         let count = |name: &str| shared.get(name).and_then(Value::as_u64).unwrap_or_default();
         line("store", shared.get("address").and_then(Value::as_str).unwrap_or_default().to_owned());
+        if let Some(objects) = shared.get("objects").and_then(Value::as_str) {
+            line("bodies", objects.to_owned());
+        }
         let since = duration(count("waiting_seconds"));
         line(
             "waiting",

@@ -11,6 +11,7 @@ mod mcp;
 #[cfg(feature = "media")]
 pub mod media;
 pub mod record_archive;
+pub mod record_store;
 mod recordings;
 mod redaction;
 mod rule_formats;

@@ -20,7 +20,7 @@ use interflow_store::shared::{ArchiveClaim, ArchiveTurn};
 use interflow_store::{FlowStore as _, RecordConfig, RecordStore, SharedStore, SqliteStore};
 use interflow_types::{Timestamp, random_bytes};
 
-use crate::components::store_tls;
+use crate::components::record_store;
 use crate::instance::config::InterflowConfig;
 
 /// How often the archive is brought up to date.
@@ -336,8 +336,7 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         .and_then(|()| match config.record.store {
             None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),
             Some(_) => {
-                let store =
-                    RecordStore::open_read(&dir, &config.record, store_tls::client).map_err(|e| e.to_string())?;
+                let store = record_store::open_read(config, home).map_err(|e| e.to_string())?;
                 ArchivedStore::new(&store, &url).progress(&dir, &url).map(|(_, p)| p).map_err(|e| e.to_string())
             }
         });

@@ -8,7 +8,7 @@ use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
 use interflow_store::{InstanceRow, RecordStore};
 
-use crate::components::{record_archive, store_tls};
+use crate::components::{record_archive, record_store};
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
@@ -25,7 +25,7 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         return Vec::new();
     }
     let finding = |state, text| DoctorFinding { what: "shared store".into(), state, text };
-    let opened = RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client);
+    let opened = record_store::open_read(config, home);
     let figures = opened.and_then(|store| {
         let figures = (store.stats()?, store.waiting_flows()?);
         let RecordStore::Shared(shared) = &store else { return Ok((figures, true, 0)) };
@@ -35,6 +35,9 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         Ok(figures) => figures,
         Err(e) => return vec![finding(FindingState::Bad, e.to_string())],
     };
+    if let Err(error) = record_store::try_objects(config, home) {
+        return vec![finding(FindingState::Bad, error)];
+    }
     let shared = stats.shared.unwrap_or_default();
     let mut found = vec![match (shared.error, waiting) {
         (Some(error), _) => finding(FindingState::Bad, error),

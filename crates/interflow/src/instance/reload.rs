@@ -117,7 +117,7 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 const MAX_REQUESTS: usize = 8;
 
 /// Sections and keys that are read at the start only.
-const FIXED: [&str; 34] = [
+const FIXED: [&str; 35] = [
     "/log/format",
     "/log/max_size",
     "/admin",
@@ -125,6 +125,7 @@ const FIXED: [&str; 34] = [
     "/compat",
     "/record/dir",
     "/record/store",
+    "/record/objects",
     "/record/overflow",
     "/record/queue_bytes",
     "/record/queue_flows",

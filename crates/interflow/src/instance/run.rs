@@ -23,7 +23,7 @@ use interflow_types::Recorder;
 
 use crate::CliError;
 use crate::components::record_archive::RecordArchiver;
-use crate::components::{CompatApis, ComponentSet, store_tls};
+use crate::components::{CompatApis, ComponentSet, record_store};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ReloadStatus, ReloadedParts};
@@ -259,7 +259,7 @@ fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Resu
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
-    match RecordStore::open_as(&dir, &config.record, store_tls::client, &config.fleet.replica_name()) {
+    match record_store::open(config, home) {
         Ok(store) => Ok(Some(Arc::new(store))),
         // The message names the shared store.
         Err(e @ StoreError::Shared(_)) => Err(e.into()),
@@ -412,6 +412,10 @@ impl RunningInstance {
                 anstream::println!("  record   {}", self.home.join(&config.record.dir).display());
                 if let Ok(Some(url)) = shared_url(&config.record) {
                     anstream::println!("           moved to {url}");
+                    if let Some(objects) = &config.record.objects {
+                        let place = objects.split('?').next().unwrap_or_default();
+                        anstream::println!("           bodies to {place}");
+                    }
                 }
             }
             None => anstream::println!("  record   off"),

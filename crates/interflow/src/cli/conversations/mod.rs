@@ -16,7 +16,7 @@ use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_conversations::conversations::{export::ExportFormat, load};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_store::{FlowStore, RecordStore};
+use interflow_store::FlowStore;
 
 use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
@@ -193,8 +193,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
         }
         None => {
             let pricing = components::conversations::pricing(config, home)?;
-            let store =
-                RecordStore::open(&home.join(&config.record.dir), &config.record, components::store_tls::client)?;
+            let store = components::record_store::open(config, home)?;
             let mut progress = ProgressDisplay::new("reading exchanges");
             ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }

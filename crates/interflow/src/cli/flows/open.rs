@@ -7,7 +7,7 @@ use interflow_store::{FlowRow, FlowStore, ListOptions, RecordStore};
 use interflow_types::FlowId;
 
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::record_store;
 use crate::instance::config::InterflowConfig;
 
 /// Number of newest flows searched for an ID suffix.
@@ -20,7 +20,7 @@ pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<Reco
     if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
         let _ = instance.flush_recording();
     }
-    Ok(RecordStore::open_read(&home.join(&config.record.dir), &config.record, store_tls::client)?)
+    Ok(record_store::open_read(config, home)?)
 }
 
 /// Parses a query from command-line arguments.

@@ -12,7 +12,7 @@ use interflow_types::FlowId;
 use serde_json::json;
 
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::record_store;
 use crate::instance::config::InterflowConfig;
 
 pub enum StoreAccess {
@@ -38,7 +38,7 @@ impl StoreAccess {
             return Ok(Self::Instance(api));
         }
         home.create()?;
-        match RecordStore::open(&home.join(&config.record.dir), &config.record, store_tls::client) {
+        match record_store::open(config, home) {
             Ok(store) => Ok(Self::Here(store)),
             Err(e @ StoreError::Busy(_)) => Err(CliError::Failed(format!(
                 "{e} (an instance without an admin port, such as `interflow exec`, may be the one)"

@@ -20,7 +20,7 @@ use interflow_types::Timestamp;
 use serde_json::json;
 
 use crate::cli::flows::{ProgressDisplay, StoreAccess};
-use crate::components::store_tls;
+use crate::components::record_store;
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
 
@@ -266,7 +266,7 @@ fn endpoints(
 }
 
 fn store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
-    Ok(RecordStore::open(&home.join(&config.record.dir), &config.record, store_tls::client)?)
+    Ok(record_store::open(config, home)?)
 }
 
 fn traffic(

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
 use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
-use crate::components::store_tls;
+use crate::components::record_store;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -28,6 +28,10 @@ pub struct CopyArgs {
     from: String,
     /// The recording to write, likewise. One of the two is a folder, and the other a URL.
     to: String,
+    /// Where the bodies of the shared store are, if not in the database: `s3://bucket/prefix`, `gs://…`, `az://…`,
+    /// `file:///folder` [default: record.objects]
+    #[arg(long, value_name = "URL")]
+    objects: Option<String>,
     #[command(flatten)]
     format: FormatArgs<TextFormat>,
 }
@@ -54,15 +58,17 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
         shown.update(done, total);
         ControlFlow::Continue(())
     };
+    let objects = args.objects.as_deref().or(config.record.objects.as_deref());
+    let access = record_store::access(config, home, objects)?;
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
             warn_of_retention(&source, config)?;
-            copy_to_shared(&source, &to, store_tls::client, &mut progress)?
+            copy_to_shared(&source, &to, access, &mut progress)?
         }
         (Place::Shared(from), Place::Folder(to)) => {
             // What waits in this machine's spool belongs to the recording too.
-            let source = SharedStore::open_read(&from, store_tls::client, &home.join(&config.record.dir))?;
+            let source = SharedStore::open_read(&from, access, &home.join(&config.record.dir))?;
             // A copy is whole: nothing in it is deleted, however old it is.
             let whole = RecordConfig {
                 retention_age: HumanDuration(Duration::ZERO),
