@@ -9,7 +9,7 @@ use interflow_archive::hourly::{
 };
 use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
 use interflow_store::shared::{
-    ArchiveClaim, ArchiveLease, ArchiveTurn, BoxedStream, PostgresTls, TlsClient, TlsHandshake,
+    ArchiveClaim, ArchiveLease, ArchiveTurn, BoxedStream, PostgresTls, SharedAccess, TlsClient, TlsHandshake,
 };
 use interflow_store::{FlowStore as _, RecordConfig, SharedStore};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
@@ -43,6 +43,11 @@ fn plain_only(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
     Ok(Arc::new(PlainOnly))
 }
 
+/// Access to the server of these tests, whose bodies are in the database.
+fn access() -> SharedAccess {
+    SharedAccess { tls: plain_only, objects: None }
+}
+
 impl Fixture {
     fn new() -> Option<Self> {
         let database = PostgresServer::shared()?.database();
@@ -60,7 +65,7 @@ impl Fixture {
     fn replica(&self, name: &str) -> Replica {
         let dir = self.folder.path().join(name);
         let keep = RecordConfig { retention_age: "0s".parse().unwrap(), ..RecordConfig::default() };
-        let store = SharedStore::open(&self.database.url().parse().unwrap(), plain_only, &dir, &keep).unwrap();
+        let store = SharedStore::open(&self.database.url().parse().unwrap(), access(), &dir, &keep).unwrap();
         let turn = store.archive_turn(&self.url().to_string());
         Replica { store, turn, dir }
     }

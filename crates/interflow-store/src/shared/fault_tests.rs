@@ -9,8 +9,8 @@ use interflow_query::Query;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::{Authority, EntryKind, FlowId, Host, Scheme, Timestamp};
 
-use super::connect::{BoxedStream, Connector, TlsClient, TlsHandshake};
-use super::database::Database;
+use super::connect::{BoxedStream, Connector, SharedAccess, TlsClient, TlsHandshake};
+use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresTls;
 use super::{SharedStore, migrate};
 use crate::config::RecordConfig;
@@ -34,11 +34,16 @@ fn connector(database: &PostgresDatabase) -> Connector {
     Connector::new(database.url().parse().unwrap(), no_tls).unwrap()
 }
 
+fn open(database: &PostgresDatabase, name: Option<&str>) -> (Database, ConnectionRuntime) {
+    let access = SharedAccess { tls: no_tls, objects: None };
+    Database::new(&database.url().parse().unwrap(), access, &RecordConfig::default(), name).unwrap()
+}
+
 /// A replica that gives an attempt up after this time without progress.
 fn replica(database: &PostgresDatabase, stall_limit: Duration) -> (tempfile::TempDir, SharedStore) {
     let dir = tempfile::tempdir().unwrap();
     let config = RecordConfig::default();
-    let (mut inner, runtime) = Database::new(connector(database), &config, Some("one of\tmany")).unwrap();
+    let (mut inner, runtime) = open(database, Some("one of\tmany"));
     inner.stall_limit = stall_limit;
     inner.statement_limit = stall_limit.max(Duration::from_secs(2));
     let store = SharedStore::open_on(inner, runtime, dir.path(), &config).unwrap();
@@ -58,6 +63,7 @@ fn flow(method: &str, path: &str) -> NewFlow {
         response_body: Bytes::new(),
         original_bodies: Default::default(),
         messages: Vec::new(),
+        certificates: Default::default(),
     }
 }
 
@@ -227,7 +233,7 @@ fn replicas_that_start_together_and_on_an_older_schema_find_one_of_this_version(
     let database = server.database();
     // The first version, with a flow, as an earlier build left it.
     let old = connector(&database);
-    let (inner, _runtime) = Database::new(connector(&database), &RecordConfig::default(), None).unwrap();
+    let (inner, _runtime) = open(&database, None);
     inner.wait_for(async move { migrate::migrate_to(&old, Some(1)).await }).unwrap();
     let columns = "id, replica, state, kind, started, transport, scheme, host, port, method, path, url, listener, \
          request_size, response_size, messages, tags, stored, kept, detail";

@@ -8,7 +8,7 @@ use interflow_store::{RecordConfig, SharedStore};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use parking_lot::Mutex;
 
-use crate::fixture::plain_only;
+use crate::fixture::access;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ impl Replica {
     fn new(name: &str, database: &PostgresDatabase, delay: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = database.url().parse().unwrap();
-        let store = SharedStore::open(&url, plain_only, dir.path(), &RecordConfig::default()).unwrap();
+        let store = SharedStore::open(&url, access(None), dir.path(), &RecordConfig::default()).unwrap();
         let decisions: Arc<Mutex<Vec<_>>> = Arc::default();
         let noted = Arc::clone(&decisions);
         let carry_out: CarryOutFn = Arc::new(move |decision| {

@@ -9,12 +9,12 @@ use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::FlowId;
 use interflow_types::units::{ByteSize, HumanDuration};
 
-use super::fixture::plain_only;
+use super::fixture::access;
 use super::*;
 
 fn open(url: &str, config: &RecordConfig) -> Result<(tempfile::TempDir, SharedStore), StoreError> {
     let dir = tempfile::tempdir().unwrap();
-    let store = SharedStore::open(&url.parse()?, plain_only, dir.path(), config)?;
+    let store = SharedStore::open(&url.parse()?, access(None), dir.path(), config)?;
     Ok((dir, store))
 }
 
@@ -36,6 +36,7 @@ fn old_flow(days: u64, body: &[u8]) -> NewFlow {
         response_body: Bytes::new(),
         original_bodies: Default::default(),
         messages: Vec::new(),
+        certificates: Default::default(),
     }
 }
 
@@ -121,7 +122,7 @@ fn days_are_dropped_by_age_and_by_size_with_all_that_belongs_to_them() {
     embedded.flush().unwrap();
     let url = database.url().parse().unwrap();
     let progress = &mut |_, _| std::ops::ControlFlow::Continue(());
-    shared::copy_to_shared(&embedded, &url, plain_only, progress).unwrap();
+    shared::copy_to_shared(&embedded, &url, access(None), progress).unwrap();
     let days = |table: &str| {
         let sql = format!(
             "SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \

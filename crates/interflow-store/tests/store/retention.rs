@@ -187,17 +187,18 @@ fn flow_of_day(day: u64) -> NewFlow {
         response_body: Bytes::new(),
         original_bodies: Default::default(),
         messages: Vec::new(),
+        certificates: Default::default(),
     }
 }
 
 #[test]
 fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     const DAY: u64 = 20_458;
-    let Some(StoreKind::Shared(database)) = StoreKind::shared() else { return };
+    let Some(StoreKind::Shared(database, _)) = StoreKind::shared() else { return };
     let dir = tempfile::tempdir().unwrap();
     let place = "file:///archive";
     let all = RecordConfig { retention_age: HumanDuration(Duration::ZERO), ..RecordConfig::default() };
-    let store = SharedStore::open(&database.url().parse().unwrap(), fixture::plain_only, dir.path(), &all).unwrap();
+    let store = SharedStore::open(&database.url().parse().unwrap(), fixture::access(None), dir.path(), &all).unwrap();
     // A day of long ago with partitions, as if it had been recorded then.
     let bound = |day: u64| format!("{:032x}", u128::from(day * 86_400_000) << 80);
     for table in ["flows", "bodies", "messages"] {
