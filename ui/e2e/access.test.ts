@@ -1,13 +1,11 @@
 // Accessibility checks (axe) of every page, tab and dialog, light and dark, wide and narrow.
-import { readFileSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { AxeResults } from 'axe-core';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { PAGES, violations } from './axe';
 import { World } from './world';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const ORDER = JSON.stringify({ items: [1, { name: 'lamp' }] });
 
 let world: World;
@@ -28,19 +26,6 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** Serious and critical axe violations. */
-async function wrong(page: Page): Promise<string[]> {
-  await page.evaluate(AXE);
-  const found = await page.evaluate(() => {
-    const { axe } = window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } };
-    return axe.run({ resultTypes: ['violations'] });
-  });
-  return found.violations
-    .filter((v) => v.impact === 'serious' || v.impact === 'critical')
-    .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
-}
-
-const PAGES = ['/', '/?q=path:/nothing', '/conversations', '/conversations?view=totals', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/keys', '/intercept', '/login', '/docs/guides/web-ui.html'];
 const WIDTHS = [400, 768, 1280, 1920];
 const SCREENS = (['light', 'dark'] as const).flatMap((scheme) => WIDTHS.map((width) => [scheme, width] as const));
 
@@ -56,7 +41,7 @@ describe.each(SCREENS)('every page in %s, %i pixels wide', (colorScheme, width) 
   it.each(PAGES)('%s has no serious violation, and fits', async (path) => {
     await page.goto(`http://${world.admin}${path}`);
     await page.waitForTimeout(600);
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     const over = await page.evaluate(() => {
       const shown = document.querySelector('.shown');
       return Math.max(document.documentElement.scrollWidth - innerWidth, shown ? shown.scrollWidth - shown.clientWidth : 0);
@@ -82,7 +67,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
       for (const tab of await page.getByRole('tab').all()) {
         await tab.click();
         await page.waitForTimeout(150);
-        expect(await wrong(page), `${query} ${await tab.textContent()}`).toEqual([]);
+        expect(await violations(page), `${query} ${await tab.textContent()}`).toEqual([]);
       }
     }
   }, 180_000);
@@ -94,7 +79,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
       for (const key of keys) await page.keyboard.press(key);
       await page.getByRole('dialog', { name }).waitFor();
       await page.waitForTimeout(150);
-      expect(await wrong(page), name).toEqual([]);
+      expect(await violations(page), name).toEqual([]);
       await page.keyboard.press('Escape');
     }
   });
@@ -114,9 +99,9 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     writeFileSync(rules, `# theirs\nrules:\n${rule}`);
     await page.getByText('This file changed on disk').waitFor();
     await page.getByText('Version on disk', { exact: true }).click();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Respond' }).click();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
@@ -125,7 +110,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   it('totals by model and by agent have none', async () => {
     await page.goto(`http://${world.admin}/conversations?view=totals`);
     await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     const box = await page.getByRole('group', { name: /^Cost per day/ }).boundingBox();
     expect(box?.height).toBeGreaterThan(40);
   });
@@ -136,14 +121,14 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.waitForTimeout(500);
     await page.keyboard.press('j');
     await page.waitForTimeout(500);
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.keyboard.press('e');
     await page.waitForTimeout(200);
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.keyboard.press('t');
     await page.getByRole('treeitem').first().click();
     await page.getByText('Open the flow').waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
   });
 });
 
