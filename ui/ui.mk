@@ -20,7 +20,12 @@ ui-test: ui/node_modules/.package-lock.json ## Check and test the web UI, withou
 .PHONY: ui-e2e
 ui-e2e: ui/dist/index.html ## Test the web UI in Chromium with real traffic (needs chromium and the debug binary)
 	@$(CARGO) build --locked -p interflow
-	@cd ui && npm run e2e
+	@cd ui && INTERFLOW_BIN=$${INTERFLOW_BIN:-$(abspath $(TARGET_DIR))/debug/interflow} npm run e2e
+
+.PHONY: ui-smoke
+ui-smoke: ui/dist/index.html ## The first minute of `make ui-e2e`: load, traffic, a rule, accessibility (needs chromium and the debug binary)
+	@$(CARGO) build --locked -p interflow
+	@cd ui && INTERFLOW_BIN=$${INTERFLOW_BIN:-$(abspath $(TARGET_DIR))/debug/interflow} npm run smoke
 
 .PHONY: screenshots
 screenshots: ui/dist/index.html ## Take the screenshots of the documentation from `interflow demo` (needs chromium and the debug binary)

@@ -1,13 +1,11 @@
 // Accessibility checks (axe) of every page, tab and dialog, light and dark, wide and narrow.
-import { readFileSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { AxeResults } from 'axe-core';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { PAGES, violations } from './axe';
 import { World } from './world';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const ORDER = JSON.stringify({ items: [1, { name: 'lamp' }] });
 
 let world: World;
@@ -30,18 +28,6 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** What axe finds, of every impact. */
-async function wrong(page: Page): Promise<string[]> {
-  await page.evaluate(AXE);
-  const found = await page.evaluate(() => {
-    const { axe } = window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } };
-    return axe.run({ resultTypes: ['violations'] });
-  });
-  return found.violations
-    .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
-}
-
-const PAGES = ['/', '/?q=path:/nothing', '/conversations', '/conversations?view=totals', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/keys', '/intercept', '/login', '/docs/guides/web-ui.html'];
 const WIDTHS = [400, 768, 1280, 1920];
 const SCREENS = (['light', 'dark'] as const).flatMap((scheme) => WIDTHS.map((width) => [scheme, width] as const));
 
@@ -56,8 +42,8 @@ describe.each(SCREENS)('every page in %s, %i pixels wide', (colorScheme, width) 
 
   it.each(PAGES)('%s is clean, and fits', async (path) => {
     await page.goto(`http://${world.admin}${path}`);
-    await page.waitForTimeout(500);
-    expect(await wrong(page)).toEqual([]);
+    await page.waitForTimeout(600);
+    expect(await violations(page)).toEqual([]);
     const over = await page.evaluate(() => {
       const shown = document.querySelector('.shown');
       return Math.max(document.documentElement.scrollWidth - innerWidth, shown ? shown.scrollWidth - shown.clientWidth : 0);
@@ -83,7 +69,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
       for (const tab of await page.getByRole('tab').all()) {
         await tab.click();
         await page.waitForTimeout(150);
-        expect(await wrong(page), `${query} ${await tab.textContent()}`).toEqual([]);
+        expect(await violations(page), `${query} ${await tab.textContent()}`).toEqual([]);
       }
     }
   }, 180_000);
@@ -95,7 +81,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
       for (const key of keys) await page.keyboard.press(key);
       await page.getByRole('dialog', { name }).waitFor();
       await page.waitForTimeout(150);
-      expect(await wrong(page), name).toEqual([]);
+      expect(await violations(page), name).toEqual([]);
       await page.keyboard.press('Escape');
     }
   });
@@ -115,9 +101,9 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     writeFileSync(rules, `# theirs\nrules:\n${rule}`);
     await page.getByText('This file changed on disk').waitFor();
     await page.getByText('Version on disk', { exact: true }).click();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Respond' }).click();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
@@ -126,7 +112,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   it('totals by model and by agent have none', async () => {
     await page.goto(`http://${world.admin}/conversations?view=totals`);
     await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     const box = await page.getByRole('group', { name: /^Cost per day/ }).boundingBox();
     expect(box?.height).toBeGreaterThan(40);
   });
@@ -137,18 +123,18 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.locator('.scroller').focus();
     for (const key of ['j', 'x', 'j', 'x', 'c']) await page.keyboard.press(key);
     await page.getByRole('dialog', { name: 'Compare' }).getByRole('table').first().waitFor();
-    expect(await wrong(page), 'comparison').toEqual([]);
+    expect(await violations(page), 'comparison').toEqual([]);
     await page.keyboard.press('Escape');
     await page.keyboard.press('.');
     await page.getByRole('menu').waitFor();
-    expect(await wrong(page), 'menu').toEqual([]);
+    expect(await violations(page), 'menu').toEqual([]);
     await page.keyboard.press('Escape');
     let done: () => void = () => undefined;
     const release = new Promise<void>((resolve) => (done = resolve));
     await page.route('**/api/v1/import*', async (route) => { await release; await route.fulfill({ json: { imported: 0, present: 0, skipped: 0, reasons: [] } }); });
     await page.getByLabel('Archives to import').setInputFiles({ name: 'slow.har', mimeType: 'application/json', buffer: Buffer.from('{}') });
     await page.getByText('Importing slow.har').waitFor();
-    expect(await wrong(page), 'import').toEqual([]);
+    expect(await violations(page), 'import').toEqual([]);
     done();
     await page.getByText('0 flows were imported').waitFor();
     await page.unroute('**/api/v1/import*');
@@ -164,11 +150,11 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.getByLabel('Path', { exact: true }).fill('$.nothing');
     await page.getByRole('button', { name: 'Send', exact: true }).click();
     await page.getByText('1 of 2 hold').waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Code…' }).click();
     await page.getByRole('dialog', { name: 'Code' }).waitFor();
     await page.waitForTimeout(150);
-    expect(await wrong(page), 'code').toEqual([]);
+    expect(await violations(page), 'code').toEqual([]);
     await page.keyboard.press('Escape');
   });
 
@@ -185,14 +171,14 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await teams.getByRole('button', { name: 'Create team' }).click();
     const row = page.getByRole('row', { name: new RegExp(`^t-${colorScheme}-${width} team`) });
     await row.waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await row.getByRole('button', { name: /^Edit/ }).click();
     await page.getByRole('dialog').waitFor();
-    expect(await wrong(page), 'team').toEqual([]);
+    expect(await violations(page), 'team').toEqual([]);
     await page.keyboard.press('Escape');
     await keys.getByRole('row', { name: new RegExp(`ada ${colorScheme} ${width}`) }).getByRole('button', { name: 'Rotate' }).click();
     await page.getByRole('dialog').waitFor();
-    expect(await wrong(page), 'rotation').toEqual([]);
+    expect(await violations(page), 'rotation').toEqual([]);
     await page.keyboard.press('Escape');
   });
 
@@ -202,13 +188,13 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.getByRole('menuitem', { name: 'Mock this response…' }).click();
     await page.getByRole('button', { name: 'More actions and text…' }).click();
     await page.getByLabel('Add an action').selectOption('set_request_header');
-    expect(await wrong(page), 'builder').toEqual([]);
+    expect(await violations(page), 'builder').toEqual([]);
     await page.keyboard.press('Escape');
     await page.goto(`http://${world.admin}/conversations`);
     for (const box of await page.getByRole('checkbox', { name: /for comparison$/ }).all()) await box.check();
     await page.getByRole('button', { name: /^Compare/ }).click();
     await page.getByRole('heading', { name: /compar/i }).first().waitFor();
-    expect(await wrong(page), 'conversations').toEqual([]);
+    expect(await violations(page), 'conversations').toEqual([]);
   });
 
   it('a conversation has none, collapsed or expanded', async () => {
@@ -217,14 +203,14 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.waitForTimeout(500);
     await page.keyboard.press('j');
     await page.waitForTimeout(500);
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.keyboard.press('e');
     await page.waitForTimeout(200);
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
     await page.keyboard.press('t');
     await page.getByRole('treeitem').first().click();
     await page.getByText('Open the flow').waitFor();
-    expect(await wrong(page)).toEqual([]);
+    expect(await violations(page)).toEqual([]);
   });
 });
 

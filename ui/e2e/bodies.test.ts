@@ -23,7 +23,9 @@ beforeAll(async () => {
   await post('/echo', 'multipart/form-data; boundary=B', `--B\r\nContent-Disposition: form-data; name="title"\r\n\r\n${HOSTILE}\r\n--B\r\nContent-Disposition: form-data; name="f"; filename="../p.png"\r\nContent-Type: text/html\r\n\r\nPLACE\r\n--B--`.replace('PLACE', 'GIF89a\u0001'));
   await post('/echo', 'text/plain', Array.from({ length: 60_000 }, (_, i) => `line ${i}${i % 20_000 === 19_999 ? ' Needle' : ''}`).join('\n'));
   await world.send('/model-events');
-  await world.recorded(7);
+  await world.send('/connect');
+  await world.send('/bedrock');
+  await world.recorded(9);
   page = await world.page('/');
 });
 
@@ -49,6 +51,25 @@ const table = (name: string) => rows(name).evaluateAll((list) => list.map((row) 
 it('a row names the GraphQL operation of its request', async () => {
   await page.goto(`http://${world.admin}/?${new URLSearchParams({ q: 'req.body:mutation' }).toString()}`);
   await expect.poll(() => page.locator('.drawn .line[data-id]').first().textContent()).toMatch(/mutation Pay\s*\/echo/);
+});
+
+describe('streams that are bodies', () => {
+  it('JSON in the frames of Connect is a tree', async () => {
+    await show('path:/connect', 'response');
+    await panel().getByText('42').first().waitFor();
+    expect(await panel().textContent()).not.toContain('Not JSON');
+    await page.getByRole('group', { name: 'View of the body' }).getByRole('button', { name: 'Pretty' }).click();
+    await panel().getByText('# message 2').waitFor();
+  });
+
+  it('events of Bedrock are listed, with their text', async () => {
+    await show('path:/bedrock', 'response');
+    await expect.poll(() => page.getByTestId('assembled').textContent()).toBe(`Hello ${HOSTILE}`);
+    const events = page.getByRole('list', { name: 'Events' });
+    expect(await events.getByRole('listitem').count()).toBeGreaterThanOrEqual(3);
+    await events.getByText('messageStop').waitFor();
+    await events.getByText('end_turn').waitFor();
+  });
 });
 
 describe('heads', () => {

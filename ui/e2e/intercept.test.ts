@@ -47,6 +47,9 @@ describe('the cards', () => {
     expect(await card('Terminal').textContent()).toContain(`export https_proxy=http://${world.proxy}`);
     await card('Terminal').getByRole('button', { name: 'fish' }).click();
     expect(await card('Terminal').textContent()).toContain('interflow ca trust-env --shell fish | source');
+    expect(await card('Container').textContent()).toContain('interflow exec --docker -- docker run');
+    await card('Container').getByText('Without interflow exec').click();
+    await expect.poll(() => card('Container').textContent()).toContain('http_proxy=http://container:');
     const container = (await card('Container').textContent()) ?? '';
     expect(container).toContain(`-v ${join(world.home, 'trust', 'bundle.pem')}:`);
     expect(existsSync(join(world.home, 'trust', 'bundle.pem'))).toBe(true);
@@ -69,9 +72,18 @@ describe('the cards', () => {
     await card('Whole machine').getByText('/orders?from=machine').waitFor();
     await world.ask('/anthropic/v1/messages', { model: 'm', messages: [] }).catch(() => undefined);
     await card('LLM application').getByText('First request').waitFor();
+    // Over USB, a phone comes from loopback.
+    await world.send('/orders?from=phone', { headers: { 'user-agent': 'Mozilla/5.0 (Linux; Android 15; Pixel 9) Chrome/131.0 Mobile Safari/537.36' } });
+    await card('Phone').getByText('/orders?from=phone').waitFor();
+    // In the network of the host, so does a container.
+    const line = (await card('Container').textContent()) ?? '';
+    const login = /http_proxy=http:\/\/(container:\w+)@/.exec(line)?.[1] ?? '';
+    await world.send('/orders?from=container', { headers: { 'proxy-authorization': `Basic ${Buffer.from(login).toString('base64')}` } });
+    await card('Container').getByText('/orders?from=container').waitFor();
     // It stays the first one.
     await world.send('/orders?from=later');
-    await world.recorded(4);
+    await world.recorded(6);
+    expect(await card('Whole machine').textContent()).toContain('from=machine');
     expect(await card('Terminal').textContent()).toContain('from=terminal');
     await card('Terminal').getByRole('link', { name: 'Show traffic' }).click();
     await page.locator('.drawn .line[data-id]').first().waitFor();
@@ -107,6 +119,10 @@ it('shows a QR code if the proxy can be reached from the network', async () => {
     // A machine without a network has no address to show.
     if (lan) {
       const other = await open.page('/intercept');
+      await other.goto(`http://${open.admin}/settings`);
+      await other.getByRole('group', { name: 'System' }).getByRole('button', { name: 'iOS' }).click();
+      await other.getByRole('img', { name: `QR code of http://${lan}/setup` }).waitFor();
+      await other.goto(`http://${open.admin}/intercept`);
       const image = other.getByRole('img', { name: `QR code of http://${lan}/setup` });
       await image.waitFor();
       await expect.poll(() => image.evaluate((i: HTMLImageElement) => i.complete && i.naturalWidth > 0)).toBe(true);

@@ -97,6 +97,28 @@ export const TRAPS: Record<string, { type: string; body: string | Buffer | (() =
 
 type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
+/** A message in the frames of gRPC and Connect. */
+function rpcFrame(flags: number, text: string): Buffer {
+  const head = Buffer.alloc(5, flags);
+  head.writeUInt32BE(Buffer.byteLength(text), 1);
+  return Buffer.concat([head, Buffer.from(text)]);
+}
+
+/** An event of an AWS event stream. */
+function awsEvent(name: string, payload: object): Buffer {
+  const header = Buffer.concat([Buffer.from([11]), Buffer.from(':event-type'), Buffer.from([7, 0, name.length]), Buffer.from(name)]);
+  const body = Buffer.from(JSON.stringify(payload));
+  const prelude = Buffer.alloc(8);
+  prelude.writeUInt32BE(16 + header.length + body.length, 0);
+  prelude.writeUInt32BE(header.length, 4);
+  const summed = (bytes: Buffer) => {
+    const sum = Buffer.alloc(4);
+    sum.writeUInt32BE(crc32(bytes));
+    return Buffer.concat([bytes, sum]);
+  };
+  return summed(Buffer.concat([summed(prelude), header, body]));
+}
+
 const answers: Record<string, Answer> = {
   '/orders': (_, r) => {
     r.writeHead(200, { 'content-type': 'application/json' });
@@ -127,6 +149,12 @@ const answers: Record<string, Answer> = {
   '/page.html': (_, r) => r.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end('<!doctype html><main><h1>Hi</h1><p>a<br>b</p></main>'),
   '/feed.xml': (_, r) => r.writeHead(200, { 'content-type': 'application/xml' }).end(`<?xml version="1.0"?><feed><entry id="1"><title>${'T'.repeat(5)}</title></entry></feed>`),
   '/live.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXTINF:6,\na.ts\n#EXTINF:4.5,\nb.ts\n#EXT-X-ENDLIST\n'),
+  '/connect': (_, r) => r.writeHead(200, { 'content-type': 'application/connect+json' }).end(Buffer.concat([rpcFrame(0, '{"n":41}'), rpcFrame(0, '{"n":42}'), rpcFrame(2, '{"metadata":{}}')])),
+  '/bedrock': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.amazon.eventstream' }).end(Buffer.concat([
+    awsEvent('contentBlockDelta', { contentBlockIndex: 0, delta: { text: 'Hel' } }),
+    awsEvent('contentBlockDelta', { contentBlockIndex: 0, delta: { text: `lo ${HOSTILE}` } }),
+    awsEvent('messageStop', { stopReason: 'end_turn' }),
+  ])),
   '/pack': (_, r) => r.writeHead(200, { 'content-type': 'application/msgpack' }).end(Buffer.from([0x82, 0xa1, 0x61, 0x01, 0xa1, 0x62, 0x93, 0xc3, 0xc0, 0xa2, 0x68, 0x69])),
   '/proto': (_, r) => r.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(Buffer.from([0x08, 0x96, 0x01, 0x12, 0x03, 0x61, 0x62, 0x63])),
   '/film.mp4': (q, r) => {

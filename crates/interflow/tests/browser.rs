@@ -1,4 +1,5 @@
-//! End-to-end tests of `interflow browser`: with a script in place of a browser, and with Chromium where it is installed.
+//! End-to-end tests of `interflow browser`: with a script in place of a browser, and with Chromium and Firefox
+//! where they are installed.
 #![cfg(unix)]
 
 use std::net::SocketAddr;
@@ -199,5 +200,35 @@ async fn chromium_opens_an_intercepted_page_without_a_certificate_error() {
     let listed = { listed }.output().unwrap();
     let flow = text(&listed.stdout);
     assert!(flow.contains("in=chromium"), "{flow}{}", text(&said.stderr));
+    assert_eq!(std::fs::read_dir(home.path().join("browser-profiles")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn firefox_opens_an_intercepted_page_without_certutil_or_an_installed_ca() {
+    let home = tempfile::tempdir().unwrap();
+    let installed = |name: &str| Path::new("/usr/bin").join(name).exists();
+    if !["firefox", "firefox-esr"].iter().any(|name| installed(name)) {
+        eprintln!("skipped: Firefox is not installed");
+        return;
+    }
+    let page = || Reply::ok("<p>seen</p>").header("Content-Type", "text/html");
+    let origin = Origin::https().answering(move |_| page()).start().await;
+    std::fs::write(home.path().join("origin.pem"), origin.ca().pem()).unwrap();
+    std::fs::write(home.path().join("c.toml"), "[upstream]\nextra_ca = [\"origin.pem\"]\n").unwrap();
+    let url = origin.url("/page?in=firefox");
+    let mut command = interflow(home.path(), &["-c", "c.toml", "browser", "-b", "firefox", &url, "--", "--headless"]);
+    // A home folder of its own: Firefox writes to it beside its profile.
+    command.env("HOME", home.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let query = "path:/page user:firefox status:200";
+    let flow = eventually("Firefox does not load the page", || {
+        let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", query]).output().unwrap();
+        Some(text(&listed.stdout)).filter(|flows| flows.contains("in=firefox"))
+    });
+    assert!(flow.contains("\"https\""), "{flow}");
+    signal(&child, "-INT");
+    let said = child.wait_with_output().unwrap();
+    let errors = text(&said.stderr);
+    assert!(said.status.success() && !errors.contains("does not trust the CA"), "{errors}");
     assert_eq!(std::fs::read_dir(home.path().join("browser-profiles")).unwrap().count(), 0);
 }

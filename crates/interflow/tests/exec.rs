@@ -394,3 +394,123 @@ async fn drain_delay_keeps_accepting_after_sigterm_while_readyz_fails() {
     }
     assert!(!home.path().join("instance.json").exists());
 }
+
+/// A program that keeps its arguments, its environment and the files that they name, in place of a container engine.
+#[cfg(unix)]
+const ENGINE: &str = r#"#!/bin/sh
+case " $* " in *" config --services "*) printf 'web\ndb\n'; exit 0;; esac
+printf '%s\n' "$@" > "$OUT/arguments"
+env > "$OUT/environment"
+for a; do case "$a" in
+  --env-file=*) cp "${a#--env-file=}" "$OUT/variables"; ls -l "${a#--env-file=}" > "$OUT/mode";;
+  --volume=*) a=${a#--volume=}; cp "${a%%:*}"/* "$OUT";;
+  *.compose.yaml) cp "$a" "$OUT/override";;
+esac; done
+exit 5
+"#;
+
+/// Runs `interflow exec` with that program as Docker and Podman; returns what was said, and a folder with what it kept.
+#[cfg(unix)]
+fn exec_engine(home: &Path, folder: &Path, words: &[&str]) -> Output {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    for name in ["docker", "podman"] {
+        let path = folder.join("bin").join(name);
+        std::fs::write(&path, ENGINE).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = interflow(home, &[&["exec", "--docker"], words].concat());
+    command.env("PATH", path).env("OUT", folder).env("http_proxy", "http://other.test:1").current_dir(folder);
+    command.env_remove("COMPOSE_FILE").output().unwrap()
+}
+
+/// The fields of a file of variables.
+#[cfg(unix)]
+fn variable(text: &str, name: &str) -> String {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_else(|| panic!("{name} is not set: {text}")).to_owned()
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_container_gets_the_proxy_the_ca_and_a_user_name_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let kept = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap();
+    let (mut child, proxy) = instance(home.path(), "", Stdio::null());
+    let said =
+        exec_engine(home.path(), out.path(), &["--", "docker", "-D", "run", "--rm", "-e", "A=1", "alpine", "env"]);
+    assert_eq!(said.status.code(), Some(5), "{said:?}");
+    let arguments = kept("arguments");
+    let words: Vec<_> = arguments.lines().collect();
+    assert_eq!(words[..2], ["-D", "run"]);
+    assert_eq!(words[words.len() - 5..], ["--rm", "-e", "A=1", "alpine", "env"], "the user's own options win");
+    let volume = format!("--volume={}/trust/container:/etc/interflow-trust:ro", home.path().display());
+    assert!(words.iter().any(|w| w.starts_with(&volume)), "{arguments}");
+    assert_eq!(words.contains(&"--network=host"), cfg!(target_os = "linux"), "{arguments}");
+    let variables = kept("variables");
+    let url = variable(&variables, "https_proxy");
+    assert!(url.starts_with("http://container:"), "{url}");
+    if cfg!(target_os = "linux") {
+        assert!(url.ends_with(&format!("@{proxy}")), "{url}");
+        let refused = exec_engine(home.path(), out.path(), &["--", "podman", "run", "--network", "back", "alpine"]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains("out of reach in a network `back`"), "{refused:?}");
+    }
+    for (name, file) in [("SSL_CERT_FILE", "bundle.pem"), ("NODE_EXTRA_CA_CERTS", "bundle.pem"), ("WGETRC", "wgetrc")] {
+        assert_eq!(variable(&variables, name), format!("/etc/interflow-trust/{file}"));
+    }
+    let ca = std::fs::read_to_string(home.path().join("ca/ca.pem")).unwrap();
+    assert!(kept("bundle.pem").starts_with(&ca));
+    assert!(kept("wgetrc").contains("ca_certificate = /etc/interflow-trust/bundle.pem"));
+    // The engine keeps its own settings, and the password is neither in its arguments nor left behind.
+    assert_eq!(variable(&kept("environment"), "http_proxy"), "http://other.test:1");
+    assert!(kept("mode").starts_with("-rw-------") && !arguments.contains("container:"), "{arguments}");
+    let left = std::fs::read_dir(home.path()).unwrap().flatten().map(|e| e.file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with("exec-")));
+    let other = exec_engine(home.path(), out.path(), &["--", "docker", "ps"]);
+    assert!(other.status.code() == Some(2) && text(&other.stderr).contains("docker compose up"), "{other:?}");
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn services_of_compose_get_the_proxy_by_an_override_file() {
+    let home = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let kept = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap();
+    std::fs::write(out.path().join("compose.yaml"), "services: {}\n").unwrap();
+    std::fs::write(out.path().join("compose.override.yaml"), "services: {}\n").unwrap();
+    std::fs::write(home.path().join("c.toml"), "").unwrap();
+    let words = ["run", "-c", "c.toml", "--listen-proxy", "0.0.0.0:0", "--listen-gateway", "127.0.0.1:0"];
+    let mut instance = interflow(home.path(), &words);
+    let instance = instance.args(["--listen-admin", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = instance.spawn().unwrap();
+    let announced: serde_json::Value = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
+    let port = announced["proxy"][0].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
+    let said = exec_engine(home.path(), out.path(), &["--", "docker", "compose", "-p", "x", "up", "--build"]);
+    assert_eq!(said.status.code(), Some(5), "{said:?}");
+    let arguments = kept("arguments");
+    let words: Vec<_> = arguments.lines().map(|w| w.rsplit('/').next().unwrap()).collect();
+    let [.., last, up, build] = words[..] else { panic!("{arguments}") };
+    assert_eq!(words[..7], ["compose", "-p", "x", "--file", "compose.yaml", "--file", "compose.override.yaml"]);
+    assert!(last.ends_with(".compose.yaml") && [up, build] == ["up", "--build"], "{arguments}");
+    let settings: serde_json::Value = serde_json::from_str(&kept("override")).unwrap();
+    for service in ["web", "db"] {
+        let service = &settings["services"][service];
+        let url = service["environment"]["HTTP_PROXY"].as_str().unwrap();
+        assert!(
+            url.starts_with("http://container:") && url.ends_with(&format!("@host.docker.internal:{port}")),
+            "{url}"
+        );
+        assert_eq!(service["environment"]["NO_PROXY"], "web,db");
+        assert_eq!(service["extra_hosts"][0], "host.docker.internal:host-gateway");
+    }
+    let named = exec_engine(home.path(), out.path(), &["--", "docker", "compose", "-f", "own.yaml", "up"]);
+    assert_eq!(named.status.code(), Some(5), "{named:?}");
+    assert!(!kept("arguments").contains("compose.override.yaml"), "{}", kept("arguments"));
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -1,6 +1,6 @@
 // What bodies and heads are taken apart into: pairs, cookies, tokens, events, operations, parts; and finding in them.
 import { describe, expect, it } from 'vitest';
-import { assemble, dataOf, eventName } from './events';
+import { assemble, dataOf, eventName, splitEvents } from './events';
 import { findAll, lastAtMost, MAX_MATCHES } from './find';
 import { operationsIn } from './graphql';
 import { decodeJwt, jwtsIn } from './jwt';
@@ -103,6 +103,17 @@ describe('events', () => {
     ])).toEqual([{ kind: 'text', text: 'xy' }]);
     const call = (text: string) => data({ choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: text } }] } }] });
     expect(assemble([call('{'), call('}')])).toEqual([{ kind: 'tool input', text: '{}' }]);
+  });
+  it('of Bedrock are joined by block', () => {
+    const delta = (contentBlockIndex: number, delta: object) => data({ contentBlockIndex, delta, p: 'abc' });
+    expect(assemble([
+      data({ role: 'assistant' }), delta(0, { reasoningContent: { text: 'hm' } }), delta(1, { text: 'Hel' }), delta(1, { text: 'lo' }),
+      delta(2, { toolUse: { input: '{}' } }), data({ contentBlockIndex: 2 }),
+    ])).toEqual([{ kind: 'thinking', text: 'hm' }, { kind: 'text', text: 'Hello' }, { kind: 'tool input', text: '{}' }]);
+  });
+  it('are split at blank lines', () => {
+    expect(splitEvents('event: a\ndata: 1\ndata: 2\n\n\ndata: 3\r\n\r\n: byte 9: cut\n')).toEqual(['event: a\ndata: 1\ndata: 2', 'data: 3', ': byte 9: cut\n']);
+    expect(splitEvents('\n\n')).toEqual([]);
   });
   it('of Gemini are joined', () => {
     const part = (text: string) => data({ candidates: [{ content: { parts: [{ text }] } }] });

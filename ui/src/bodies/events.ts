@@ -26,6 +26,14 @@ function pieces(event: Json): [string, string][] {
     add(`${block} tool input`, delta['partial_json']);
     return out;
   }
+  // Bedrock's Converse, by block.
+  if (typeof event['contentBlockIndex'] === 'number' && isObject(delta)) {
+    const block = String(event['contentBlockIndex']);
+    add(`${block} text`, delta['text']);
+    if (isObject(delta['reasoningContent'])) add(`${block} thinking`, delta['reasoningContent']['text']);
+    if (isObject(delta['toolUse'])) add(`${block} tool input`, delta['toolUse']['input']);
+    return out;
+  }
   // OpenAI's responses, by item; its `done` events repeat the text.
   if (typeof event['type'] === 'string' && event['type'].endsWith('.delta')) {
     const item = `${String(event['output_index'] ?? 0)}.${String(event['content_index'] ?? 0)}`;
@@ -65,6 +73,11 @@ export function dataOf(event: string): string {
 /** The name of an event, if it has one. */
 export function eventName(event: string): string {
   return /^event: ?(.*)$/m.exec(event)?.[1]?.trim() ?? '';
+}
+
+/** The events of a stream of server-sent events. */
+export function splitEvents(text: string): string[] {
+  return text.split(/(?:\r\n|\r|\n){2,}/).filter((event) => event.trim() !== '');
 }
 
 /** Joins the texts of all events. */

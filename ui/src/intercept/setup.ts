@@ -10,17 +10,20 @@ export interface Command {
 
 const BROWSERS = '(chrome OR chromium OR edge OR brave OR firefox)';
 const THIS_MACHINE = '(127.0.0.0/8 OR ::1)';
-/** Networks of Docker's bridges. */
-const CONTAINERS = '172.16.0.0/12';
+/** By the program, not by the address: over USB a phone comes from loopback, and a phone's hotspot has any network. */
+const PHONES = 'req.header.user-agent:(iPhone OR iPad OR Android)';
+/** The user name that marks the requests of containers. In the network of the host, their address says nothing. */
+export const CONTAINER_USER = 'container';
+const CONTAINERS = `(user:${CONTAINER_USER} OR container:*)`;
 
 /** Each flow belongs to one card at most. */
 export const QUERIES: Record<CardId, string> = {
-  terminal: `listener:proxy client:${THIS_MACHINE} -user:${BROWSERS} -req.header.user-agent:Mozilla -container:*`,
+  terminal: `listener:proxy client:${THIS_MACHINE} -user:${BROWSERS} -req.header.user-agent:Mozilla -${PHONES} -${CONTAINERS}`,
   browser: `listener:proxy user:${BROWSERS}`,
-  phone: `listener:proxy -client:${THIS_MACHINE} -client:${CONTAINERS}`,
-  container: `listener:proxy (client:${CONTAINERS} OR container:*)`,
+  phone: `listener:proxy ${PHONES} -user:${BROWSERS} -${CONTAINERS}`,
+  container: `listener:proxy ${CONTAINERS}`,
   llm: 'listener:gateway',
-  machine: `listener:proxy client:${THIS_MACHINE} -user:* req.header.user-agent:Mozilla -container:*`,
+  machine: `listener:proxy client:${THIS_MACHINE} -user:* req.header.user-agent:Mozilla -${PHONES} -container:*`,
 };
 
 /** The query of a card for flows since this moment, in milliseconds. */
@@ -46,11 +49,15 @@ function quoted(path: string): string {
   return /^[\w@%+=:,./\\-]+$/.test(path) ? path : `"${path.replace(/(["$`])/g, '\\$1')}"`;
 }
 
-/** Runs an image behind the proxy. A loopback address is reached from a container of Linux by the host's network only. */
-export function dockerRun(setup: Pick<SetupView, 'proxy' | 'lan_proxy' | 'os' | 'ca_bundle'>): string {
+/** Runs an image behind the proxy by `interflow exec`, which reads everything else from the running instance. */
+export const EXEC_DOCKER = 'interflow exec --docker -- docker run --rm -it IMAGE';
+
+/** Runs an image behind the proxy, with the credentials that mark its requests, if there are any. A loopback address is reached from a container of Linux by the host's network only. */
+export function dockerRun(setup: Pick<SetupView, 'proxy' | 'lan_proxy' | 'os' | 'ca_bundle'>, password?: string): string {
   const port = setup.proxy.slice(setup.proxy.lastIndexOf(':') + 1);
   const hostNetwork = setup.os === 'linux' && !setup.lan_proxy;
-  const url = `http://${hostNetwork ? setup.proxy : `host.docker.internal:${port}`}`;
+  const login = password ? `${CONTAINER_USER}:${password}@` : '';
+  const url = `http://${login}${hostNetwork ? setup.proxy : `host.docker.internal:${port}`}`;
   const bundle = '/etc/interflow-ca.pem';
   const trust = ['SSL_CERT_FILE', 'CURL_CA_BUNDLE', 'REQUESTS_CA_BUNDLE', 'NODE_EXTRA_CA_CERTS'];
   return [

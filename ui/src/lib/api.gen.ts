@@ -272,7 +272,7 @@ export interface components {
             after: number;
         };
         /** @description The representation of a body. */
-        BodyView: "text" | "raw" | "decoded" | "hex" | "json-pretty" | "pretty";
+        BodyView: "raw" | "decoded" | "text" | "hex" | "json-pretty" | "pretty";
         /**
          * @description Why a branch starts.
          * @enum {string}

@@ -17,8 +17,18 @@ export function imageType(bytes: Uint8Array): string | null {
   return found?.[0] ?? null;
 }
 
+/** Whether messages of JSON are in frames, which the server removes in its view as text. */
+export function hasJsonFrames(media: string): boolean {
+  return /^application\/(grpc|grpc-web|connect)\+json$/.test(media);
+}
+
+/** Whether the server writes this stream as server-sent events in its view as text: Bedrock's. */
+export function isEventStream(media: string): boolean {
+  return media === 'application/vnd.amazon.eventstream';
+}
+
 /** Whether the server pretty-prints this media type: markup, forms, multipart, GraphQL, playlists, gRPC, Protocol Buffers,
- * MessagePack, CBOR. */
+ * MessagePack, CBOR. JSON in frames is a tree first. */
 export function isPretty(media: string): boolean {
-  return /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|proto|cbor(-seq)?|grpc.*)|.*\+(xml|msgpack|cbor(-seq)?|proto(buf)?)|.*mpegurl)$/.test(media);
+  return !hasJsonFrames(media) && /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|proto|cbor(-seq)?|grpc.*)|.*\+(xml|msgpack|cbor(-seq)?|proto(buf)?)|.*mpegurl)$/.test(media);
 }

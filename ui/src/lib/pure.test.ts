@@ -5,7 +5,7 @@ import { percentile } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
 import { actionOf, BINDINGS } from './keys';
-import { imageType } from './imageType';
+import { hasJsonFrames, imageType, isEventStream, isPretty } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { timingSpans } from './timings';
 import { badgesOf, unredactedNotice } from '../traffic/badges';
@@ -167,4 +167,14 @@ describe('the reason for a passthrough', () => {
     expect(badgesOf({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
     expect(badgesOf(tunnel)[0]!.label).toBe('tun');
   });
+});
+
+it('tells framed JSON and event streams from what is pretty-printed first', () => {
+  for (const media of ['application/connect+json', 'application/grpc+json', 'application/grpc-web+json']) {
+    expect([hasJsonFrames(media), isPretty(media)]).toEqual([true, false]);
+  }
+  for (const media of ['application/grpc', 'application/grpc-web-text', 'application/proto', 'application/vnd.acme+cbor']) {
+    expect([hasJsonFrames(media), isPretty(media)]).toEqual([false, true]);
+  }
+  expect(['application/vnd.amazon.eventstream', 'text/event-stream'].map(isEventStream)).toEqual([true, false]);
 });

@@ -1,13 +1,16 @@
 // Instructions for trusting the certificate authority on each system.
+import type { SetupView } from '../lib/api.gen';
 
 export interface Steps {
   system: string;
-  steps: { text: string; command?: string }[];
+  steps: { text: string; command?: string; qr?: boolean }[];
 }
+
+type Reach = Pick<SetupView, 'lan_proxy' | 'phone_page' | 'proxy'>;
 
 const one = { text: 'Or let Interflow do it on this machine:', command: 'interflow ca install' };
 
-export const steps: Steps[] = [
+const machines: Steps[] = [
   {
     system: 'macOS',
     steps: [
@@ -37,22 +40,6 @@ export const steps: Steps[] = [
     ],
   },
   {
-    system: 'iOS',
-    steps: [
-      { text: 'Copy the certificate to the device, by AirDrop or mail, and open it there.' },
-      { text: 'Settings, General, VPN & Device Management: install the profile.' },
-      { text: 'Settings, General, About, Certificate Trust Settings: switch full trust on.' },
-    ],
-  },
-  {
-    system: 'Android',
-    steps: [
-      { text: 'Copy the certificate to the device.' },
-      { text: 'Settings, Security, Encryption & credentials, Install a certificate, CA certificate.' },
-      { text: 'Apps trust it only if their network security configuration allows it; browsers do.' },
-    ],
-  },
-  {
     system: 'Firefox',
     steps: [
       { text: 'Settings, Privacy & Security, Certificates, View Certificates, Authorities, Import: choose the downloaded file.' },
@@ -67,6 +54,47 @@ export const steps: Steps[] = [
     ],
   },
 ];
+
+/** How a phone gets to the page of the proxy port that has the certificate. */
+function openPage(reach: Reach | null): Steps['steps'] {
+  if (reach?.phone_page) {
+    return [{ text: 'On the phone, in the same network, scan this code or open the page. It has the certificate:', command: reach.phone_page, qr: true }];
+  }
+  const port = reach?.proxy.split(':').pop() ?? '7070';
+  return [
+    { text: 'A phone cannot reach the proxy, which listens on the loopback address only. Restart it for your network, and restrict who may use it:', command: `interflow run --listen-proxy 0.0.0.0:${port}` },
+    { text: 'Then open its page for phones, of which Intercept shows a QR code:', command: `http://ADDRESS:${port}/setup` },
+  ];
+}
+
+/** The steps on each system; those of phones depend on how they reach the proxy. */
+export function stepsFor(reach: Reach | null): Steps[] {
+  const lan = reach?.lan_proxy ?? null;
+  const [host, port] = lan ? [lan.slice(0, lan.lastIndexOf(':')), lan.slice(lan.lastIndexOf(':') + 1)] : ['the address of this machine', reach?.proxy.split(':').pop() ?? '7070'];
+  const useProxy = { text: `In the settings of the Wi-Fi network, set the proxy to manual: ${host}, port ${port}.` };
+  const phones: Steps[] = [
+    {
+      system: 'iOS',
+      steps: [
+        ...openPage(reach),
+        { text: 'Download the profile in Safari, then install it: Settings, General, VPN & Device Management.' },
+        { text: 'Settings, General, About, Certificate Trust Settings: turn on full trust.' },
+        useProxy,
+      ],
+    },
+    {
+      system: 'Android',
+      steps: [
+        ...openPage(reach),
+        { text: 'Download the certificate, then install it: search the settings for “CA certificate”.' },
+        { text: 'Browsers trust it then; other apps only if they allow user certificates.' },
+        useProxy,
+      ],
+    },
+  ];
+  const firefox = machines.findIndex((s) => s.system === 'Firefox');
+  return [...machines.slice(0, firefox), ...phones, ...machines.slice(firefox)];
+}
 
 /** The operating system according to the user agent. */
 export function systemOf(agent: string): string {

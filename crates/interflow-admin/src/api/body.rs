@@ -43,13 +43,14 @@ enum BodyView {
     Raw,
     /// With the content coding decoded.
     Decoded,
+    /// As text; the JSON messages of gRPC and Connect streams one per line, AWS event streams as server-sent events.
     Text,
     /// A hex dump, sixteen bytes per line, content coding kept.
     Hex,
     /// Indented JSON.
     JsonPretty,
-    /// Rendered according to its media type: JSON, XML, HTML, forms, multipart, GraphQL, playlists, gRPC, Protocol
-    /// Buffers, MessagePack; other bodies as text.
+    /// Rendered according to its media type: JSON, XML, HTML, forms, multipart, GraphQL, playlists, gRPC, Connect,
+    /// Protocol Buffers, MessagePack, CBOR, AWS event streams; other bodies as text.
     Pretty,
 }
 
@@ -220,7 +221,12 @@ async fn body_view(
                 &format!("{}-{}.decoded.bin", row.id, side.as_str()),
                 window.bytes.into(),
             ),
-            BodyView::Text => untrusted_content::text_response(view::text(headers, &window.bytes)),
+            BodyView::Text => {
+                // A window that begins inside has lost the frames.
+                let unframed = (start == 0).then(|| written_form::unframed_text(headers, &window.bytes, MAX_PRETTY));
+                let text = unframed.flatten().unwrap_or_else(|| view::text(headers, &window.bytes));
+                untrusted_content::text_response(text)
+            }
             BodyView::Hex => untrusted_content::text_response(view::hex(start as u64, &window.bytes)),
             BodyView::JsonPretty => untrusted_content::text_response(pretty(&window)?),
             BodyView::Pretty => {
@@ -272,6 +278,8 @@ fn structured_view(
         });
     };
     written_form::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
+        // An error of a Connect stream, or of AWS, is JSON without frames.
+        .or_else(|why| written_form::json(&window.bytes).map_err(|_| why))
         .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why))
 }
 

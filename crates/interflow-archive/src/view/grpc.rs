@@ -1,4 +1,5 @@
-//! gRPC and gRPC-Web: each length-prefixed message decoded, and the trailers that end a gRPC-Web body.
+//! gRPC, gRPC-Web and Connect streams: each length-prefixed message decoded, as Protocol Buffers or JSON, and the block
+//! that ends a body of gRPC-Web or Connect.
 
 use std::fmt::Write as _;
 
@@ -6,14 +7,51 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::{Bytes, BytesMut};
-use interflow_codec::grpc::next_message;
+use interflow_codec::grpc::{GrpcError, GrpcMessage, next_message};
 use interflow_types::Headers;
 
-use super::{BodyContext, ProtoSchemas, message};
-use interflow_store::decoded_body;
+use super::{BodyContext, ProtoSchemas, json, message, push_bounded};
+use interflow_store::{decoded_body, media_type};
 
 /// Maximum size of a message that is displayed, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
+
+/// Whether the messages are JSON: `grpc+json`, `grpc-web+json`, `connect+json`.
+fn has_json_messages(headers: &Headers) -> bool {
+    media_type(headers).is_some_and(|media| media.ends_with("+json"))
+}
+
+/// The next message. Connect sets a flag of its own on the last one (Connect protocol, "EndStreamResponse"), which is JSON
+/// like gRPC-Web's trailers are lines.
+fn next_frame(rest: &mut BytesMut, headers: &Headers) -> Result<Option<GrpcMessage>, GrpcError> {
+    const END_STREAM: u8 = 2;
+    let connect = media_type(headers).is_some_and(|media| media.starts_with("application/connect+"));
+    let ends = connect && rest.first().is_some_and(|flags| flags & END_STREAM != 0);
+    if ends && let Some(flags) = rest.first_mut() {
+        *flags &= !END_STREAM;
+    }
+    let mut next = next_message(rest, MAX_MESSAGE)?;
+    if let Some(message) = &mut next {
+        message.trailers |= ends;
+    }
+    Ok(next)
+}
+
+/// The JSON messages of a body, one per line; `None` if its messages are not JSON, or it is not framed.
+pub(super) fn json_lines(headers: &Headers, body: &[u8], cap: usize) -> Option<String> {
+    if !has_json_messages(headers) {
+        return None;
+    }
+    let mut rest = BytesMut::from(body);
+    let mut out = String::new();
+    while out.len() < cap
+        && let Some(next) = next_frame(&mut rest, headers).ok()?
+    {
+        let (data, _) = decompress_message(headers, next.data, next.compressed);
+        push_bounded(&mut out, String::from_utf8_lossy(&data).trim(), cap);
+    }
+    Some(out)
+}
 
 /// Writes the messages of a body, each below a heading.
 ///
@@ -25,6 +63,7 @@ pub(super) fn pretty(
     schemas: &ProtoSchemas,
     cap: usize,
 ) -> Result<String, String> {
+    let json_messages = has_json_messages(place.headers);
     let mut rest = BytesMut::from(body);
     let mut out = String::new();
     for number in 1.. {
@@ -36,7 +75,7 @@ pub(super) fn pretty(
             out.push_str("…\n");
             break;
         }
-        let next = match next_message(&mut rest, MAX_MESSAGE) {
+        let next = match next_frame(&mut rest, place.headers) {
             Ok(Some(next)) => next,
             Ok(None) => {
                 let _ = writeln!(out, "# byte {at}: message {number} breaks off; {} bytes of it are here", rest.len());
@@ -49,17 +88,27 @@ pub(super) fn pretty(
                 break;
             }
         };
-        // The trailers of gRPC-Web are in the body, as header lines.
+        let (data, note) = decompress_message(place.headers, next.data.clone(), next.compressed);
+        let as_json = || json(&data).ok().filter(|_| json_messages || next.trailers);
+        // The trailers of gRPC-Web are in the body, as header lines; those of Connect are JSON.
         if next.trailers {
-            let _ = writeln!(out, "# trailers");
-            for line in String::from_utf8_lossy(&next.data).lines() {
+            let _ = writeln!(out, "# trailers{note}");
+            if let Some(text) = as_json() {
+                push_bounded(&mut out, &text, cap);
+                continue;
+            }
+            for line in String::from_utf8_lossy(&data).lines() {
                 super::quoted(&mut out, line);
                 out.push('\n');
             }
             continue;
         }
-        let (data, note) = decompress_message(place.headers, next.data.clone(), next.compressed);
         let _ = writeln!(out, "# message {number}, {} bytes{note}", next.data.len());
+        if json_messages {
+            let text = as_json().unwrap_or_else(|| String::from_utf8_lossy(&data).into_owned());
+            push_bounded(&mut out, &text, cap);
+            continue;
+        }
         if let Err(why) = message(&mut out, &data, place, schemas, cap) {
             let _ = writeln!(out, "# {why}");
             out.push_str("0x");
@@ -75,7 +124,8 @@ fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Byte
     if !compressed {
         return (data, String::new());
     }
-    let coding = headers.get_str("grpc-encoding").unwrap_or("identity").to_owned();
+    let coding = ["grpc-encoding", "connect-content-encoding"].iter().find_map(|name| headers.get_str(name));
+    let coding = coding.unwrap_or("identity").to_owned();
     // gRPC's codings have the names of HTTP's.
     let named: Headers = [("content-encoding", coding.as_str())].into_iter().collect();
     let decoded = decoded_body::decode_body(&named, data, MAX_MESSAGE);
@@ -140,6 +190,40 @@ mod tests {
         assert!(shown(&framed(1, b"x"), "unknown").unwrap().contains("unknown content coding"));
         assert!(shown(&[0x40, 0, 0, 0, 0], "").unwrap_err().starts_with("byte 0"));
         assert!(shown(&[0, 0xff, 0xff, 0xff, 0xff, 1], "").unwrap_err().contains("larger"));
+    }
+
+    #[test]
+    fn json_messages_are_unframed() {
+        let view = |media: &str, body: &[u8]| {
+            let headers: Headers =
+                [("content-type", media), ("connect-content-encoding", "gzip")].into_iter().collect();
+            let place = BodyContext { headers: &headers, path: "/a.B/C", direction: Direction::Request, message: None };
+            let lines = json_lines(&headers, body, 1 << 16);
+            (pretty(&place, body, &ProtoSchemas::default(), 1 << 16), lines)
+        };
+        use std::io::Write as _;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(b"{\"n\":2}").unwrap();
+        let packed = gzip.finish().unwrap();
+        let body = [framed(0, b"{\"n\":1}"), framed(1, &packed), framed(2, b"{\"metadata\":{}}")].concat();
+        let (shown, lines) = view("application/connect+json", &body);
+        let expected = format!(
+            "# message 1, 7 bytes\n{{\n  \"n\": 1\n}}\n# message 2, {} bytes, gzip\n{{\n  \"n\": 2\n}}\n# trailers\n{{\n  \"metadata\": {{}}\n}}\n",
+            packed.len()
+        );
+        assert_eq!(shown.unwrap(), expected);
+        assert_eq!(lines.unwrap(), "{\"n\":1}\n{\"n\":2}\n{\"metadata\":{}}\n");
+        let (shown, lines) = view("application/grpc+json", &[framed(0, b"not json"), framed(0, b"{}")].concat());
+        assert_eq!(shown.unwrap(), "# message 1, 8 bytes\nnot json\n# message 2, 2 bytes\n{}\n");
+        assert_eq!(lines.unwrap(), "not json\n{}\n");
+        // Single messages of Connect are not framed, and the flag is Connect's only.
+        let (shown, lines) = view("application/connect+json", b"{\"n\":1}");
+        assert!(shown.is_err() && lines.is_none());
+        assert!(view("application/grpc+json", &framed(2, b"{}")).0.is_err());
+        assert_eq!(view("application/json", &framed(0, b"{}")).1, None);
+        // Protocol Buffers end with JSON, too.
+        let (shown, lines) = view("application/connect+proto", &[framed(0, &[8, 1]), framed(2, b"{}")].concat());
+        assert_eq!((shown.unwrap().as_str(), lines), ("# message 1, 2 bytes\n1: 1\n# trailers\n{}\n", None));
     }
 
     #[test]

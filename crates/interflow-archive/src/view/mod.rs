@@ -1,7 +1,8 @@
-//! Renders bodies for display: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with configured schemas or from the
-//! wire format alone; and text formats that are easier to read when reformatted.
+//! Renders bodies for display: Protocol Buffers, gRPC, gRPC-Web, Connect and MessagePack, with configured schemas or from
+//! the wire format alone; AWS event streams; and text formats that are easier to read when reformatted.
 
 mod cbor;
+mod event_stream;
 mod form;
 mod graphql;
 mod grpc;
@@ -23,7 +24,7 @@ pub use text_views::{TextKind, format_text};
 /// A binary format that can be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryKind {
-    /// Length-prefixed messages (gRPC over HTTP/2) containing Protocol Buffers.
+    /// Length-prefixed messages (gRPC over HTTP/2, Connect's streams) containing Protocol Buffers or JSON.
     Grpc,
     /// The same in base64 (gRPC-Web).
     GrpcWebText,
@@ -32,6 +33,8 @@ pub enum BinaryKind {
     MessagePack,
     /// A sequence of items (RFC 8949, RFC 8742).
     Cbor,
+    /// `application/vnd.amazon.eventstream`.
+    EventStream,
 }
 
 impl BinaryKind {
@@ -41,14 +44,15 @@ impl BinaryKind {
         let sub = media.strip_prefix("application/")?;
         Some(match sub {
             _ if sub.starts_with("grpc-web-text") => Self::GrpcWebText,
-            "grpc" | "grpc-web" | "grpc+proto" | "grpc-web+proto" => Self::Grpc,
+            "grpc" | "grpc-web" | "grpc+proto" | "grpc-web+proto" | "grpc+json" | "grpc-web+json" => Self::Grpc,
             "protobuf" | "x-protobuf" | "vnd.google.protobuf" | "x-google-protobuf" => Self::Protobuf,
             "msgpack" | "x-msgpack" | "vnd.msgpack" => Self::MessagePack,
             _ if sub.ends_with("+msgpack") => Self::MessagePack,
             "cbor" | "cbor-seq" | "senml+cbor" => Self::Cbor,
             _ if sub.ends_with("+cbor") || sub.ends_with("+cbor-seq") => Self::Cbor,
             // Connect's streams have the frames of gRPC; its single messages have none.
-            "connect+proto" => Self::Grpc,
+            "connect+proto" | "connect+json" => Self::Grpc,
+            "vnd.amazon.eventstream" => Self::EventStream,
             "proto" => Self::Protobuf,
             _ if sub.ends_with("+proto") || sub.ends_with("+protobuf") => Self::Protobuf,
             _ => return None,
@@ -102,6 +106,17 @@ pub fn pretty(
         BinaryKind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
         BinaryKind::MessagePack => msgpack::pretty(body, cap),
         BinaryKind::Cbor => cbor::pretty(body, cap),
+        BinaryKind::EventStream => event_stream::server_sent_events(body, cap),
+    }
+}
+
+/// The text in the frames of a body, to about `cap` bytes: JSON messages of gRPC and Connect, one per line; AWS event
+/// streams as server-sent events. `None` for other bodies, and for those that are not what their head says.
+pub fn unframed_text(headers: &Headers, body: &[u8], cap: usize) -> Option<String> {
+    match BinaryKind::from_headers(headers)? {
+        BinaryKind::Grpc => grpc::json_lines(headers, body, cap),
+        BinaryKind::EventStream => event_stream::server_sent_events(body, cap).ok(),
+        _ => None,
     }
 }
 
@@ -184,7 +199,9 @@ mod tests {
             ("application/grpc+proto", Some(BinaryKind::Grpc)),
             ("application/grpc-web+proto", Some(BinaryKind::Grpc)),
             ("application/grpc-web-text+proto", Some(BinaryKind::GrpcWebText)),
-            ("application/grpc+json", None),
+            ("application/grpc+json", Some(BinaryKind::Grpc)),
+            ("application/connect+json", Some(BinaryKind::Grpc)),
+            ("application/vnd.amazon.eventstream", Some(BinaryKind::EventStream)),
             ("Application/X-Protobuf; charset=x", Some(BinaryKind::Protobuf)),
             ("application/vnd.acme+proto", Some(BinaryKind::Protobuf)),
             ("application/msgpack", Some(BinaryKind::MessagePack)),

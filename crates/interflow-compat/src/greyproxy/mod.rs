@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, delete, get, post, put};
 use interflow_approvals::approvals::{Approvals, ApprovalsError};
 use interflow_types::{Authority, Host};
@@ -47,6 +47,8 @@ pub(crate) struct GreyproxyState {
     approvals: Arc<Approvals>,
     config: CompatConfig,
     ports: Value,
+    /// Where the admin port listens, as programs on this machine reach it.
+    web_ui: SocketAddr,
     /// Events caused through this API: messages to send.
     news: broadcast::Sender<Arc<Value>>,
     /// Session metadata without a counterpart in Interflow, by session id.
@@ -125,7 +127,7 @@ pub struct GreyproxyServer {
 }
 
 impl GreyproxyServer {
-    /// Creates the server; `None` if there are no approvals.
+    /// Creates the server; `None` if there are no approvals. `web_ui` is the address of the admin port.
     ///
     /// # Errors
     /// The listener's address is not a loopback address.
@@ -133,6 +135,7 @@ impl GreyproxyServer {
         config: CompatConfig,
         listener: TcpListener,
         admin: Arc<AdminState>,
+        web_ui: SocketAddr,
         dns: Option<SocketAddr>,
     ) -> std::io::Result<Option<Self>> {
         let Some(approvals) = admin.approvals.clone() else { return Ok(None) };
@@ -157,6 +160,7 @@ impl GreyproxyServer {
             approvals,
             config,
             ports,
+            web_ui,
             news: broadcast::Sender::new(EVENT_QUEUE),
             said: Mutex::default(),
             theme: Mutex::new("system".to_owned()),
@@ -220,11 +224,15 @@ fn router(grey: Arc<GreyproxyState>, address: SocketAddr) -> Router {
         .layer(middleware::from_fn_with_state(address, check))
 }
 
-async fn route_not_found() -> GreyproxyError {
-    GreyproxyError(
-        StatusCode::NOT_FOUND,
-        "Interflow serves Greyproxy's /api and /ws here; its web UI is on the admin port".to_owned(),
-    )
+/// Greyproxy's web UI is on this port: a browser is sent to Interflow's.
+async fn route_not_found(State(grey): GreyproxyApiState, request: Request) -> Response {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let path = request.uri().path();
+    if request.method() == Method::GET && accepts.contains("text/html") && !path.starts_with("/api/") {
+        return Redirect::temporary(&format!("http://{}/", grey.web_ui)).into_response();
+    }
+    let why = format!("Interflow serves Greyproxy's /api and /ws here; its web UI is at http://{}/", grey.web_ui);
+    GreyproxyError(StatusCode::NOT_FOUND, why).into_response()
 }
 
 /// There is no token, so requests of foreign web pages are rejected: by a `Host` other than this machine's (DNS

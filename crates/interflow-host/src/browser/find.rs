@@ -18,11 +18,16 @@ struct KnownBrowser {
     family: BrowserFamily,
     /// Names of the program on Linux and other Unix systems.
     programs: &'static [&'static str],
+    /// Its id as a Flatpak, which is the name of the program in [`FLATPAK_FOLDERS`].
+    flatpak: &'static str,
     /// Below `/Applications` on macOS.
     mac: &'static str,
     /// Below the folders for programs on Windows.
     windows: &'static str,
 }
+
+/// Where the programs of Flatpaks are: of all users, and below the data folder of one user.
+const FLATPAK_FOLDERS: [&str; 2] = ["/var/lib/flatpak/exports/bin", "flatpak/exports/bin"];
 
 /// In order of preference.
 const KNOWN_BROWSERS: [KnownBrowser; 5] = [
@@ -30,6 +35,7 @@ const KNOWN_BROWSERS: [KnownBrowser; 5] = [
         name: "chrome",
         family: BrowserFamily::Chromium,
         programs: &["google-chrome", "google-chrome-stable", "google-chrome-beta"],
+        flatpak: "com.google.Chrome",
         mac: "Google Chrome.app/Contents/MacOS/Google Chrome",
         windows: r"Google\Chrome\Application\chrome.exe",
     },
@@ -37,6 +43,7 @@ const KNOWN_BROWSERS: [KnownBrowser; 5] = [
         name: "chromium",
         family: BrowserFamily::Chromium,
         programs: &["chromium", "chromium-browser"],
+        flatpak: "org.chromium.Chromium",
         mac: "Chromium.app/Contents/MacOS/Chromium",
         windows: r"Chromium\Application\chrome.exe",
     },
@@ -44,6 +51,7 @@ const KNOWN_BROWSERS: [KnownBrowser; 5] = [
         name: "edge",
         family: BrowserFamily::Chromium,
         programs: &["microsoft-edge", "microsoft-edge-stable"],
+        flatpak: "com.microsoft.Edge",
         mac: "Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
         windows: r"Microsoft\Edge\Application\msedge.exe",
     },
@@ -51,6 +59,7 @@ const KNOWN_BROWSERS: [KnownBrowser; 5] = [
         name: "brave",
         family: BrowserFamily::Chromium,
         programs: &["brave-browser", "brave"],
+        flatpak: "com.brave.Browser",
         mac: "Brave Browser.app/Contents/MacOS/Brave Browser",
         windows: r"BraveSoftware\Brave-Browser\Application\brave.exe",
     },
@@ -58,6 +67,7 @@ const KNOWN_BROWSERS: [KnownBrowser; 5] = [
         name: "firefox",
         family: BrowserFamily::Firefox,
         programs: &["firefox", "firefox-esr"],
+        flatpak: "org.mozilla.firefox",
         mac: "Firefox.app/Contents/MacOS/firefox",
         windows: r"Mozilla Firefox\firefox.exe",
     },
@@ -83,17 +93,29 @@ impl FoundBrowser {
         Self { name, path: path.to_owned(), family }
     }
 
-    /// Whether it is confined by Snap, which hides other folders from it.
-    pub(super) fn is_snap(&self) -> bool {
-        self.path.starts_with("/snap")
+    /// The folder for profiles that a browser confined by Snap or Flatpak can write, in this home folder. All others are
+    /// hidden from it.
+    pub(super) fn sandbox_profiles(&self, home: &Path) -> Option<PathBuf> {
+        let program = self.path.file_name()?;
+        let folder = if self.path.starts_with("/snap") {
+            home.join("snap").join(program).join("common")
+        } else if self.path.parent()?.ends_with(FLATPAK_FOLDERS[1]) {
+            home.join(".var").join("app").join(program)
+        } else {
+            return None;
+        };
+        Some(folder.join("interflow-profiles"))
     }
 }
 
 /// The browsers of this machine, the preferred one first.
 pub fn installed() -> Vec<FoundBrowser> {
-    let folders = program_folders();
+    installed_in(&program_folders())
+}
+
+fn installed_in(folders: &[PathBuf]) -> Vec<FoundBrowser> {
     let found = KNOWN_BROWSERS.iter().filter_map(|known| {
-        let path = candidates(known, &folders).into_iter().find(|path| is_program(path))?;
+        let path = candidates(known, folders).into_iter().find(|path| is_program(path))?;
         Some(FoundBrowser { name: known.name.into(), path, family: known.family })
     });
     found.collect()
@@ -153,16 +175,21 @@ fn program_folders() -> Vec<PathBuf> {
     let usual = ["/snap/bin", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
     let [snap, rest @ ..] = usual;
-    [snap].into_iter().chain(env::split_paths(&path)).chain(rest).collect()
+    let [flatpak, user_flatpak] = FLATPAK_FOLDERS.map(Path::new);
+    let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|home| home.join(".local/share")));
+    let user_flatpak = data.map(|data| data.join(user_flatpak));
+    let flatpaks = [flatpak.to_owned()].into_iter().chain(user_flatpak);
+    [snap].into_iter().chain(env::split_paths(&path)).chain(rest).chain(flatpaks).collect()
 }
 
+/// A Flatpak comes last: it starts slower than another build of the same browser.
 fn candidates(known: &KnownBrowser, folders: &[PathBuf]) -> Vec<PathBuf> {
-    let names = if cfg!(windows) {
-        &[known.windows]
+    let names: Vec<&str> = if cfg!(windows) {
+        vec![known.windows]
     } else if cfg!(target_os = "macos") {
-        &[known.mac]
+        vec![known.mac]
     } else {
-        known.programs
+        known.programs.iter().copied().chain([known.flatpak]).collect()
     };
     names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).collect()
 }
@@ -207,5 +234,70 @@ mod tests {
         assert_eq!(find(Some(&text)).unwrap().path, path);
         let error = find(Some("netscape-4")).unwrap_err().to_string();
         assert!(error.contains("chrome, chromium, edge, brave, firefox"), "{error}");
+    }
+
+    #[cfg(all(unix, not(target_os = "macos")))]
+    #[test]
+    fn browsers_are_found_by_each_of_their_names_and_a_flatpak_last() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let program = |path: &Path| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        for (name, program_name, family) in [
+            ("chrome", "google-chrome", BrowserFamily::Chromium),
+            ("chrome", "google-chrome-stable", BrowserFamily::Chromium),
+            ("chrome", "com.google.Chrome", BrowserFamily::Chromium),
+            ("chromium", "chromium", BrowserFamily::Chromium),
+            ("chromium", "chromium-browser", BrowserFamily::Chromium),
+            ("chromium", "org.chromium.Chromium", BrowserFamily::Chromium),
+            ("edge", "microsoft-edge", BrowserFamily::Chromium),
+            ("edge", "com.microsoft.Edge", BrowserFamily::Chromium),
+            ("brave", "brave-browser", BrowserFamily::Chromium),
+            ("brave", "brave", BrowserFamily::Chromium),
+            ("brave", "com.brave.Browser", BrowserFamily::Chromium),
+            ("firefox", "firefox", BrowserFamily::Firefox),
+            ("firefox", "firefox-esr", BrowserFamily::Firefox),
+            ("firefox", "org.mozilla.firefox", BrowserFamily::Firefox),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = dir.path().join("bin");
+            assert_eq!(installed_in(std::slice::from_ref(&folder)), []);
+            let path = folder.join(program_name);
+            program(&path);
+            let found = FoundBrowser { name: name.to_owned(), path, family };
+            assert_eq!(installed_in(&[dir.path().join("none"), folder]), [found]);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let [bin, flatpak] = ["bin", "flatpak/exports/bin"].map(|f| dir.path().join(f));
+        let chromium = [flatpak.join("org.chromium.Chromium"), bin.join("chromium")];
+        chromium.iter().for_each(|path| program(path));
+        program(&flatpak.join("com.microsoft.Edge"));
+        program(&flatpak.join("org.gnome.Epiphany"));
+        let found = installed_in(&[flatpak, bin]);
+        let found: Vec<_> = found.iter().map(|b| (b.name.as_str(), b.path.as_path())).collect();
+        let edge = dir.path().join("flatpak/exports/bin/com.microsoft.Edge");
+        assert_eq!(found, [("chromium", &*chromium[1]), ("edge", &*edge)]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_confined_browser_has_its_profile_where_it_may_write() {
+        for (path, folder) in [
+            ("/usr/bin/chromium", None),
+            ("/snap/bin/firefox", Some("/home/u/snap/firefox/common/interflow-profiles")),
+            (
+                "/var/lib/flatpak/exports/bin/com.google.Chrome",
+                Some("/home/u/.var/app/com.google.Chrome/interflow-profiles"),
+            ),
+            (
+                "/home/u/.local/share/flatpak/exports/bin/org.mozilla.firefox",
+                Some("/home/u/.var/app/org.mozilla.firefox/interflow-profiles"),
+            ),
+        ] {
+            let found = FoundBrowser::from_path(Path::new(path)).sandbox_profiles(Path::new("/home/u"));
+            assert_eq!(found.as_deref(), folder.map(Path::new), "{path}");
+        }
     }
 }

@@ -1,80 +1,22 @@
-//! The profile of Firefox: its preferences, and the CA in its certificate store.
+//! The profile of Firefox: its preferences, and the CA in its certificate database.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use interflow_net::ca::CertificateAuthority;
 use serde_json::{Value, json};
 
-use crate::data_dir::DataDir;
-use crate::doctor;
+use super::certificate_db;
 
-/// The page of the proxy that serves the CA.
-pub(super) const CA_PAGE: &str = "http://interflow.local/ca.pem";
-
-/// Whether the profile trusts the CA.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum FirefoxTrust {
-    /// The CA is in the profile's own store, or in the system's, which Firefox reads.
-    Trusted,
-    /// The remedy, in a sentence.
-    Missing(String),
-}
-
-/// Writes the preferences, and imports the CA.
+/// Writes the preferences, and a certificate database that trusts the CA.
 ///
 /// # Errors
 /// The profile cannot be written.
-pub(super) fn prepare(profile: &Path, proxy: SocketAddr, home: &DataDir) -> Result<FirefoxTrust, String> {
+pub(super) fn prepare(profile: &Path, proxy: SocketAddr, ca: &CertificateAuthority) -> Result<(), String> {
     let file = profile.join("user.js");
     fs::write(&file, user_js(proxy)).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
-    let ca = home.ca().join("ca.pem");
-    let why = match import_ca(profile, &ca) {
-        Ok(()) => return Ok(FirefoxTrust::Trusted),
-        Err(why) => why,
-    };
-    // `security.enterprise_roots.enabled` makes Firefox read the system's store on macOS and Windows.
-    if !cfg!(target_os = "linux") && doctor::in_system_store(&ca) == Some(true) {
-        return Ok(FirefoxTrust::Trusted);
-    }
-    Ok(FirefoxTrust::Missing(format!(
-        "this Firefox does not trust the CA yet: {why}. {}, or import the certificate that {CA_PAGE} serves in the browser's \
-         settings (Certificates, Authorities)",
-        remedy()
-    )))
-}
-
-fn remedy() -> &'static str {
-    if cfg!(target_os = "linux") {
-        "Install certutil (package libnss3-tools or nss-tools) and start it again"
-    } else if cfg!(target_os = "macos") {
-        "Install certutil (`brew install nss`) or the CA (`interflow ca install`) and start it again"
-    } else {
-        "Install the CA (`interflow ca install`) and start it again"
-    }
-}
-
-fn import_ca(profile: &Path, ca: &Path) -> Result<(), String> {
-    // The certutil of Windows is another program.
-    if cfg!(windows) {
-        return Err("its store can be written only by NSS's certutil".into());
-    }
-    let database = format!("sql:{}", profile.display());
-    certutil(&["-N", "-d", &database, "--empty-password"])?;
-    let ca = ca.display().to_string();
-    // `C` trusts it as a CA for TLS servers; the two other fields are for e-mail and code.
-    certutil(&["-A", "-d", &database, "-t", "C,,", "-n", "Interflow", "-i", &ca])
-}
-
-fn certutil(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("certutil").args(arguments).stdin(Stdio::null()).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("certutil failed: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err("certutil is not installed".into()),
-        Err(e) => Err(format!("certutil cannot be started: {e}")),
-    }
+    certificate_db::write(profile, ca.name(), ca.certificate_der())
 }
 
 /// The arguments for a profile.

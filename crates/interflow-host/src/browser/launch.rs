@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 
 use super::find::{BrowserFamily, FoundBrowser};
-use super::firefox::FirefoxTrust;
 use super::profile::BrowserProfile;
 use super::relay::CredentialRelay;
 use super::{chromium, firefox};
@@ -56,9 +55,7 @@ pub async fn run_browser(
     let mut arguments = match browser.family {
         BrowserFamily::Chromium => chromium::arguments(profile.path(), relay.address, ca.spki_sha256()),
         BrowserFamily::Firefox => {
-            if let FirefoxTrust::Missing(why) = firefox::prepare(profile.path(), relay.address, home)? {
-                anstream::eprintln!("interflow: {why}");
-            }
+            firefox::prepare(profile.path(), relay.address, &ca)?;
             firefox::arguments(profile.path())
         }
     };
@@ -119,7 +116,7 @@ impl BrowserProcess {
     fn start(browser: &FoundBrowser, arguments: &[String]) -> Result<Self, CliError> {
         let mut command = Command::new(&browser.path);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped()).kill_on_drop(true);
-        remove_secrets(&mut command);
+        remove_secrets(command.as_std_mut());
         // A group of its own: it ends as a whole, and Ctrl-C reaches it once only.
         #[cfg(unix)]
         command.process_group(0);

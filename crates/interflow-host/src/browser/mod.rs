@@ -1,5 +1,6 @@
 //! Browsers: opens a URL in that of the desktop, and starts one behind the proxy with a profile of its own.
 
+mod certificate_db;
 mod chromium;
 mod desktop;
 mod find;

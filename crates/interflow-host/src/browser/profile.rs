@@ -53,13 +53,8 @@ impl Drop for BrowserProfile {
 }
 
 fn parent_folder(home: &DataDir, browser: &FoundBrowser) -> PathBuf {
-    // A browser that Snap confines may write only to its own folder.
-    match (browser.is_snap(), std::env::var_os("HOME"), browser.path.file_name()) {
-        (true, Some(user), Some(program)) => {
-            Path::new(&user).join("snap").join(program).join("common").join("interflow-profiles")
-        }
-        _ => home.join("browser-profiles"),
-    }
+    let user = std::env::var_os("HOME").map(PathBuf::from);
+    user.and_then(|user| browser.sandbox_profiles(&user)).unwrap_or_else(|| home.join("browser-profiles"))
 }
 
 /// Folders are named after the process that made them.

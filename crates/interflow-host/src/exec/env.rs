@@ -1,6 +1,5 @@
 //! Environment variables that make runtimes use the proxy and trust its CA.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use super::TrustFiles;
@@ -9,6 +8,27 @@ use super::TrustFiles;
 pub struct EnvSetting {
     pub name: &'static str,
     pub value: String,
+}
+
+/// The proxy as a command is to reach it.
+#[derive(Debug, Clone, Copy)]
+pub struct ProxyTarget<'a> {
+    /// A name or an address, the latter without brackets.
+    pub host: &'a str,
+    pub port: u16,
+    /// What precedes the address in URLs: empty, or `name:password@`.
+    pub login: &'a str,
+}
+
+impl ProxyTarget<'_> {
+    fn url(&self) -> String {
+        let Self { host, port, login } = self;
+        if host.contains(':') {
+            format!("http://{login}[{host}]:{port}")
+        } else {
+            format!("http://{login}{host}:{port}")
+        }
+    }
 }
 
 /// Variables that name a CA bundle. It replaces the runtime's own CAs, so it has the platform's and Interflow's.
@@ -46,15 +66,14 @@ pub fn trust_variables(trust: &TrustFiles) -> impl Iterator<Item = (&'static str
     bundles.chain(additions).chain([("WGETRC", &*trust.wgetrc)])
 }
 
-/// All variables for a command behind this proxy. `credentials` precede the address in URLs (`name:password@`); `var`
-/// reads the current environment.
+/// All variables for a command behind this proxy. `var` reads the current environment.
 pub fn settings(
-    (proxy, login): (SocketAddr, &str),
+    proxy: ProxyTarget<'_>,
     trust: &TrustFiles,
     no_proxy: &str,
     var: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<EnvSetting> {
-    let url = format!("http://{login}{proxy}");
+    let url = proxy.url();
     let mut all: Vec<EnvSetting> = Vec::new();
     let mut set = |name, value: String| all.push(EnvSetting { name, value });
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
@@ -79,8 +98,7 @@ pub fn settings(
     all
 }
 
-fn java(proxy: SocketAddr, trust: &TrustFiles) -> String {
-    let (host, port) = (proxy.ip(), proxy.port());
+fn java(ProxyTarget { host, port, .. }: ProxyTarget<'_>, trust: &TrustFiles) -> String {
     format!(
         "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} \
          // Java does not use the proxy for local addresses by default; an empty list includes them.
@@ -122,6 +140,8 @@ mod tests {
         }
     }
 
+    const LOCAL: ProxyTarget<'_> = ProxyTarget { host: "127.0.0.1", port: 9, login: "exec:p@" };
+
     fn value(all: &[EnvSetting], name: &str) -> String {
         all.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name}")).value.clone()
     }
@@ -129,7 +149,7 @@ mod tests {
     #[test]
     fn environment_variables_are_set_for_each_runtime() {
         let none = |_: &str| None;
-        let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "a.test", &none);
+        let all = settings(LOCAL, &trust(), "a.test", &none);
         assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");
         assert_eq!(value(&all, "NO_PROXY"), "a.test");
         assert_eq!(value(&all, "CURL_CA_BUNDLE"), "/h/bundle.pem");
@@ -141,9 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_version_6_is_in_brackets_in_urls() {
+        let all = settings(ProxyTarget { host: "::1", ..LOCAL }, &trust(), "", &|_| None);
+        assert_eq!(value(&all, "http_proxy"), "http://exec:p@[::1]:9");
+        assert!(value(&all, "JAVA_TOOL_OPTIONS").contains("-Dhttp.proxyHost=::1 "));
+    }
+
+    #[test]
     fn existing_options_of_the_user_are_kept() {
         let some = |name: &str| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=99".to_owned());
-        let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "", &some);
+        let all = settings(LOCAL, &trust(), "", &some);
         assert!(value(&all, "NODE_OPTIONS").starts_with("--max-old-space-size=99 --require="));
     }
 }

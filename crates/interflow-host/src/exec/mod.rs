@@ -1,5 +1,7 @@
 //! Runs a command through the proxy: its environment, its trust files, its exit code, and a summary of its traffic.
 
+mod compose;
+mod container;
 mod env;
 mod summary;
 mod trust;
@@ -11,10 +13,10 @@ use interflow_types::percent;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, connect_address};
 use crate::{CliError, CliExit, InstanceApi};
 
-pub use env::{EnvSetting, settings, trust_variables};
+pub use env::{EnvSetting, ProxyTarget, settings, trust_variables};
 pub use summary::print as print_summary;
 pub use trust::{TrustFiles, pkcs12};
 
@@ -60,36 +62,69 @@ impl Drop for ExecCredential {
     }
 }
 
-/// Runs the command behind this proxy, with more variables in its environment, and returns its exit code.
+/// A command and the proxy that it is to use.
+pub struct ExecRequest<'a> {
+    pub command: &'a [String],
+    /// Hosts that bypass the proxy, as in `NO_PROXY`.
+    pub no_proxy: &'a str,
+    /// The addresses of the proxy. A command on this machine uses the first.
+    pub proxies: &'a [SocketAddr],
+    pub login: Option<&'a ProxyLogin>,
+    /// More variables of its environment.
+    pub variables: &'a [(String, String)],
+}
+
+impl ExecRequest<'_> {
+    /// As it precedes the address in a URL.
+    fn login_in_url(&self) -> String {
+        self.login.map(ProxyLogin::in_url).unwrap_or_default()
+    }
+}
+
+/// Runs the command behind the proxy and returns its exit code.
 ///
 /// # Errors
 /// The trust files cannot be written, or the command cannot be started.
-pub async fn run_command(
-    command: &[String],
-    no_proxy: &str,
-    home: &DataDir,
-    proxy: SocketAddr,
-    login: Option<&ProxyLogin>,
-    variables: &[(String, String)],
-) -> Result<u8, CliError> {
+pub async fn run_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8, CliError> {
     let trust = TrustFiles::write(home)?;
+    let proxy = request
+        .proxies
+        .first()
+        .copied()
+        .map(connect_address)
+        .ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
+    let (host, login) = (proxy.ip().to_string(), request.login_in_url());
+    let target = ProxyTarget { host: &host, port: proxy.port(), login: &login };
+    let settings = settings(target, &trust, request.no_proxy, &|name| std::env::var(name).ok());
+    let settings = settings.into_iter().map(|setting| (setting.name.to_owned(), setting.value));
+    let settings: Vec<_> = settings.chain(request.variables.iter().cloned()).collect();
+    run_with(request.command, &settings).await
+}
+
+/// Runs a command of Docker or Podman, with the proxy and the CA in the containers that it starts; returns its exit code.
+///
+/// # Errors
+/// The command starts no container, a container cannot reach the proxy, files cannot be written, or the engine cannot be
+/// started.
+pub async fn run_container_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8, CliError> {
+    let prepared = container::prepare(request, home)?;
+    // The engine itself does not use the proxy: it would not trust the CA when it fetches images.
+    run_with(&prepared.command, &prepared.environment).await
+}
+
+async fn run_with(command: &[String], environment: &[(String, String)]) -> Result<u8, CliError> {
     let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    remove_secrets(&mut command);
-    let login = login.map(ProxyLogin::in_url).unwrap_or_default();
-    let way = (proxy, login.as_str());
-    for EnvSetting { name, value } in settings(way, &trust, no_proxy, &|name| std::env::var(name).ok()) {
-        command.env(name, value);
-    }
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    remove_secrets(command.as_std_mut());
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
     wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
 }
 
 /// Removes Interflow's secrets from the command's environment. It may be untrusted: it must not get the token of the
 /// instance that watches it.
-pub(crate) fn remove_secrets(command: &mut Command) {
+pub(crate) fn remove_secrets(command: &mut std::process::Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_secret) {
             command.env_remove(name);

@@ -25,6 +25,9 @@ pub struct TrustFiles {
     pub wgetrc: PathBuf,
 }
 
+/// Where containers see their trust files.
+pub(super) const CONTAINER_FOLDER: &str = "/etc/interflow-trust";
+
 impl TrustFiles {
     /// Writes the files into the data directory unless they already exist for this CA and these platform roots.
     pub fn write(home: &DataDir) -> Result<Self, String> {
@@ -50,6 +53,30 @@ impl TrustFiles {
         // Written each time, because the user's own file may have changed.
         write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
+    }
+
+    /// Copies them to a folder to mount in containers, without the user's own settings. Returns the folder, and the files
+    /// as a container sees them.
+    pub(super) fn write_for_containers(&self, home: &DataDir) -> Result<(PathBuf, Self), String> {
+        let dir = home.join("trust").join("container");
+        fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
+        let inside = |name: &str| PathBuf::from(format!("{CONTAINER_FOLDER}/{name}"));
+        let seen = Self {
+            // The bundle has it, too; its own folder has the key and is not mounted.
+            ca: inside("bundle.pem"),
+            bundle: inside("bundle.pem"),
+            node_shim: inside("node-proxy.cjs"),
+            java_store: inside("java.p12"),
+            wgetrc: inside("wgetrc"),
+        };
+        for (from, to) in
+            [(&self.bundle, &seen.bundle), (&self.node_shim, &seen.node_shim), (&self.java_store, &seen.java_store)]
+        {
+            let bytes = fs::read(from).map_err(|e| format!("{} cannot be read: {e}", from.display()))?;
+            write_public(&dir.join(to.file_name().unwrap_or_default()), &bytes)?;
+        }
+        write_public(&dir.join("wgetrc"), wgetrc("", &seen.bundle).as_bytes())?;
+        Ok((dir, seen))
     }
 }
 
@@ -93,6 +120,18 @@ fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     write_atomic(path, bytes, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+}
+
+/// Writes a file that every user of a container can read. On this machine, the data directory keeps others out.
+fn write_public(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let failed = |e| format!("{} cannot be written: {e}", path.display());
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    write_atomic(path, bytes, FileAccess::Keep).map_err(failed)?;
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).map_err(failed)?;
+    Ok(())
 }
 
 fn platform() -> Vec<Vec<u8>> {

@@ -1,5 +1,5 @@
 //! Pages that the proxy port serves itself: help for requests that are not proxy requests, and the CA certificate for
-//! installation on devices (`http://interflow.local/`).
+//! installation on devices (`http://interflow.local/`, and `http://mitm.it/`, which users of mitmproxy know).
 
 use std::net::SocketAddr;
 
@@ -8,15 +8,18 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_types::secret_names::SECRET_HEADERS;
 use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
 
+use super::setup_page;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
 /// The host whose requests the proxy port answers itself. `.local` is reserved for multicast DNS (RFC 6762), so no
 /// public site has this name.
 const LOCAL_HOST: &str = "interflow.local";
+/// Where mitmproxy serves its certificate; the public site only says that no proxy is used.
+const MITMPROXY_HOST: &str = "mitm.it";
 
 pub(crate) fn is_local(host: &Host) -> bool {
-    host.name().is_some_and(|name| name == LOCAL_HOST)
+    host.name().is_some_and(|name| [LOCAL_HOST, MITMPROXY_HOST].contains(&name))
 }
 
 /// The response to a request in origin-form on the proxy port.
@@ -35,10 +38,10 @@ pub(crate) fn not_a_proxy_request(local: SocketAddr) -> Response {
     response
 }
 
-/// A page of `http://interflow.local/`.
-pub(crate) fn serve_local(url: &Url, ca: &CertificateAuthority) -> Response {
+/// A page of `http://interflow.local/`. `agent` is the client's user agent.
+pub(crate) fn serve_local(url: &Url, agent: &str, ca: &CertificateAuthority) -> Response {
     match url.path_only() {
-        "/" => Response::full(StatusCode::OK, "text/html; charset=utf-8", install_page(ca)),
+        "/" => Response::full(StatusCode::OK, "text/html; charset=utf-8", install_page(agent, ca)),
         path => ca_file(path, ca).unwrap_or_else(|| {
             Response::full(
                 StatusCode::NOT_FOUND,
@@ -52,16 +55,17 @@ pub(crate) fn serve_local(url: &Url, ca: &CertificateAuthority) -> Response {
 /// The CA's certificate in the form that a path names.
 pub(super) fn ca_file(path: &str, ca: &CertificateAuthority) -> Option<Response> {
     match path {
-        "/ca.pem" => {
+        // The second names are those of mitmproxy.
+        "/ca.pem" | "/cert/pem" => {
             Some(file_response("application/x-pem-file", "interflow-ca.pem", ca.certificate_pem().to_owned().into()))
         }
         // The media type that opens the certificate installer on phones and desktops.
-        "/ca.crt" | "/ca.cer" | "/ca.der" => Some(file_response(
+        "/ca.crt" | "/ca.cer" | "/ca.der" | "/cert/cer" => Some(file_response(
             "application/x-x509-ca-cert",
             "interflow-ca.crt",
             Bytes::copy_from_slice(ca.certificate_der()),
         )),
-        "/ca.mobileconfig" => Some(super::setup_page::mobileconfig(ca)),
+        "/ca.mobileconfig" => Some(setup_page::mobileconfig(ca)),
         _ => None,
     }
 }
@@ -73,34 +77,69 @@ pub(super) fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Respo
     response
 }
 
-/// A system, and the steps that make it trust the CA.
-const INSTALL_STEPS: [(&str, &str); 8] = [
-    (
-        "Debian, Ubuntu",
-        "sudo cp interflow-ca.pem /usr/local/share/ca-certificates/interflow.crt\nsudo update-ca-certificates",
-    ),
-    ("Fedora, RHEL", "sudo cp interflow-ca.pem /etc/pki/ca-trust/source/anchors/\nsudo update-ca-trust"),
-    ("macOS", "sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain interflow-ca.pem"),
-    ("Windows", "certutil -user -addstore Root interflow-ca.crt"),
-    ("Firefox", "Settings, Privacy and Security, View Certificates, Authorities, Import: trust it for websites."),
-    ("Chrome on Linux", "certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n Interflow -i interflow-ca.pem"),
-    ("Android", "Open ca.crt; Settings, Security, Encryption and credentials, Install a certificate, CA certificate."),
-    (
-        "iOS",
-        "Open ca.mobileconfig, install the profile in Settings, then Settings, General, About, Certificate Trust Settings: turn it on.",
-    ),
+/// A system, the words of user agents by which it is recognised, and the steps that make it trust the CA, in HTML.
+struct InstallSteps {
+    system: &'static str,
+    agents: &'static [&'static str],
+    steps: &'static str,
+}
+
+/// Phones first: this page is what they use, whereas `interflow ca install` serves other machines.
+const INSTALL_STEPS: [InstallSteps; 8] = [
+    InstallSteps { system: "iPhone, iPad", agents: &["iPhone", "iPad"], steps: setup_page::IOS_STEPS },
+    InstallSteps { system: "Android", agents: &["Android"], steps: setup_page::ANDROID_STEPS },
+    InstallSteps {
+        system: "macOS",
+        agents: &["Macintosh", "Mac OS X"],
+        steps: "<pre>sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain interflow-ca.pem</pre>",
+    },
+    InstallSteps {
+        system: "Windows",
+        agents: &["Windows"],
+        steps: "<pre>certutil -user -addstore Root interflow-ca.crt</pre>",
+    },
+    InstallSteps {
+        system: "Debian, Ubuntu",
+        agents: &["Ubuntu", "Debian"],
+        steps: "<pre>sudo cp interflow-ca.pem /usr/local/share/ca-certificates/interflow.crt\nsudo update-ca-certificates</pre>",
+    },
+    InstallSteps {
+        system: "Fedora, RHEL",
+        agents: &["Fedora"],
+        steps: "<pre>sudo cp interflow-ca.pem /etc/pki/ca-trust/source/anchors/\nsudo update-ca-trust</pre>",
+    },
+    InstallSteps {
+        system: "Firefox",
+        agents: &["Firefox"],
+        steps: "<p>Settings, Privacy and Security, View Certificates, Authorities, Import: trust it for websites.</p>",
+    },
+    InstallSteps {
+        system: "Chrome on Linux",
+        agents: &["Linux x86_64", "Linux aarch64"],
+        steps: "<pre>certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n Interflow -i interflow-ca.pem</pre>",
+    },
 ];
 
-fn install_page(ca: &CertificateAuthority) -> String {
+/// The steps, those for this user agent first.
+fn steps_for(agent: &str) -> Vec<&'static InstallSteps> {
+    let mut all: Vec<_> = INSTALL_STEPS.iter().collect();
+    // Phones call themselves a Macintosh or Linux, too: the first that is recognised is the right one.
+    if let Some(own) = all.iter().position(|s| s.agents.iter().any(|word| agent.contains(word))) {
+        all[..=own].rotate_right(1);
+    }
+    all
+}
+
+fn install_page(agent: &str, ca: &CertificateAuthority) -> String {
     let mut body = format!(
         "<h1>Interflow's certificate authority</h1><p>Whoever trusts it lets this Interflow, and nobody else, read \
-         what goes through it. SHA-256 <code>{}</code></p><p><a href=/ca.pem>ca.pem</a> (programs), \
-         <a href=/ca.crt>ca.crt</a> (Android, desktops), \
-         <a href=/ca.mobileconfig>ca.mobileconfig</a> (iPhone, iPad)</p>",
+         what goes through it.</p><p><a href=/ca.mobileconfig>ca.mobileconfig</a> (iPhone, iPad), \
+         <a href=/ca.crt>ca.crt</a> (Android, desktops), <a href=/ca.pem>ca.pem</a> (programs)</p>\
+         <p>SHA-256 <code>{}</code></p>",
         escape(&ca.fingerprint_sha256())
     );
-    for (system, steps) in INSTALL_STEPS {
-        body.push_str(&format!("<h2>{}</h2><pre>{}</pre>", escape(system), escape(steps)));
+    for InstallSteps { system, steps, .. } in steps_for(agent) {
+        body.push_str(&format!("<h2>{}</h2>{steps}", escape(system)));
     }
     body.push_str("<p>Nothing needs to be installed for one command: <code>interflow exec -- curl https://example.com/</code></p>");
     html_page("Interflow's certificate authority", &body)
@@ -122,4 +161,33 @@ pub(crate) fn max_forwards_response(head: &RequestHead) -> Response {
         .with_header("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT")
         .with_header("Content-Length", "0");
     Response { head, body: Body::Empty }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_for_the_own_system_come_first() {
+        for (agent, first, second) in [
+            ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) Safari/604.1", "iPhone, iPad", "Android"),
+            ("Mozilla/5.0 (Linux; Android 15; Pixel 9) Chrome/131.0 Mobile", "Android", "iPhone, iPad"),
+            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Firefox/140.0", "macOS", "iPhone, iPad"),
+            ("Mozilla/5.0 (Windows NT 10.0; Win64) Chrome/131.0", "Windows", "iPhone, iPad"),
+            ("Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:140.0) Firefox/140.0", "Debian, Ubuntu", "iPhone, iPad"),
+            ("Mozilla/5.0 (X11; Linux x86_64) Chrome/131.0", "Chrome on Linux", "iPhone, iPad"),
+            ("curl/8", "iPhone, iPad", "Android"),
+        ] {
+            let all = steps_for(agent);
+            assert_eq!([all[0].system, all[1].system], [first, second], "{agent}");
+            assert_eq!(all.len(), INSTALL_STEPS.len());
+        }
+    }
+
+    #[test]
+    fn only_the_names_of_the_pages_are_served() {
+        let local = |name: &str| is_local(&Host::parse(name).unwrap());
+        assert!(local("interflow.local") && local("mitm.it") && local("MITM.it"));
+        assert!(!local("www.mitm.it") && !local("interflow.locals") && !local("127.0.0.1"));
+    }
 }

@@ -68,7 +68,8 @@ impl ClientConnection {
         let response = match resolve(self, &live, user, &mut incoming) {
             // `http://interflow.local/` is answered here, without a flow: it is not recorded, and no stage sees it.
             Resolution::Request(resolved) if denied.is_none() && resolved.is_builtin_page() => {
-                builtin_pages::serve_local(&resolved.url, &self.worker.ca)
+                let agent = incoming.headers.get_str("user-agent").unwrap_or_default();
+                builtin_pages::serve_local(&resolved.url, agent, &self.worker.ca)
             }
             Resolution::Request(resolved) => {
                 return RequestStart::Pipeline(PipelineRequest::new(self, live, resolved, incoming, denied));

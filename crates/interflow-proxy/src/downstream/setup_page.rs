@@ -23,26 +23,31 @@ pub(super) fn serve(path: &str, local: SocketAddr, ca: &CertificateAuthority) ->
     }
 }
 
+/// How an iPhone or iPad comes to trust the CA, in HTML.
+pub(super) const IOS_STEPS: &str = "<ol>\
+    <li><a href=/ca.mobileconfig>Download the profile</a> in Safari, and allow it.</li>\
+    <li>Settings, General, VPN and Device Management: install the profile.</li>\
+    <li>Settings, General, About, Certificate Trust Settings: turn on full trust.</li></ol>";
+/// The same for Android.
+pub(super) const ANDROID_STEPS: &str = "<ol>\
+    <li><a href=/ca.crt>Download the certificate</a>.</li>\
+    <li>Settings, search for CA certificate, Install anyway: choose the file.</li></ol>\
+    <p>Browsers trust it now; other apps only if they allow certificates that the user added.</p>";
+
 fn page(local: SocketAddr, ca: &CertificateAuthority) -> String {
     let (host, port) = (escape(&local.ip().to_canonical().to_string()), local.port());
     let body = format!(
         "<h1>Set up this phone</h1>\
          <p>Do this before the proxy is set, in this order. Whoever trusts the certificate lets this Interflow, and nobody \
          else, read what goes through it.</p>\
-         <h2>iPhone, iPad</h2><ol>\
-         <li><a href=/ca.mobileconfig>Download the profile</a> in Safari, and allow it.</li>\
-         <li>Settings, General, VPN and Device Management: install the profile.</li>\
-         <li>Settings, General, About, Certificate Trust Settings: turn on full trust.</li>\
-         <li>Settings, Wi-Fi, (i) beside the network, Configure Proxy, Manual: server <code>{host}</code>, port \
-         <code>{port}</code>.</li></ol>\
-         <h2>Android</h2><ol>\
-         <li><a href=/ca.crt>Download the certificate</a>.</li>\
-         <li>Settings, search for CA certificate, Install anyway: choose the file.</li>\
-         <li>Settings, Network, the network, Advanced options, Proxy, Manual: host <code>{host}</code>, port \
-         <code>{port}</code>.</li></ol>\
-         <p>Browsers trust it now; other apps only if they allow certificates that the user added.</p>\
+         <h2>iPhone, iPad</h2>{IOS_STEPS}\
+         <p>Then set the proxy: Settings, Wi-Fi, (i) beside the network, Configure Proxy, Manual: server <code>{host}</code>, \
+         port <code>{port}</code>.</p>\
+         <h2>Android</h2>{ANDROID_STEPS}\
+         <p>Then set the proxy: Settings, Network, the network, Advanced options, Proxy, Manual: host <code>{host}</code>, \
+         port <code>{port}</code>.</p>\
          <p>When you are done, set the proxy to none and remove the certificate. Its SHA-256 is \
-         <code style=overflow-wrap:anywhere>{}</code>.</p>",
+         <code>{}</code>.</p>",
         escape(&ca.fingerprint_sha256())
     );
     html_page("Set up this phone", &body)

@@ -57,7 +57,7 @@ pub(crate) fn html_page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{}</title><style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;\
-         max-width:46rem;margin:3rem auto;padding:0 1rem}}code,pre{{font:14px ui-monospace,monospace}}\
+         max-width:46rem;margin:3rem auto;padding:0 1rem}}code,pre{{font:14px ui-monospace,monospace}}code{{overflow-wrap:anywhere}}\
          pre{{padding:.7rem;overflow-x:auto;border:1px solid #8886;border-radius:.4rem}}.dim{{opacity:.6}}</style>{body}</html>\n",
         escape(title)
     )

@@ -185,6 +185,17 @@ async fn builtin_pages_serve_the_ca_certificate() {
     let mut wire = proxy.tls("interflow.local:443", &["http/1.1"]).await;
     wire.send("GET / HTTP/1.1\r\nHost: interflow.local\r\n\r\n").await.unwrap();
     assert!(wire.answer().await.unwrap().text().contains(&proxy.engine.ca().fingerprint_sha256()));
+    // The name that users of mitmproxy know, and only through the proxy.
+    let page = async |agent: &str| {
+        let mut wire = proxy.connect().await;
+        let head = format!("GET http://mitm.it/ HTTP/1.1\r\nHost: mitm.it\r\nUser-Agent: {agent}\r\n\r\n");
+        wire.send(head).await.unwrap();
+        wire.answer().await.unwrap().text()
+    };
+    let first = |page: String| page.split("<h2>").nth(1).unwrap_or_default().split('<').next().unwrap().to_owned();
+    assert_eq!(first(page("Mozilla/5.0 (Linux; Android 15)").await), "Android");
+    assert_eq!(first(page("Mozilla/5.0 (Windows NT 10.0)").await), "Windows");
+    assert_eq!(proxy.get("http://mitm.it/cert/pem").await.text(), proxy.engine.ca().certificate_pem());
 }
 
 #[tokio::test]

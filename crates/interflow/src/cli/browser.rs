@@ -48,6 +48,7 @@ pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(
         secrets: &[],
     };
     session.run(loaded, home, async |proxy| {
+        let address = *proxy.addresses.first().ok_or_else(|| "the proxy has no port".to_owned())?;
         let login = proxy.login.ok_or_else(|| "the proxy issued no credentials".to_owned())?;
         let launch = BrowserLaunch {
             browser: &browser,
@@ -56,7 +57,7 @@ pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(
             args: &args.args,
             ends_with_stdin: args.until_stdin_closes,
         };
-        run_browser(&launch, home, proxy.address, login).await
+        run_browser(&launch, home, address, login).await
     })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use interflow_host::data_dir::DataDir;
-use interflow_host::exec::run_command;
+use interflow_host::exec::{ExecRequest, run_command, run_container_command};
 
 use super::exec_choice::{self, PromptChoice};
 use super::proxy_session::{ProxySession, RedactionCause, SecretVariable, instance_redacts};
@@ -31,9 +31,14 @@ pub struct ExecArgs {
     /// Do not verify upstream certificates (private instance only).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
-    /// User name of the command's flows if an instance is running; rules by user apply to it.
-    #[arg(long, value_name = "NAME", default_value = "exec")]
-    pub user: String,
+    /// The command starts containers (`docker run`, `docker create`, `docker compose up`, the same of podman or nerdctl):
+    /// give the proxy and the CA to the containers rather than to the command.
+    #[arg(long)]
+    pub docker: bool,
+    /// User name of the command's flows if an instance is running; rules by user apply to it. The default is `exec`, with
+    /// --docker `container`.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// Set an environment variable of the command to the placeholder of a stored secret (repeatable); a label alone is the
     /// variable's name too. The proxy replaces the placeholder in requests to the secret's hosts.
     #[arg(long = "secret", value_name = "VARIABLE=LABEL")]
@@ -45,17 +50,25 @@ pub struct ExecArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
+    let user = args.user.as_deref().unwrap_or(if args.docker { "container" } else { "exec" });
     let session = ProxySession {
         private: args.private,
         redact: redacts(args, &loaded, home),
         insecure_upstream: args.danger_insecure_upstream,
         quiet: args.quiet,
-        user: &args.user,
+        user,
         needs_login: false,
         secrets: &args.secrets,
     };
     session.run(loaded, home, async |proxy| {
-        run_command(&args.command, &args.no_proxy, home, proxy.address, proxy.login, &proxy.variables).await
+        let request = ExecRequest {
+            command: &args.command,
+            no_proxy: &args.no_proxy,
+            proxies: &proxy.addresses,
+            login: proxy.login,
+            variables: &proxy.variables,
+        };
+        if args.docker { run_container_command(&request, home).await } else { run_command(&request, home).await }
     })
 }
 

@@ -48,7 +48,8 @@ pub enum RedactionCause {
 
 /// The proxy that a program is to use.
 pub struct ProxyAccess<'a> {
-    pub address: SocketAddr,
+    /// At least one.
+    pub addresses: Vec<SocketAddr>,
     pub login: Option<&'a ProxyLogin>,
     /// Environment variables with the placeholders of the secrets.
     pub variables: Vec<(String, String)>,
@@ -103,7 +104,7 @@ impl ProxySession<'_> {
             started = run::start(&config, home).await;
         }
         let running = started?;
-        let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
+        let addresses = running.engine.proxy_addresses();
         let login = self
             .needs_login
             .then(|| ProxyLogin { user: self.user.to_owned(), password: running.engine.issue_credential(self.user) });
@@ -111,7 +112,7 @@ impl ProxySession<'_> {
         let stored: Vec<_> = stored.iter().map(|s| (s.label.as_str(), s.placeholder.as_str())).collect();
         let variables = secret_variables(self.secrets, &stored)?;
         let began = Timestamp::now();
-        let code = program(ProxyAccess { address: proxy, login: login.as_ref(), variables }).await?;
+        let code = program(ProxyAccess { addresses, login: login.as_ref(), variables }).await?;
         running.engine.stop().await;
         let mut flows = 0;
         if let Some(store) = &running.store {
@@ -153,10 +154,11 @@ impl ProxySession<'_> {
                 None
             }
         };
-        let proxy: SocketAddr =
-            *instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
+        if instance.proxy.is_empty() {
+            return Err("the running instance has no proxy port".to_owned().into());
+        }
         let login = credential.as_ref().map(ExecCredential::login);
-        let code = program(ProxyAccess { address: proxy, login, variables }).await?;
+        let code = program(ProxyAccess { addresses: instance.proxy.clone(), login, variables }).await?;
         drop(credential);
         // Waits until the other process has written the last flows.
         if let Ok(store) = open_for_reading(config, home) {

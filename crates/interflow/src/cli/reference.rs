@@ -59,7 +59,7 @@ fn environment_page() -> String {
         java_store: "STORE".into(),
         wgetrc: "WGETRC".into(),
     };
-    let proxy = (SocketAddr::from(([127, 0, 0, 1], 7070)), "USER:PASSWORD@");
+    let proxy = exec::ProxyTarget { host: "127.0.0.1", port: 7070, login: "USER:PASSWORD@" };
     for setting in exec::settings(proxy, &trust, "HOSTS", &|_| None) {
         let value = match &*setting.value {
             "CA" => "the file of Interflow's CA".to_owned(),

@@ -45,7 +45,7 @@ impl CompatApis {
         Ok(Self { address, listener: Some(listener), server: None })
     }
 
-    /// Joins the API to the components of the admin server.
+    /// Joins the API to the components of the admin server, which listens on `web_ui`.
     ///
     /// # Errors
     /// The address is not a loopback address.
@@ -53,14 +53,17 @@ impl CompatApis {
         &mut self,
         config: &InterflowConfig,
         admin: &AdminServer,
+        web_ui: SocketAddr,
         dns: Option<SocketAddr>,
     ) -> Result<(), String> {
         if config.compat.philter_metrics {
             interflow_compat::philter::metrics::attach(admin);
         }
         if let Some(listener) = self.listener.take() {
+            let web_ui = interflow_host::data_dir::connect_address(web_ui);
+            let state = admin.state();
             let server =
-                interflow_compat::greyproxy::GreyproxyServer::new(config.compat.clone(), listener, admin.state(), dns);
+                interflow_compat::greyproxy::GreyproxyServer::new(config.compat.clone(), listener, state, web_ui, dns);
             self.server = server.map_err(of_greyproxy)?;
         }
         Ok(())
@@ -89,7 +92,13 @@ impl CompatApis {
         Ok(Self::default())
     }
 
-    pub fn attach(&mut self, _: &InterflowConfig, _: &AdminServer, _: Option<SocketAddr>) -> Result<(), String> {
+    pub fn attach(
+        &mut self,
+        _: &InterflowConfig,
+        _: &AdminServer,
+        _: SocketAddr,
+        _: Option<SocketAddr>,
+    ) -> Result<(), String> {
         Ok(())
     }
 

@@ -181,8 +181,8 @@ pub async fn start_with_store(
         }
         None => None,
     };
-    if let Some((admin, _)) = &admin {
-        compat.attach(config, admin, dns)?;
+    if let Some((admin, addr)) = &admin {
+        compat.attach(config, admin, *addr, dns)?;
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
         components.attach_admin(admin);

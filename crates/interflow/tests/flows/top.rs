@@ -22,6 +22,14 @@ struct Top {
 
 impl Top {
     fn start(home: &Home, words: &[&str]) -> Self {
+        Self::start_with(home, words, "false")
+    }
+
+    fn start_with_editor(home: &Home, editor: &str) -> Self {
+        Self::start_with(home, &[], editor)
+    }
+
+    fn start_with(home: &Home, words: &[&str], editor: &str) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
@@ -32,6 +40,8 @@ impl Top {
         let child = home
             .command(&[&["top"], words].concat())
             .env("TERM", "xterm")
+            .env_remove("VISUAL")
+            .env("EDITOR", editor)
             .stdin(side())
             .stdout(side())
             .stderr(side())
@@ -98,6 +108,16 @@ impl Drop for Top {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A GET request to the admin API of the running instance.
+async fn api(home: &Home, path: &str) -> Value {
+    let instance: Value = serde_json::from_str(&home.origin_file("instance.json")).unwrap();
+    let (admin, token) = (instance["admin"].as_str().unwrap(), home.origin_file("admin.token"));
+    let mut wire = Wire::connect(admin.parse::<SocketAddr>().unwrap()).await.unwrap();
+    let fields = format!("Host: {admin}\r\nAuthorization: Bearer {}\r\nConnection: close", token.trim());
+    wire.send(format!("GET /api/v1{path} HTTP/1.1\r\n{fields}\r\n\r\n")).await.unwrap();
+    serde_json::from_str(&wire.answer().await.unwrap().text()).unwrap()
 }
 
 /// What a terminal shows after these bytes: cursor movements and clearing are followed, styles are not.
@@ -201,6 +221,56 @@ async fn top_decides_pending_requests() {
     }
     // A signal gives the terminal back as well.
     assert!(Command::new("kill").args(["-TERM", &top.child.id().to_string()]).status().unwrap().success());
+    assert_eq!(top.ended().0, Some(0));
+    running.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_holds_requests_like_a_flow_and_changes_them_in_the_editor() {
+    let home = Home::new().await;
+    let running = home.start();
+    let mut top = Top::start_with_editor(&home, "sed -i -e s/first/second/ -e s#^Accept:.*#X-Added:1#");
+    running.get("/status/201").await;
+    top.until_shown("/status/201");
+    running.post("/echo?n=1", "Accept: a\r\n", "the first body").await;
+    top.until_shown("/echo?n=1");
+    top.press("B");
+    // What is said may be cut by the width of the screen.
+    top.until_shown("added to ");
+    let rules = api(&home, "/rules").await;
+    assert!(rules["rules"][0]["when"].as_str().unwrap().contains("/echo"), "{rules}");
+
+    // The query is not a part of it, another path is not held.
+    running.get("/status/202").await;
+    let (proxy, url) = (running.proxy, home.origin.url("/echo?n=2"));
+    let client = tokio::spawn(async move {
+        let fields = "Accept: a\r\nContent-Type: text/plain\r\nConnection: close\r\n";
+        let mut wire = Wire::connect(proxy).await.unwrap();
+        let host = url.trim_start_matches("http://").split('/').next().unwrap();
+        let body = "the first body";
+        let length = body.len();
+        wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\n{fields}Content-Length: {length}\r\n\r\n{body}"))
+            .await
+            .unwrap();
+        wire.answer().await.unwrap().text()
+    });
+    top.press("h");
+    top.until(|screen| screen.contains("1 pending") && screen.contains("the first body"));
+    top.press("e");
+    let answer = client.await.unwrap();
+    assert!(answer.contains("the second body"), "{answer}");
+    top.until(|screen| screen.contains("nothing is pending") && screen.contains("changed, and continues"));
+    let held = api(&home, "/flows?query=path:/echo&limit=1").await;
+    let flow = api(&home, &format!("/flows/{}", held["flows"][0]["id"].as_str().unwrap())).await;
+    let fields = flow["request"]["headers"].to_string();
+    assert!(fields.contains("X-Added") && !fields.contains("\"Accept\""), "{fields}");
+
+    top.press("h");
+    top.until_shown("HOST AND PATH");
+    top.press("GB");
+    top.until_shown("removed from ");
+    assert_eq!(api(&home, "/rules").await["rules"].as_array().map(Vec::len), Some(0));
+    top.press("q");
     assert_eq!(top.ended().0, Some(0));
     running.stop();
 }

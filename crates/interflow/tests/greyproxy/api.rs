@@ -8,7 +8,7 @@ use interflow_testkit::Origin;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{Running, through, until};
+use super::{Running, spoken, through, until};
 
 const HOST: &str = "shop.test";
 
@@ -212,4 +212,26 @@ async fn the_api_is_reached_neither_from_other_origins_nor_through_the_proxy() {
     assert_eq!(it.call_with("GET", "/api/rules", Value::Null, "Origin: http://evil.test\r\n").0, 403);
     let loops = through(it.proxy(), "127.0.0.1", it.at("greyproxy").port(), "/api/rules", "");
     assert!(!loops.starts_with("HTTP/1.1 200"), "{loops}");
+}
+
+#[test]
+fn a_browser_is_sent_to_the_web_ui_and_programs_are_told_where_it_is() {
+    let it = Running::start("", &[]);
+    let (api, ui) = (it.at("greyproxy"), it.at("admin"));
+    let page = |path: &str, accept: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {api}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+        spoken(api, head.as_bytes())
+    };
+    let html = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for path in ["/", "/activity?x=1"] {
+        let answer = page(path, html).to_ascii_lowercase();
+        assert!(
+            answer.starts_with("http/1.1 307 ") && answer.contains(&format!("location: http://{ui}/\r\n")),
+            "{answer}"
+        );
+    }
+    for (path, accept) in [("/", "*/*"), ("/api/nothing", html)] {
+        let answer = page(path, accept);
+        assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains(&format!("http://{ui}/")), "{answer}");
+    }
 }

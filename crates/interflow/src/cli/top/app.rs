@@ -5,7 +5,9 @@ use interflow_store::{FlowRow, FlowSummary};
 use interflow_types::{Direction, FlowId};
 use serde_json::Value;
 
+use super::edit::EditRequest;
 use super::flow_list::{FlowList, MAX_ROWS};
+use super::hold_rule::{self, HoldRule, HoldTarget};
 use super::pane::{BodyText, FlowPane};
 use super::pending::PendingView;
 use super::query_input::QueryInput;
@@ -53,6 +55,10 @@ pub enum TopEvent {
     Copied(Result<String, String>),
     /// What a command did, or why it failed.
     Done(Result<String, String>),
+    /// A rule was added.
+    HoldAdded(Box<HoldRule>),
+    /// A rule was taken out again.
+    HoldRemoved(String),
     Quit,
 }
 
@@ -65,15 +71,36 @@ pub struct FlowPage {
 /// What the instance is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopCommand {
-    List { query: String, generation: u64, before: Option<FlowId> },
-    Subscribe { query: String, generation: u64 },
+    List {
+        query: String,
+        generation: u64,
+        before: Option<FlowId>,
+    },
+    Subscribe {
+        query: String,
+        generation: u64,
+    },
     Pause(bool),
     Check(String),
     Load(FlowId),
-    LoadBody { id: FlowId, side: Direction, hex: bool },
+    LoadBody {
+        id: FlowId,
+        side: Direction,
+        hex: bool,
+    },
     CopyAsCurl(FlowId),
     Replay(FlowId),
-    Decide { id: String, action: &'static str },
+    Decide {
+        id: String,
+        action: &'static str,
+    },
+    /// A decision with changes.
+    Change {
+        id: String,
+        decision: Value,
+    },
+    AddHold(HoldTarget),
+    RemoveHold(Box<HoldRule>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,6 +150,10 @@ pub struct TopApp {
     pub copied: Vec<String>,
     /// To be copied by the terminal.
     pub clipboard: Option<String>,
+    /// To be changed in the operator's editor, which needs the terminal.
+    pub edit: Option<EditRequest>,
+    /// The rule that was added last.
+    pub hold_rule: Option<HoldRule>,
     pub quit: bool,
     /// A page of older flows is being loaded.
     loading_older: bool,
@@ -146,6 +177,8 @@ impl TopApp {
             notice: None,
             copied: Vec::new(),
             clipboard: None,
+            edit: None,
+            hold_rule: None,
             quit: false,
             loading_older: false,
             page_height: 1,
@@ -193,6 +226,11 @@ impl TopApp {
                 }
                 self.clipboard = Some(command);
             }
+            TopEvent::HoldAdded(rule) => {
+                self.notice = Some((hold_rule::added(&rule), false));
+                self.hold_rule = Some(*rule);
+            }
+            TopEvent::HoldRemoved(text) => (self.notice, self.hold_rule) = (Some((text, false)), None),
             TopEvent::Done(Ok(text)) => self.notice = Some((text, false)),
             TopEvent::Copied(Err(why)) | TopEvent::Done(Err(why)) => self.notice = Some((why, true)),
             TopEvent::Quit => self.quit = true,

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::app::{FlowPage, TopCommand, TopEvent};
+use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;
 use crate::cli::event_socket::{EventSocket, SocketEvent};
@@ -213,6 +214,18 @@ fn outcome(home: &DataDir, command: TopCommand) -> TopEvent {
         }
         TopCommand::Replay(id) => TopEvent::Done(api().and_then(|api| replay(&api, id))),
         TopCommand::Decide { id, action } => TopEvent::Done(api().and_then(|api| decide(&api, &id, action))),
+        TopCommand::Change { id, decision } => {
+            let sent = api().and_then(|api| api.post(&format!("/pending/{}", encoded(&id)), &decision).map_err(said));
+            TopEvent::Done(sent.map(|_| format!("{id}: changed, and continues")))
+        }
+        TopCommand::AddHold(target) => match api().and_then(|api| hold_rule::add(&api, &target)) {
+            Ok(rule) => TopEvent::HoldAdded(Box::new(rule)),
+            Err(why) => TopEvent::Done(Err(why)),
+        },
+        TopCommand::RemoveHold(rule) => match api().and_then(|api| hold_rule::remove(&api, &rule)) {
+            Ok(text) => TopEvent::HoldRemoved(text),
+            Err(why) => TopEvent::Done(Err(why)),
+        },
         TopCommand::Subscribe { .. } | TopCommand::Pause(_) => TopEvent::Redraw,
     }
 }

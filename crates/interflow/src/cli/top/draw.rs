@@ -22,9 +22,9 @@ const SIDE_BY_SIDE: u16 = 150;
 /// From this height on, table and pane are one above the other.
 const STACKED: u16 = 30;
 
-const HINTS: &str = "Enter open  / filter  p pause  h pending  y curl  r replay  ? help  q quit";
+const HINTS: &str = "Enter open  / filter  p pause  h pending  y curl  r replay  B hold  ? help  q quit";
 const PANE_HINTS: &str = "Tab next tab  j k scroll  J K next flow  b hex  y curl  r replay  Esc close";
-const PENDING_HINTS: &str = "a allow once  d deny once  x drop message  j k select  PgDn scroll  Esc back";
+const PENDING_HINTS: &str = "a allow once  d deny once  x drop message  e edit  j k select  Esc back";
 const HELP_HINTS: &str = "Esc back  q quit";
 
 /// Draws the whole screen.

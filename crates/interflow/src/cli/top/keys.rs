@@ -3,11 +3,12 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::{Screen, TopApp, TopCommand};
+use super::hold_rule::HoldTarget;
 use super::pane::PaneTab;
 use super::query_input::{InputStep, QueryInput};
 
 /// The keys, for the help screen and the documentation.
-pub const KEYS: [(&str, &str); 17] = [
+pub const KEYS: [(&str, &str); 19] = [
     ("j k, arrows", "next and previous flow; in a pane, down and up"),
     ("PgDn PgUp", "a page down and up (also Ctrl-D, Ctrl-U, space)"),
     ("g G, Home End", "first and last flow; the last one is followed as flows arrive"),
@@ -22,8 +23,10 @@ pub const KEYS: [(&str, &str); 17] = [
     ("a, c", "there: allow the selected one once, or let it continue"),
     ("d", "there: deny it once"),
     ("x", "there: drop a held message"),
+    ("e", "there: change what a rule holds in $EDITOR, and let it continue"),
     ("y", "copy the request as a curl command"),
     ("r", "send the request again"),
+    ("B", "hold requests to this host and path by a rule; again removes the rule"),
     ("? q", "this help; quit"),
 ];
 
@@ -103,6 +106,10 @@ impl TopApp {
             KeyCode::Char('k') | KeyCode::Up => self.pending.move_by(-1),
             KeyCode::PageDown | KeyCode::Char(' ') => self.pending.scroll_by(page),
             KeyCode::PageUp => self.pending.scroll_by(-page),
+            KeyCode::Char('e') => match self.pending.editable() {
+                Ok(edit) => self.edit = Some(edit),
+                Err(why) => self.notice = Some((why.into(), true)),
+            },
             KeyCode::Char(action @ ('a' | 'c' | 'd' | 'x')) => match self.pending.decision(action) {
                 Ok(command) => return vec![command],
                 Err(why) => self.notice = Some((why.into(), true)),
@@ -122,6 +129,7 @@ impl TopApp {
         let command = match key.code {
             KeyCode::Char('y') => selected.map(TopCommand::CopyAsCurl),
             KeyCode::Char('r') => selected.map(TopCommand::Replay),
+            KeyCode::Char('B') => self.hold_command(),
             KeyCode::Enter if self.pane.is_none() => return self.open_pane(),
             _ if self.pane.is_some() => return self.on_pane_key(key),
             _ => {
@@ -133,6 +141,19 @@ impl TopApp {
             }
         };
         command.into_iter().collect()
+    }
+
+    /// Adds a rule for requests like the selected one, or removes it if it was added last.
+    fn hold_command(&mut self) -> Option<TopCommand> {
+        let target = HoldTarget::from_flow(self.list.selected()?);
+        if target.is_none() {
+            self.notice = Some(("a tunnel has no path to hold".into(), true));
+        }
+        let target = target?;
+        match self.hold_rule.as_ref().filter(|rule| rule.target == target) {
+            Some(rule) => Some(TopCommand::RemoveHold(Box::new(rule.clone()))),
+            None => Some(TopCommand::AddHold(target)),
+        }
     }
 
     /// How many rows, or lines, a key moves.

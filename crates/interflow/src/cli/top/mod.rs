@@ -3,7 +3,10 @@
 mod app;
 mod client;
 mod draw;
+mod edit;
 mod flow_list;
+mod hold_rule;
+mod key_reader;
 mod keys;
 mod pane;
 mod pending;
@@ -20,7 +23,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use crossterm::event::{Event, KeyEventKind};
 use interflow_archive::text::clean_lines;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
@@ -30,6 +32,7 @@ use tokio::time::sleep;
 
 use self::app::{TopApp, TopEvent};
 use self::client::TopClient;
+use self::key_reader::KeyReader;
 use self::terminal::TerminalSession;
 use super::flows::{QueryArgs, open};
 use super::output::print;
@@ -97,8 +100,7 @@ async fn show(app: &mut TopApp, session: &TerminalSession, home: Arc<DataDir>) -
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let (zone, mut screen) = (TimeZone::system(), session.screen(colour)?);
     let (sink, mut events) = mpsc::channel(MAX_WAITING);
-    let keys = sink.clone();
-    std::thread::spawn(move || read_keys(&keys));
+    let keys = KeyReader::start(sink.clone());
     tokio::spawn(watch_signals(sink.clone()));
     let client = TopClient::start(&home, app.query.clone(), app.generation, sink);
     while !app.quit {
@@ -117,24 +119,22 @@ async fn show(app: &mut TopApp, session: &TerminalSession, home: Arc<DataDir>) -
         for event in std::iter::once(event).chain(more) {
             app.update(event).into_iter().for_each(|command| client.run(command));
         }
-    }
-    Ok(())
-}
-
-/// Reads keys until the terminal is gone.
-fn read_keys(events: &mpsc::Sender<TopEvent>) {
-    loop {
-        let event = match crossterm::event::read() {
-            Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => TopEvent::Key(key),
-            Ok(Event::Resize(..)) => TopEvent::Redraw,
-            Ok(_) => continue,
-            Err(_) => TopEvent::Quit,
-        };
-        let last = matches!(event, TopEvent::Quit);
-        if events.blocking_send(event).is_err() || last {
-            return;
+        if let Some(request) = app.edit.take() {
+            // What is typed from here on is the editor's.
+            keys.pause().await;
+            session.suspend();
+            let edited = request.run(&home).await;
+            session.resume()?;
+            keys.resume();
+            screen.clear()?;
+            match edited {
+                Ok(Some(command)) => client.run(command),
+                Ok(None) => app.notice = Some(("nothing was changed: it still waits".into(), false)),
+                Err(why) => app.notice = Some((why, true)),
+            }
         }
     }
+    Ok(())
 }
 
 /// Signals that would end the process end the screen first, which gives the terminal back.

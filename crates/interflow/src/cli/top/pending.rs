@@ -9,6 +9,7 @@ use ratatui_core::text::{Line, Span};
 use serde_json::Value;
 
 use super::app::TopCommand;
+use super::edit::EditRequest;
 use super::pane::{fact, field_line};
 use super::wrap::wrap;
 use crate::cli::output::{member, members};
@@ -54,12 +55,27 @@ impl PendingView {
         self.scroll = self.scroll.saturating_add_signed(lines);
     }
 
-    /// What a key decides about the selected one.
-    pub fn decision(&self, key: char) -> Result<TopCommand, &'static str> {
+    /// The selected one, once it could be looked at.
+    fn seen(&self) -> Result<&Value, &'static str> {
         let item = self.items.get(self.selected).ok_or("nothing is pending")?;
         if self.replaced.is_some_and(|at| at.elapsed() < LOOK) {
             return Err("the selected one has just gone: look at this one first");
         }
+        Ok(item)
+    }
+
+    /// The selected one, to be changed.
+    pub fn editable(&self) -> Result<EditRequest, &'static str> {
+        let item = self.seen()?;
+        if member(item, "kind") != "rule" {
+            return Err("only what a rule holds can be changed; a allows this one");
+        }
+        Ok(EditRequest(item.clone()))
+    }
+
+    /// What a key decides about the selected one.
+    pub fn decision(&self, key: char) -> Result<TopCommand, &'static str> {
+        let item = self.seen()?;
         let action = match key {
             'd' => "deny",
             'x' if member(item, "what") != "message" => return Err("only a message can be dropped; d denies"),

@@ -42,6 +42,18 @@ impl TerminalSession {
         Ok(session)
     }
 
+    /// Gives the terminal to another program until [`resume`](Self::resume).
+    pub fn suspend(&self) {
+        give_back();
+    }
+
+    /// Takes the terminal again; the screen has to be drawn as a whole.
+    pub fn resume(&self) -> io::Result<()> {
+        enable_raw_mode()?;
+        IN_USE.store(true, Ordering::SeqCst);
+        execute!(io::stdout(), EnterAlternateScreen, Hide)
+    }
+
     pub fn screen(&self, colour: bool) -> io::Result<Terminal<AnsiBackend<Stdout>>> {
         Terminal::new(AnsiBackend::new(io::stdout(), colour))
     }

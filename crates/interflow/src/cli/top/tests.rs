@@ -9,6 +9,7 @@ use ratatui_core::terminal::Terminal;
 use serde_json::{Value, json};
 
 use super::app::{FlowPage, TopApp, TopCommand, TopEvent};
+use super::hold_rule::HoldTarget;
 use super::pane::BodyText;
 
 const FLOWS: &str = include_str!("testdata/flows.json");
@@ -183,4 +184,28 @@ fn older_flows_are_loaded_at_the_top_once() {
     let oldest = app.list.oldest();
     assert_eq!(press(&mut app, "g"), [TopCommand::List { query: String::new(), generation: 1, before: oldest }]);
     assert_eq!(press(&mut app, "gk"), [], "while a page is being loaded");
+}
+
+#[test]
+fn only_what_a_rule_holds_is_opened_in_the_editor() {
+    let mut app = app();
+    let mut items = json(PENDING)["pending"].as_array().unwrap().clone();
+    app.update(TopEvent::Pending(items.clone()));
+    assert_eq!(press(&mut app, "he"), []);
+    assert!(app.edit.is_none());
+    let screen = drawn(&mut app, 80, 24).join("\n");
+    assert!(screen.contains("only what a rule holds can be changed"), "{screen}");
+    (items[0]["kind"], items[0]["id"]) = ("rule".into(), "rule-1".into());
+    let mut app = self::app();
+    app.update(TopEvent::Pending(items));
+    assert_eq!(press(&mut app, "he"), []);
+    assert_eq!(app.edit.unwrap().0["id"], "rule-1");
+}
+
+#[test]
+fn requests_like_the_selected_flow_are_held() {
+    let mut app = app();
+    let [TopCommand::AddHold(target)] = &press(&mut app, "B")[..] else { panic!("no rule") };
+    let flow = app.list.selected().unwrap();
+    assert_eq!(Some(target), HoldTarget::from_flow(flow).as_ref());
 }

@@ -1,0 +1,317 @@
+//! `interflow exec --docker`: a command of Docker or Podman whose containers use the proxy and trust the CA.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use interflow_files::{FileAccess, write_atomic};
+
+use super::compose::ComposeCommand;
+use super::trust::CONTAINER_FOLDER;
+use super::{EnvSetting, ExecRequest, ProxyTarget, TrustFiles, settings};
+use crate::CliError;
+use crate::data_dir::DataDir;
+
+/// The name of the host in a container, as Docker and Podman call it.
+const HOST_NAME: &str = "host.docker.internal";
+
+/// Options of the engines that precede the command and take a value as their next argument.
+const ENGINE_VALUES: [&str; 18] = [
+    "--config",
+    "--context",
+    "-c",
+    "--host",
+    "-H",
+    "--log-level",
+    "-l",
+    "--tlscacert",
+    "--tlscert",
+    "--tlskey",
+    "--root",
+    "--runroot",
+    "--url",
+    "--connection",
+    "--identity",
+    "--storage-driver",
+    "--namespace",
+    "--address",
+];
+
+/// Options of `run` and `create` that take no value. Another one is followed by its value, unless that is behind `=`.
+const RUN_FLAGS: [&str; 18] = [
+    "--detach",
+    "--disable-content-trust",
+    "--help",
+    "--init",
+    "--interactive",
+    "--no-healthcheck",
+    "--no-hosts",
+    "--no-hostname",
+    "--oom-kill-disable",
+    "--privileged",
+    "--publish-all",
+    "--quiet",
+    "--read-only",
+    "--replace",
+    "--rm",
+    "--rmi",
+    "--tty",
+    "--use-api-socket",
+];
+
+/// The command that is run in place of the one that was given.
+#[derive(Debug)]
+pub(super) struct PreparedCommand {
+    pub command: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    /// Removed with this value, since it has the password of the proxy.
+    pub _file: PrivateFile,
+}
+
+/// What the containers of a command get.
+pub(super) struct ContainerSettings {
+    pub environment: Vec<(String, String)>,
+    /// The folder with the trust files, on this machine.
+    pub trust_folder: PathBuf,
+    pub network: ContainerNetwork,
+}
+
+/// How a container reaches the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ContainerNetwork {
+    /// In the network of the host, because the proxy listens on loopback only.
+    Host(SocketAddr),
+    /// By the name of the host.
+    Gateway(u16),
+    /// By an address that the proxy listens on.
+    Address(SocketAddr),
+}
+
+impl ContainerNetwork {
+    /// For a proxy with these addresses. On Linux, the host's loopback is reached from its own network only; elsewhere,
+    /// engines run in a virtual machine and forward connections to it.
+    fn choose(proxies: &[SocketAddr], linux: bool) -> Option<Self> {
+        if let Some(any) = proxies.iter().find(|a| a.ip().is_unspecified()) {
+            return Some(Self::Gateway(any.port()));
+        }
+        if let Some(address) = proxies.iter().find(|a| !a.ip().to_canonical().is_loopback()) {
+            return Some(Self::Address(*address));
+        }
+        let first = *proxies.first()?;
+        Some(if linux { Self::Host(first) } else { Self::Gateway(first.port()) })
+    }
+
+    fn target(&self) -> (String, u16) {
+        match self {
+            Self::Host(address) | Self::Address(address) => (address.ip().to_canonical().to_string(), address.port()),
+            Self::Gateway(port) => (HOST_NAME.to_owned(), *port),
+        }
+    }
+
+    /// The name and the address of the host, for a container that does not know them.
+    pub fn extra_host(&self) -> Option<String> {
+        matches!(self, Self::Gateway(_)).then(|| format!("{HOST_NAME}:host-gateway"))
+    }
+}
+
+/// Makes the command one whose containers use the proxy.
+///
+/// # Errors
+/// See [`run_container_command`](super::run_container_command).
+pub(super) fn prepare(request: &ExecRequest<'_>, home: &DataDir) -> Result<PreparedCommand, CliError> {
+    let command = EngineCommand::parse(request.command)?;
+    let network = ContainerNetwork::choose(request.proxies, cfg!(target_os = "linux"))
+        .ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
+    let (trust_folder, trust) = TrustFiles::write(home)?.write_for_containers(home)?;
+    let (host, port) = network.target();
+    let target = ProxyTarget { host: &host, port, login: &request.login_in_url() };
+    // The variables of this process say nothing about a container.
+    let environment = settings(target, &trust, request.no_proxy, &|_| None);
+    let environment = environment.into_iter().map(|EnvSetting { name, value }| (name.to_owned(), value));
+    let environment = environment.chain(request.variables.iter().cloned()).collect();
+    let settings = ContainerSettings { environment, trust_folder, network };
+    match command {
+        EngineCommand::Run { at } => run(request.command, at, &settings, home),
+        EngineCommand::Compose(compose) => compose.prepare(&settings, home),
+    }
+}
+
+/// A command that starts containers.
+enum EngineCommand {
+    /// `run` or `create`, whose options begin at this argument.
+    Run {
+        at: usize,
+    },
+    Compose(ComposeCommand),
+}
+
+impl EngineCommand {
+    fn parse(command: &[String]) -> Result<Self, CliError> {
+        let program =
+            command.first().map(|p| Path::new(p).file_stem().unwrap_or_default().to_string_lossy().into_owned());
+        let unknown = || {
+            CliError::Usage(
+                "--docker: expected a command that starts containers: `docker run …`, `docker create …`, `docker compose up …`; \
+                 or the same of podman or nerdctl"
+                    .into(),
+            )
+        };
+        let program = program.ok_or_else(unknown)?;
+        if ["docker-compose", "podman-compose"].contains(&program.as_str()) {
+            return ComposeCommand::parse(command, 1).map(Self::Compose);
+        }
+        if !["docker", "podman", "nerdctl"].contains(&program.as_str()) {
+            return Err(unknown());
+        }
+        let at = skip_options(command, 1, &ENGINE_VALUES);
+        let word = |at: usize| command.get(at).map(String::as_str).unwrap_or_default();
+        match (word(at), word(at + 1)) {
+            ("run" | "create", _) => Ok(Self::Run { at: at + 1 }),
+            ("container", "run" | "create") => Ok(Self::Run { at: at + 2 }),
+            ("compose", _) => ComposeCommand::parse(command, at + 1).map(Self::Compose),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// The first argument from `at` that is neither an option nor the value of one of these options.
+pub(super) fn skip_options(command: &[String], mut at: usize, with_value: &[&str]) -> usize {
+    while let Some(option) = command.get(at).filter(|a| a.starts_with('-')) {
+        at += if with_value.contains(&option.as_str()) { 2 } else { 1 };
+    }
+    at
+}
+
+/// `run` and `create`: options before those of the user, which win.
+fn run(
+    command: &[String],
+    at: usize,
+    settings: &ContainerSettings,
+    home: &DataDir,
+) -> Result<PreparedCommand, CliError> {
+    let (before, own) = command.split_at(at.min(command.len()));
+    let mut options = Vec::new();
+    if let ContainerNetwork::Host(address) = settings.network {
+        match chosen_network(own) {
+            None => options.push("--network=host".to_owned()),
+            Some("host") => {}
+            Some(other) => return Err(unreachable_from(&format!("network `{other}`"), address)),
+        }
+    }
+    options.extend(settings.network.extra_host().map(|host| format!("--add-host={host}")));
+    options.push(format!("--volume={}", mount(&settings.trust_folder)));
+    // In a file, because other users of this machine can read command lines.
+    let text: String = settings.environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let file = PrivateFile::write(home, "env", text.as_bytes())?;
+    options.push(format!("--env-file={}", file.0.display()));
+    let command = before.iter().chain(&options).chain(own).cloned().collect();
+    Ok(PreparedCommand { command, environment: Vec::new(), _file: file })
+}
+
+/// The network that the options of `run` choose.
+fn chosen_network(options: &[String]) -> Option<&str> {
+    let mut chosen = None;
+    let mut rest = options.iter().map(String::as_str);
+    while let Some(option) = rest.next().filter(|o| o.starts_with('-') && *o != "--") {
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        // `-it`: letters of flags without a value.
+        let letters = name.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+        let flag = letters.map_or_else(|| RUN_FLAGS.contains(&name), |l| l.chars().all(|c| "ditPq".contains(c)));
+        let value = if value.is_some() || flag { value } else { rest.next() };
+        if ["--network", "--net"].contains(&name) {
+            chosen = value;
+        }
+    }
+    chosen
+}
+
+/// That containers of this network do not reach a proxy on loopback.
+pub(super) fn unreachable_from(what: &str, proxy: SocketAddr) -> CliError {
+    CliError::Usage(format!(
+        "--docker: the proxy listens on {proxy}, which is out of reach in a {what}: run an instance that listens on an address \
+         of a container network too, such as `interflow run --listen-proxy 172.17.0.1:{}`",
+        proxy.port()
+    ))
+}
+
+/// The argument of a mount that makes the trust files readable in a container. `z` lets SELinux agree.
+pub(super) fn mount(folder: &Path) -> String {
+    format!("{}:{CONTAINER_FOLDER}:ro{}", folder.display(), if cfg!(target_os = "linux") { ",z" } else { "" })
+}
+
+/// A file of this process in the data directory, readable by its owner only and removed at the end.
+#[derive(Debug)]
+pub(super) struct PrivateFile(pub PathBuf);
+
+impl PrivateFile {
+    pub fn write(home: &DataDir, extension: &str, bytes: &[u8]) -> Result<Self, String> {
+        let path = home.join(format!("exec-{}.{extension}", std::process::id()));
+        write_atomic(&path, bytes, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_command_is_found_behind_the_options_of_the_engine() {
+        for (command, at) in [
+            ("docker run alpine", Some(2)),
+            ("/usr/bin/docker --context desk -D run alpine", Some(5)),
+            ("podman --log-level=debug container create alpine", Some(4)),
+            ("docker ps", None),
+            ("docker", None),
+            ("docker exec web sh", None),
+            ("kubectl run web", None),
+        ] {
+            let found = match EngineCommand::parse(&words(command)) {
+                Ok(EngineCommand::Run { at }) => Some(at),
+                Ok(EngineCommand::Compose(_)) => panic!("{command}"),
+                Err(_) => None,
+            };
+            assert_eq!(found, at, "{command}");
+        }
+    }
+
+    #[test]
+    fn the_network_is_told_from_the_arguments_of_the_container() {
+        for (options, network) in [
+            ("alpine", None),
+            ("--rm -it --network back alpine", Some("back")),
+            ("-e A=1 -p 80:80 --net=host -d alpine", Some("host")),
+            ("--name x --rm alpine curl --network y", None),
+            ("-v --network:/x alpine", None),
+            ("--network one --network=two alpine", Some("two")),
+        ] {
+            assert_eq!(chosen_network(&words(options)), network, "{options}");
+        }
+    }
+
+    #[test]
+    fn a_container_reaches_the_proxy_by_its_widest_address() {
+        let addresses = |list: &str| list.split(' ').map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let parsed = |a: &str| a.parse().unwrap();
+        for (list, linux, network) in [
+            ("127.0.0.1:7", true, ContainerNetwork::Host(parsed("127.0.0.1:7"))),
+            ("127.0.0.1:7", false, ContainerNetwork::Gateway(7)),
+            ("127.0.0.1:7 0.0.0.0:8", true, ContainerNetwork::Gateway(8)),
+            ("127.0.0.1:7 172.17.0.1:8", true, ContainerNetwork::Address(parsed("172.17.0.1:8"))),
+        ] {
+            assert_eq!(ContainerNetwork::choose(&addresses(list), linux), Some(network), "{list}");
+        }
+        assert_eq!(ContainerNetwork::choose(&[], true), None);
+    }
+}
