@@ -872,6 +872,7 @@ export interface components {
         DecidedFlow: {
             held: components["schemas"]["HeldFlow"];
         };
+        /** @description What a decision did. */
         DecidedItem: {
             id: string;
             flows: number;
@@ -2017,7 +2018,7 @@ export interface components {
             sessions: string[];
         };
         PendingDecision: components["schemas"]["Resolution"] | components["schemas"]["HoldDecision"];
-        /** @description A request, tunnel, response or message that waits for a decision. */
+        /** @description A request, tunnel, response or message that waits for a decision. Replicas read it from each other, also those of another version: members may be added, and have to be optional then. */
         PendingItem: {
             /** @description The id by which it is decided. */
             id: string;
