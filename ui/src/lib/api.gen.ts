@@ -2018,7 +2018,7 @@ export interface components {
             sessions: string[];
         };
         PendingDecision: components["schemas"]["Resolution"] | components["schemas"]["HoldDecision"];
-        /** @description A request, tunnel, response or message that waits for a decision. Replicas read it from each other, also those of another version: members may be added, and have to be optional then. */
+        /** @description A request, tunnel, response or message that waits for a decision. */
         PendingItem: {
             /** @description The id by which it is decided. */
             id: string;
