@@ -876,6 +876,7 @@ export interface components {
         DecidedFlow: {
             held: components["schemas"]["HeldFlow"];
         };
+        /** @description What a decision did. */
         DecidedItem: {
             id: string;
             flows: number;

@@ -52,8 +52,8 @@ impl fmt::Display for PendingId {
     }
 }
 
-/// A request, tunnel, response or message that waits for a decision. Replicas read it from each other, also those of
-/// another version: members may be added, and have to be optional then.
+// Replicas read it from each other, also those of another version: members that are added have to be optional.
+/// A request, tunnel, response or message that waits for a decision.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PendingItem {
     /// The id by which it is decided.
