@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::approvals::MAX_WAIT;
 use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
-use super::rules::check_change;
+use super::rules::{check_change, may_change_held};
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
@@ -88,6 +88,9 @@ pub(crate) async fn list(
     pending.sort_by_key(|item| item.since);
     if !caller.has(Rights::READ_BODIES) {
         pending.iter_mut().for_each(|item| item.body = None);
+    }
+    if !may_change_held(&caller) {
+        pending.iter_mut().for_each(|item| item.url = mask.mask_url(&item.url));
     }
     if let Some(query) = query {
         for item in &mut pending {
@@ -227,7 +230,7 @@ impl PendingItem {
             method: held.method,
             host: url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
             port: url.as_ref().map(|u| u.authority.port),
-            // Not masked, because it can be edited: the mask would be sent.
+            // Not masked for those who can edit it: the mask would be sent.
             url: held.url,
             status: held.status,
             headers: mask.mask_fields(&held.headers),

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_admin::ReloadFn;
+use interflow_admin::{LastEditors, ReloadFn};
 use interflow_files::{FileAccess, write_atomic};
 use interflow_host::data_dir::DataDir;
 use interflow_store::shared::{NewSetting, SettingRevision, SettingStatus, SettingsStore};
@@ -43,6 +44,8 @@ pub struct SettingsSync {
     /// Hashes of texts of this replica that a reload refused.
     refused: BTreeMap<String, String>,
     replica: String,
+    /// Who changes settings over the API of this replica.
+    editors: Arc<LastEditors>,
 }
 
 /// The shared settings by name, with their files.
@@ -77,7 +80,15 @@ impl SettingsSync {
         let store = SettingsStore::open(&url, store_tls::client).await?;
         let files = shared_files(config, home);
         let refused = BTreeMap::new();
-        let mut this = Self { store, files, marks, marks_file, refused, replica: config.fleet.replica_name() };
+        let mut this = Self {
+            store,
+            files,
+            marks,
+            marks_file,
+            refused,
+            replica: config.fleet.replica_name(),
+            editors: Arc::default(),
+        };
         for (newest, content) in this.store.newest().await? {
             let Some(path) = this.files.get(&newest.name).cloned() else { continue };
             if this.is_news(&newest) {
@@ -88,6 +99,11 @@ impl SettingsSync {
         }
         this.save_marks();
         Ok(Some(this))
+    }
+
+    /// Names these people as the authors of what they change.
+    pub fn set_editors(&mut self, editors: Arc<LastEditors>) {
+        self.editors = editors;
     }
 
     /// Follows changes on both sides until the process ends.
@@ -174,7 +190,9 @@ impl SettingsSync {
             self.refused.insert(name.to_owned(), hash);
             return Ok(());
         }
-        let new = NewSetting { name, base: mark.revision, content: &content, author: &self.replica, restores: None };
+        let author =
+            self.editors.of(name).map_or_else(|| self.replica.clone(), |who| format!("{who} ({})", self.replica));
+        let new = NewSetting { name, base: mark.revision, content: &content, author: &author, restores: None };
         match self.store.publish(&new).await? {
             Some(revision) => {
                 tracing::info!("the shared {name} has revision {revision}, made here");
