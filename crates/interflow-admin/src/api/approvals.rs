@@ -199,7 +199,12 @@ pub(crate) async fn add_session(
     caller: Caller,
     StrictJson(spec): StrictJson<SessionSpec>,
 ) -> Result<Json<SessionView>> {
-    caller.set_detail(json!({ "session": spec }));
+    // Its secrets by their labels, never with their values.
+    let labels: Vec<&str> = spec.secrets.iter().map(|secret| secret.label.as_str()).collect();
+    caller.set_detail(json!({
+        "id": spec.id, "agent": spec.agent, "user": spec.user, "client": spec.client, "pid": spec.pid,
+        "process": spec.process, "secrets": labels,
+    }));
     Ok(Json(state.approvals()?.add_session(spec)?))
 }
 

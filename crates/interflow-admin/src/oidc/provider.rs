@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_types::{Body, Headers, Host, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
-use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -185,8 +185,13 @@ struct RawKeys {
 impl RawKeys {
     fn known(self) -> Vec<Jwk> {
         let keys = self.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        // Keys for encryption sign nothing.
-        keys.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption)).collect()
+        // Keys for encryption sign nothing, and shared secrets nothing that is accepted.
+        let signs = |key: &Jwk| {
+            use AlgorithmParameters::{EllipticCurve, OctetKeyPair, RSA};
+            let is_pair = matches!(key.algorithm, RSA(_) | EllipticCurve(_) | OctetKeyPair(_));
+            is_pair && key.common.public_key_use != Some(PublicKeyUse::Encryption)
+        };
+        keys.filter(signs).collect()
     }
 }
 

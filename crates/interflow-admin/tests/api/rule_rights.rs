@@ -66,7 +66,7 @@ async fn operators_save_breakpoints_and_mocks_but_no_rule_that_uses_the_machine(
     let proposed =
         it.post("/rules/proposals", json!({"text": rule(&format!("{{ map_local: {:?} }}", it.path("site")))})).await;
     let path = format!("/api/v1/rules/proposals/{}", proposed.json()["id"]);
-    assert_eq!(it.save_rules(TOKEN, "rules: []\n").await.status, 200);
+    assert_eq!(it.save_rules(TOKEN, "# none yet\n").await.status, 200);
     assert_eq!(kind(&as_token(&it, &operator, "POST", &path, "{}").await), "missing_right");
     assert_eq!(as_token(&it, TOKEN, "POST", &path, "{}").await.status, 200);
     assert_eq!(it.through("/").await.text(), "of the site");
