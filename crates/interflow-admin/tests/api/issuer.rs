@@ -392,3 +392,21 @@ async fn an_issuer_that_is_down_or_another_than_configured_is_a_page_with_the_re
     let it = instance(config(&refused.url())).await;
     assert!(log_in(&it, &refused).await.text().contains("admin.oidc.client_secret"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_hangs_keeps_logins_waiting_at_the_same_time() {
+    let silent = Origin::raw(|wire, _| async move {
+        let _open = wire;
+        std::future::pending::<std::io::Result<()>>().await
+    })
+    .await;
+    let hanging = OidcConfig { timeout: "2s".parse().unwrap(), ..config(&silent.url("")) };
+    let it = instance(hanging).await;
+    let host = it.admin.to_string();
+    let begun = std::time::Instant::now();
+    let start = async || it.plain("GET", "/login/oidc", &[("Host", &host)], b"").await;
+    let (a, b, c, d) = tokio::join!(start(), start(), start(), start());
+    assert_eq!([a.status, b.status, c.status, d.status], [502; 4]);
+    // One after the other, they would take eight seconds.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(6), "{:?}", begun.elapsed());
+}
