@@ -365,7 +365,7 @@ impl AdminAudit {
         if entry.status == 403 && entry.identity.is_some() {
             match self.count_refusal(entry) {
                 Some(0) => {}
-                Some(n) => detail = Some(json!({ "refusals_left_out": n })),
+                Some(n) => detail.get_or_insert_with(|| json!({}))["refusals_left_out"] = json!(n),
                 None => return,
             }
         }
