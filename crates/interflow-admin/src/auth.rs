@@ -1,15 +1,16 @@
 //! Authentication for the admin port: a token or a browser session, and checks of `Host` and `Origin` against
 //! malicious web pages.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use interflow_types::Host;
+use ipnet::IpNet;
 use subtle::ConstantTimeEq as _;
 
 use crate::admin_audit::AdminAudit;
@@ -20,6 +21,7 @@ use crate::identity::{Identity, IdentityKind};
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcRoles;
 use crate::person_sessions::{PersonSession, PersonSessions};
+use crate::request_origin::RequestOrigin;
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
 
@@ -29,6 +31,7 @@ pub(crate) struct AuthGuard {
     hosts: Vec<String>,
     address: SocketAddr,
     open_metrics: bool,
+    trusted_proxies: Vec<IpNet>,
     /// The file that contains the token; `None` if it was given in another way.
     pub token_file: Option<PathBuf>,
     pub sessions: Arc<BrowserSessions>,
@@ -54,7 +57,16 @@ impl AuthGuard {
     ) -> Self {
         let public = access.oidc.as_ref().and_then(|(oidc, _)| oidc.public_host());
         let hosts = config.hosts.iter().cloned().chain(public).collect();
-        Self { token, hosts, address, open_metrics: config.public_metrics, token_file, sessions, access }
+        Self {
+            token,
+            hosts,
+            address,
+            open_metrics: config.public_metrics,
+            trusted_proxies: config.trusted_proxies.clone(),
+            token_file,
+            sessions,
+            access,
+        }
     }
 
     fn is_own_host(&self, value: &str) -> bool {
@@ -167,6 +179,7 @@ impl Credential {
 
 /// Checks every request before it reaches a handler.
 pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request, next: Next) -> Response {
+    let from = RequestOrigin::of(&request, &guard.trusted_proxies);
     let verdict = authorize(&guard, &request);
     // Missing tokens and origins are left to the login, which a browser without a session must be able to reach.
     if let Err(refusal) = verdict
@@ -175,7 +188,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
         return refusal_response(refusal, &request);
     }
     let identity = verdict.as_ref().ok().and_then(Credential::identity).cloned().map(Arc::new);
-    let mut request = match login::handle_login(&guard, request, identity.as_deref()).await {
+    let mut request = match login::handle_login(&guard, request, from, identity.as_deref()).await {
         Ok(response) => return response,
         Err(request) => request,
     };
@@ -184,7 +197,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
         Ok(shown) => shown,
     };
     if let Some(identity) = identity {
-        let address = client_of(&request);
+        let address = from.address;
         let (audit, tokens) = (Arc::clone(&guard.access.audit), Arc::clone(&guard.access.tokens));
         request.extensions_mut().insert(Caller { identity, address, audit, tokens, detail: Arc::default() });
     }
@@ -196,7 +209,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     let mut response = next.run(request).await;
     // Renewed while it is used, so that the session ends only after a pause.
     if matches!(shown, Credential::Session { renew: true, .. }) {
-        login::set_cookie(&mut response, &guard.sessions.issue_cookie());
+        login::set_cookie(&mut response, &guard.sessions.issue_cookie(from.is_https));
     }
     response
 }
@@ -208,11 +221,6 @@ fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
     }
     let (status, _, why) = refusal.status_and_message();
     (status, format!("{why}\n")).into_response()
-}
-
-/// The client's address, if known for this port.
-pub(crate) fn client_of(request: &Request) -> Option<IpAddr> {
-    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -301,17 +309,19 @@ fn is_safe(method: &Method) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cookie_scope::CookieScope;
     use axum::body::Body;
 
     fn refused(method: &str, path: &str, fields: &[(&str, &str)]) -> Option<u16> {
         let config = AdminConfig { hosts: vec!["admin.test".into()], ..AdminConfig::default() };
-        let sessions = Arc::new(BrowserSessions::new("right", 7072, std::time::Duration::from_secs(60)));
-        let cookie = sessions.issue_cookie();
+        let sessions =
+            Arc::new(BrowserSessions::new("right", CookieScope::Port(7072), std::time::Duration::from_secs(60)));
+        let cookie = sessions.issue_cookie(false);
         let session = cookie.split(';').next().unwrap().to_owned();
         let dir = tempfile::tempdir().unwrap();
         let access = AdminAccess {
             tokens: Arc::new(ApiTokens::open(dir.path()).unwrap()),
-            audit: Arc::new(AdminAudit::new(&config.audit, dir.path()).unwrap()),
+            audit: Arc::new(AdminAudit::new(&config.audit, dir.path(), None).unwrap()),
             oidc: None,
         };
         let address = "127.0.0.1:7072".parse().unwrap();

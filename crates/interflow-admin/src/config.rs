@@ -1,11 +1,12 @@
 //! The `[admin]` section of the config.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use interflow_types::units::{ByteSize, HumanDuration};
+use ipnet::IpNet;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::oidc::config::OidcConfig;
 
@@ -35,6 +36,16 @@ pub struct AdminConfig {
     /// Whether the web UI and the API may change the configuration file: `write`, or `read-only` where something else
     /// manages it.
     pub settings: SettingsAccess,
+    /// Reverse proxies, as addresses or networks, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: the client's
+    /// address in the audit trail and in limits of failed logins, and `Secure` cookies behind TLS.
+    #[schemars(with = "Vec<String>")]
+    #[serde(deserialize_with = "networks")]
+    pub trusted_proxies: Vec<IpNet>,
+    /// The longest life of an API token that a person makes for programs of their own.
+    pub personal_token_lifetime: HumanDuration,
+    /// The longest life of an API token of a service; without it, such a token need not expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_token_lifetime: Option<HumanDuration>,
     /// Login of people at an OpenID Connect issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<OidcConfig>,
@@ -57,11 +68,20 @@ pub struct AdminAuditConfig {
     pub rotate: ByteSize,
     /// Rotated files to keep.
     pub keep: u32,
+    /// How long lines stay in the database, where `record.store` names one and the trail of all replicas is kept there.
+    pub max_age: HumanDuration,
 }
 
 impl Default for AdminAuditConfig {
     fn default() -> Self {
-        Self { enabled: true, file: "admin-audit.jsonl".into(), key: None, rotate: ByteSize(10_000_000), keep: 5 }
+        Self {
+            enabled: true,
+            file: "admin-audit.jsonl".into(),
+            key: None,
+            rotate: ByteSize(10_000_000),
+            keep: 5,
+            max_age: HumanDuration::from_secs(400 * 86_400),
+        }
     }
 }
 
@@ -88,8 +108,20 @@ impl Default for AdminConfig {
             events_write_timeout: HumanDuration::from_secs(10),
             mcp_writes: false,
             settings: SettingsAccess::Write,
+            trusted_proxies: Vec::new(),
+            personal_token_lifetime: HumanDuration::from_secs(90 * 86_400),
+            service_token_lifetime: None,
             oidc: None,
             audit: AdminAuditConfig::default(),
         }
     }
+}
+
+/// Networks; an address alone is that address.
+fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    let parse = |text: String| {
+        let address = text.parse::<IpAddr>().map(IpNet::from);
+        address.or_else(|_| text.parse()).map_err(|_| de::Error::custom(format!("`{text}` is no address or network")))
+    };
+    Vec::<String>::deserialize(from)?.into_iter().map(parse).collect()
 }

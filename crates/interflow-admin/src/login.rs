@@ -3,7 +3,6 @@
 
 use interflow_codec::html::escape;
 use interflow_types::percent::encoded;
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -14,12 +13,14 @@ use axum::response::{Html, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::admin_audit::AuditEntry;
-use crate::auth::{AuthGuard, client_of};
+use crate::auth::AuthGuard;
 use crate::identity::Identity;
 use crate::oidc::{CALLBACK_PATH, START_PATH};
+use crate::request_origin::RequestOrigin;
 use crate::sessions::LOGIN_PATH;
 use crate::{issuer_login, ui};
 
@@ -60,18 +61,21 @@ struct LoginParams {
 pub(crate) async fn handle_login(
     guard: &Arc<AuthGuard>,
     request: Request,
+    client: RequestOrigin,
     identity: Option<&Identity>,
 ) -> Result<Response, Request> {
     let in_session = identity.is_some();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    let client = client_of(&request);
     match path {
         LOGIN_PATH if *request.method() == Method::POST => {
             return Ok(submit_form(guard, client, request.into_body()).await);
         }
         LOGOUT if *request.method() == Method::POST => {
-            record_login(guard, client, identity, "logout", 303);
+            // Without a session nothing ends, and anybody could fill the trail.
+            if identity.is_some() {
+                record_login(guard, client, identity, "logout", 303, None);
+            }
             return Ok(logout(guard));
         }
         START_PATH | CALLBACK_PATH if *request.method() == Method::GET && guard.access.oidc.is_some() => {
@@ -126,7 +130,7 @@ pub(crate) fn safe_next(next: &str) -> &str {
     if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(LOGIN_PATH) { next } else { "/" }
 }
 
-async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body) -> Response {
+async fn submit_form(guard: &Arc<AuthGuard>, client: RequestOrigin, body: Body) -> Response {
     let body = tokio::time::timeout(FORM_TIMEOUT, axum::body::to_bytes(body, MAX_FORM)).await;
     let form = match body {
         // Parsed as the query of a URL, which has the same encoding as the form.
@@ -143,33 +147,35 @@ async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body)
     if guard.is_token(token.trim()) { begin_session(guard, client, next) } else { wrong_token(guard, client, next) }
 }
 
-fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Response {
-    if client.is_some_and(|c| guard.sessions.count_wrong_token(c)) {
+fn wrong_token(guard: &AuthGuard, client: RequestOrigin, next: &str) -> Response {
+    if client.address.is_some_and(|c| guard.sessions.count_wrong_token(c)) {
         let mut response = login_page(guard, client, next, Some("Too many wrong tokens. Wait a minute and try again."));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
         return response;
     }
     // Only attempts that count are written down, so that nobody can fill the trail.
-    record_login(guard, client, None, "login", 401);
+    record_login(guard, client, None, "login", 401, None);
     login_page(guard, client, next, Some("This is not the token of this instance."))
 }
 
 /// Writes a login or its end to the audit trail.
 pub(crate) fn record_login(
     guard: &AuthGuard,
-    address: Option<IpAddr>,
+    client: RequestOrigin,
     identity: Option<&Identity>,
     operation: &str,
     status: u16,
+    detail: Option<Value>,
 ) {
-    guard.access.audit.record(&AuditEntry { identity, address, operation, target: LOGIN_PATH, status, detail: None });
+    let address = client.address;
+    guard.access.audit.record(&AuditEntry { identity, address, operation, target: LOGIN_PATH, status, detail });
 }
 
-fn begin_session(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Response {
-    record_login(guard, client, Some(&Identity::admin_token()), "login", 303);
+fn begin_session(guard: &AuthGuard, client: RequestOrigin, next: &str) -> Response {
+    record_login(guard, client, Some(&Identity::admin_token()), "login", 303, None);
     let mut response = see_other(next);
-    set_cookie(&mut response, &guard.sessions.issue_cookie());
+    set_cookie(&mut response, &guard.sessions.issue_cookie(client.is_https));
     response
 }
 
@@ -194,8 +200,8 @@ pub(crate) fn see_other(next: &str) -> Response {
 }
 
 /// The page; the location of the token file is disclosed only to clients on this machine.
-fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Option<&str>) -> Response {
-    let local = client.is_some_and(|c| c.to_canonical().is_loopback());
+fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Option<&str>) -> Response {
+    let local = client.address.is_some_and(|c| c.to_canonical().is_loopback());
     let file = guard.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
     let place = match (&file, guard.token_file.is_some()) {
         (Some(file), _) => format!(

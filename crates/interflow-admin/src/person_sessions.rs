@@ -9,6 +9,7 @@ use interflow_types::Timestamp;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
+use crate::cookie_scope::CookieScope;
 use crate::oidc::config::OidcConfig;
 
 /// Bound on a cookie's value, which browsers limit too.
@@ -34,7 +35,7 @@ struct Payload {
 
 pub(crate) struct PersonSessions {
     key: [u8; 32],
-    port: u16,
+    scope: CookieScope,
     duration: Duration,
     is_https: bool,
 }
@@ -42,12 +43,12 @@ pub(crate) struct PersonSessions {
 impl PersonSessions {
     /// The key follows from the admin token, so that another token ends all sessions, and from issuer and client, so
     /// that nobody of another issuer stays logged in.
-    pub fn new(config: &OidcConfig, token: &str, port: u16, is_https: bool) -> Self {
+    pub fn new(config: &OidcConfig, token: &str, scope: CookieScope, is_https: bool) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("Interflow admin session of a person, 2026");
         for part in [token, &config.issuer, &config.client_id] {
             hasher.update(&(part.len() as u64).to_be_bytes()).update(part.as_bytes());
         }
-        Self { key: hasher.finalize().into(), port, duration: config.session_duration.0, is_https }
+        Self { key: hasher.finalize().into(), scope, duration: config.session_duration.0, is_https }
     }
 
     /// The `Set-Cookie` value of a new session; `None` if it would be too long for browsers.
@@ -77,7 +78,7 @@ impl PersonSessions {
 
     fn sign(&self, payload: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(&self.port.to_be_bytes()).update(payload);
+        hasher.update(&self.scope.bytes()).update(payload);
         hasher.finalize().into()
     }
 }
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn session_names_the_person_and_is_valid_for_its_token_client_port_and_time() {
-        let sessions = PersonSessions::new(&config("a", 600), "token", 7072, true);
+        let sessions = PersonSessions::new(&config("a", 600), "token", CookieScope::Port(7072), true);
         let person = PersonSession { subject: "s1".into(), name: "Anna".into(), groups: vec!["ops".into()] };
         let cookie = sessions.issue_cookie("c", &person).unwrap();
         assert!(cookie.contains("HttpOnly; SameSite=Strict; Secure") && cookie.contains("Max-Age=600"), "{cookie}");
@@ -110,13 +111,17 @@ mod tests {
             (config("a", 600), "other", 7072),
             (config("a", 600), "token", 7073),
         ] {
-            assert_eq!(PersonSessions::new(&config, token, port, true).check(value), None, "{config:?} {token} {port}");
+            assert_eq!(
+                PersonSessions::new(&config, token, CookieScope::Port(port), true).check(value),
+                None,
+                "{config:?} {token} {port}"
+            );
         }
         let forged = PersonSession { groups: vec!["root".into()], ..person.clone() };
         let payload = serde_json::to_vec(&Payload { expiry: u64::MAX, person: forged }).unwrap();
         let forged = format!("{}.{}", URL_SAFE_NO_PAD.encode(payload), value.split_once('.').unwrap().1);
         assert_eq!(sessions.check(&forged), None);
-        let over = PersonSessions::new(&config("a", 0), "token", 7072, false);
+        let over = PersonSessions::new(&config("a", 0), "token", CookieScope::Port(7072), false);
         let cookie = over.issue_cookie("c", &person).unwrap();
         assert_eq!(over.check(cookie.split_once('=').unwrap().1.split(';').next().unwrap()), None);
     }

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::admin_audit::AdminAudit;
 use crate::auth::{self, AdminAccess, AuthGuard};
+use crate::cookie_scope::CookieScope;
 use crate::identity::tokens::ApiTokens;
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcConfig;
@@ -45,12 +46,14 @@ impl AdminServer {
     /// opened.
     pub fn new(config: &AdminConfig, listener: TcpListener, deps: AdminDeps) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
-        let sessions = Arc::new(BrowserSessions::new(&deps.token, address.port(), config.session_duration.0));
+        let scope = CookieScope::new(config, address.port());
+        let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0));
         let (token, token_file) = (deps.token.clone(), deps.token_file.clone());
-        let access = open_access(config, &deps, address.port()).map_err(std::io::Error::other)?;
+        let access = open_access(config, &deps, &scope).map_err(std::io::Error::other)?;
+        let audit = Arc::clone(&access.audit);
         let issuer = access.oidc.as_ref().map(|(oidc, _)| oidc.display_name());
         let guard = Arc::new(AuthGuard::new(token, token_file, Arc::clone(&sessions), config, address, access));
-        let state = Arc::new(AdminState::new(config, address, sessions, issuer, deps));
+        let state = Arc::new(AdminState::new(config, address, sessions, issuer, audit, deps));
         let router = api::router()
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
@@ -118,18 +121,24 @@ impl AdminServer {
 }
 
 /// Opens the tokens and the audit trail, and prepares the login of people.
-fn open_access(config: &AdminConfig, deps: &AdminDeps, port: u16) -> Result<AdminAccess, String> {
+fn open_access(config: &AdminConfig, deps: &AdminDeps, scope: &CookieScope) -> Result<AdminAccess, String> {
     let people = |oidc: &OidcConfig| {
         // Codes, tokens and claims are nobody's to look up later.
         let http = Arc::new(deps.engine.local_client().unrecorded());
-        let login = OidcLogin::new(oidc, &deps.token, port, http)?;
-        let sessions = PersonSessions::new(oidc, &deps.token, port, login.is_https());
+        let login = OidcLogin::new(oidc, &deps.token, scope.clone(), http)?;
+        let sessions = PersonSessions::new(oidc, &deps.token, scope.clone(), login.is_https());
         Ok::<_, String>((login, sessions))
     };
     // The config is checked before files are opened.
     let oidc = config.oidc.as_ref().map(people).transpose()?;
-    let tokens = Arc::new(ApiTokens::open(&deps.data_dir)?);
-    let audit = Arc::new(AdminAudit::new(&config.audit, &deps.data_dir)?);
+    let tokens = Arc::new(match &deps.shared {
+        Some(shared) => ApiTokens::open_shared(Arc::clone(&shared.store), &deps.data_dir)?,
+        None => ApiTokens::open(&deps.data_dir)?,
+    });
+    if deps.shared.is_some() {
+        tokens.follow().map_err(|e| format!("the API tokens: cannot start their thread: {e}"))?;
+    }
+    let audit = Arc::new(AdminAudit::new(&config.audit, &deps.data_dir, deps.shared.as_ref())?);
     Ok(AdminAccess { tokens, audit, oidc })
 }
 

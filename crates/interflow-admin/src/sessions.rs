@@ -11,6 +11,8 @@ use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
 
+use crate::cookie_scope::CookieScope;
+
 /// The path of the login page; accepts its form and one-time codes.
 pub(crate) const LOGIN_PATH: &str = "/login";
 /// Lifetime of a one-time code. It appears in a URL, so it is short.
@@ -27,7 +29,7 @@ const PARTS: [usize; 3] = [8, 16, 32];
 
 pub(crate) struct BrowserSessions {
     key: [u8; 32],
-    port: u16,
+    scope: CookieScope,
     duration: Duration,
     codes: Mutex<VecDeque<(String, Instant)>>,
     attempts: Mutex<HashMap<IpAddr, (u32, Instant)>>,
@@ -35,30 +37,31 @@ pub(crate) struct BrowserSessions {
 
 impl std::fmt::Debug for BrowserSessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sessions(port {})", self.port)
+        write!(f, "Sessions({})", self.scope)
     }
 }
 
 impl BrowserSessions {
-    pub(crate) fn new(token: &str, port: u16, duration: Duration) -> Self {
+    pub(crate) fn new(token: &str, scope: CookieScope, duration: Duration) -> Self {
         let key = blake3::derive_key("Interflow admin session cookie, 2026", token.as_bytes());
-        Self { key, port, duration, codes: Mutex::default(), attempts: Mutex::default() }
+        Self { key, scope, duration, codes: Mutex::default(), attempts: Mutex::default() }
     }
 
-    /// The cookie's name. Cookies are not separated by port, so the name contains it.
+    /// The cookie's name. Browsers do not separate cookies by port, so the name contains it, or what stands in its place.
     pub(crate) fn cookie_name(&self) -> String {
-        format!("interflow_session_{}", self.port)
+        format!("interflow_session_{}", self.scope)
     }
 
     /// The `Set-Cookie` value of a new session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
-    /// other sites.
-    pub(crate) fn issue_cookie(&self) -> String {
+    /// other sites; `Secure` from connections without TLS, if the browser came with it.
+    pub(crate) fn issue_cookie(&self, is_https: bool) -> String {
         let expiry = now() + self.duration.as_secs();
         // Makes cookies of the same second differ.
         let random = random_bytes::<{ PARTS[1] }>();
         let value = [&expiry.to_be_bytes()[..], &random, &self.sign(expiry, &random)].concat();
+        let secure = if is_https { "; Secure" } else { "" };
         format!(
-            "{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict",
+            "{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{secure}",
             self.cookie_name(),
             URL_SAFE_NO_PAD.encode(value),
             self.duration.as_secs()
@@ -89,8 +92,8 @@ impl BrowserSessions {
 
     fn sign(&self, expiry: u64, random: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        // The port is signed too: a cookie of another instance with the same token does not count.
-        hasher.update(&self.port.to_be_bytes()).update(&expiry.to_be_bytes()).update(random);
+        // The scope is signed too: a cookie of another instance with the same token does not count.
+        hasher.update(&self.scope.bytes()).update(&expiry.to_be_bytes()).update(random);
         hasher.finalize().into()
     }
 
@@ -143,23 +146,27 @@ mod tests {
 
     #[test]
     fn session_cookie_is_valid_for_its_port_and_token_until_expiry() {
-        let sessions = BrowserSessions::new("token", 7072, DAY);
-        let cookie = sessions.issue_cookie();
+        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
+        let cookie = sessions.issue_cookie(false);
+        assert!(!cookie.contains("Secure") && sessions.issue_cookie(true).ends_with("; SameSite=Strict; Secure"));
         assert!(cookie.starts_with("interflow_session_7072=") && cookie.contains("Max-Age=86400"), "{cookie}");
         let value = value(&cookie);
         assert!(sessions.check(value).is_some());
         assert!(!value.contains("token") && !value.contains(&URL_SAFE_NO_PAD.encode("token")));
-        assert!(BrowserSessions::new("token", 7073, DAY).check(value).is_none(), "another port");
-        assert!(BrowserSessions::new("other", 7072, DAY).check(value).is_none(), "another token");
-        assert!(BrowserSessions::new("token", 7072, DAY / 2).check(value).is_none(), "sessions became shorter");
+        assert!(BrowserSessions::new("token", CookieScope::Port(7073), DAY).check(value).is_none(), "another port");
+        assert!(BrowserSessions::new("other", CookieScope::Port(7072), DAY).check(value).is_none(), "another token");
+        assert!(
+            BrowserSessions::new("token", CookieScope::Port(7072), DAY / 2).check(value).is_none(),
+            "sessions became shorter"
+        );
         let mut bytes = URL_SAFE_NO_PAD.decode(value).unwrap();
         for at in [0, 7, 10, 30, 55] {
             bytes[at] ^= 1;
             assert!(sessions.check(&URL_SAFE_NO_PAD.encode(&bytes)).is_none(), "byte {at}");
             bytes[at] ^= 1;
         }
-        let over = BrowserSessions::new("token", 7072, Duration::ZERO);
-        assert!(over.check(self::value(&over.issue_cookie())).is_none());
+        let over = BrowserSessions::new("token", CookieScope::Port(7072), Duration::ZERO);
+        assert!(over.check(self::value(&over.issue_cookie(false))).is_none());
         for odd in ["", "token", "dG9rZW4"] {
             assert!(sessions.check(odd).is_none(), "{odd}");
         }
@@ -167,7 +174,7 @@ mod tests {
 
     #[test]
     fn login_code_is_valid_once_and_the_oldest_is_evicted() {
-        let sessions = BrowserSessions::new("token", 7072, DAY);
+        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
         let first = sessions.issue_code();
         let codes: Vec<String> = (0..MAX_CODES).map(|_| sessions.issue_code()).collect();
         assert!(!sessions.redeem_code(&first), "the oldest has gone");
@@ -176,7 +183,7 @@ mod tests {
 
     #[test]
     fn wrong_tokens_are_limited_per_client() {
-        let sessions = BrowserSessions::new("token", 7072, DAY);
+        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
         let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
         let refused = (0..MAX_ATTEMPTS + 5).filter(|_| sessions.count_wrong_token(one)).count();
         assert_eq!(refused, 5);

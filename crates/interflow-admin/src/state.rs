@@ -24,11 +24,15 @@ use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
+use crate::admin_audit::AdminAudit;
 use crate::api::proposals::RuleProposals;
+use crate::api::tokens::TokenLifetimes;
 use crate::collections::CollectionStore;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
+use crate::identity::shared::SharedIdentity;
+use crate::last_editors::LastEditors;
 use crate::metrics::MetricsSources;
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
@@ -57,6 +61,8 @@ pub struct AdminDeps {
     pub token: String,
     /// The data directory, in which collections of composed requests are kept.
     pub data_dir: PathBuf,
+    /// Where API tokens and the audit trail are shared with other replicas; the data directory has them otherwise.
+    pub shared: Option<SharedIdentity>,
     /// The file that contains the token; `None` if the operator gave it in another way.
     pub token_file: Option<PathBuf>,
     /// Redaction of requests to LLM providers, if enabled.
@@ -121,6 +127,8 @@ pub struct AdminState {
     pub(crate) sessions: Arc<BrowserSessions>,
     /// The issuer at which people log in, as the login page names it.
     pub(crate) issuer: Option<String>,
+    pub(crate) audit: Arc<AdminAudit>,
+    pub(crate) token_lifetimes: TokenLifetimes,
     pub(crate) collections: Arc<CollectionStore>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
@@ -134,6 +142,7 @@ impl AdminState {
         address: SocketAddr,
         sessions: Arc<BrowserSessions>,
         issuer: Option<String>,
+        audit: Arc<AdminAudit>,
         deps: AdminDeps,
     ) -> Self {
         Self {
@@ -166,10 +175,17 @@ impl AdminState {
             limits: deps.limits,
             sessions,
             issuer,
+            audit,
+            token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             port_limits: PortLimits::new(config),
         }
+    }
+
+    /// Who changes settings over the API.
+    pub fn last_editors(&self) -> Arc<LastEditors> {
+        Arc::clone(&self.audit.editors)
     }
 
     /// The active configuration, as in its file, with secrets.

@@ -31,6 +31,7 @@ pub use compiled::phase_names;
 pub use compiled::program::{CompiledRule, RuleProgram};
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
+pub use files::private_files::PrivateFiles;
 pub use files::rule_file::{RuleFile, schema};
 pub use files::sources::{RuleFileFormat, RuleFileSource};
 pub use flow::fixture::FlowFixture;

@@ -11,7 +11,8 @@ use parking_lot::RwLock;
 
 use crate::compiled::program::RuleProgram;
 use crate::config::RulesConfig;
-use crate::error::RuleLoadError;
+use crate::error::{RuleLoadError, RuleProblem};
+use crate::files::host_access;
 use crate::files::sources::RuleFileSource;
 use crate::host_rules::{HostRules, RulesByHost};
 use crate::state::runtime::RuleRuntime;
@@ -45,8 +46,19 @@ impl ActiveRules {
     /// # Errors
     /// All errors in them.
     pub fn check(&self, sources: Vec<RuleFileSource>) -> Result<Arc<RuleProgram>, RuleLoadError> {
-        let runtime = RuleRuntime::default().with_formats(self.runtime.formats.clone());
+        let runtime = RuleRuntime::default()
+            .with_formats(self.runtime.formats.clone())
+            .with_private_files(self.runtime.private_files.clone());
         RuleProgram::from_sources(sources, &self.program().config, Arc::new(runtime))
+    }
+
+    /// What a text uses of this machine beyond the traffic (files, programs, environment variables), with the places. Only
+    /// the text is read, nothing that it names.
+    ///
+    /// # Errors
+    /// The text cannot be parsed.
+    pub fn host_access(&self, source: RuleFileSource) -> Result<Vec<RuleProblem>, RuleProblem> {
+        source.parse(&self.runtime.formats).map(|parsed| host_access::find(&parsed))
     }
 
     /// The rules as they would be if one of the configured files had this text; `None` if the file is not configured.

@@ -20,6 +20,8 @@ use crate::reply::Reply;
 
 /// Changes what the issuer would send.
 type Change = Box<dyn Fn(&mut Value) + Send>;
+/// Makes an ID token of claims and the public key (JWK).
+type Forge = Box<dyn Fn(&Value, &Value) -> String + Send>;
 
 struct SigningKey {
     header: Header,
@@ -67,6 +69,9 @@ struct State {
     granted: HashMap<String, Granted>,
     change_token: Option<Change>,
     change_discovery: Option<Change>,
+    forge: Option<Forge>,
+    /// In place of the key that tokens are signed with.
+    published: Option<Value>,
     count: usize,
 }
 
@@ -88,6 +93,8 @@ impl Issuer {
             granted: HashMap::new(),
             change_token: None,
             change_discovery: None,
+            forge: None,
+            published: None,
             count: 0,
         }));
         let shared = Arc::clone(&state);
@@ -118,6 +125,26 @@ impl Issuer {
         lock(&self.state).key = SigningKey::generate(id, algorithm);
     }
 
+    /// Signs with another key of this id from now on, which is not published.
+    pub fn sign_with_unpublished_key(&self, id: &str, algorithm: Algorithm) {
+        let mut state = lock(&self.state);
+        let published = state.key.public.clone();
+        state.published = Some(published);
+        state.key = SigningKey::generate(id, algorithm);
+    }
+
+    /// Leaves the id of the key out of tokens and published keys.
+    pub fn leave_key_ids_out(&self) {
+        let mut state = lock(&self.state);
+        state.key.header.kid = None;
+        state.key.public.as_object_mut().map(|key| key.remove("kid"));
+    }
+
+    /// Sends this in place of signed tokens, made of the claims and the public key.
+    pub fn forge_tokens(&self, forge: impl Fn(&Value, &Value) -> String + Send + 'static) {
+        lock(&self.state).forge = Some(Box::new(forge));
+    }
+
     /// Leaves the groups out of ID tokens.
     pub fn put_groups_into_userinfo(&self) {
         lock(&self.state).has_groups_in_userinfo = true;
@@ -142,7 +169,9 @@ impl State {
         let issuer = format!("http://{}", request.authority);
         match (request.method.as_str(), request.path()) {
             ("GET", "/.well-known/openid-configuration") => self.discovery(&issuer),
-            ("GET", "/jwks") => Reply::json(&json!({"keys": [{"kty": "unknown"}, self.key.public]})),
+            ("GET", "/jwks") => {
+                Reply::json(&json!({"keys": [{"kty": "unknown"}, self.published.as_ref().unwrap_or(&self.key.public)]}))
+            }
             ("GET", "/authorize") => self.authorize(request, &issuer),
             ("POST", "/token") => self.token(request, &issuer).unwrap_or_else(|error| refuse(&error)),
             ("GET", "/userinfo") if request.header("authorization") == Some("Bearer access") => {
@@ -217,7 +246,10 @@ impl State {
         if let Some(change) = &self.change_token {
             change(&mut claims);
         }
-        let token = encode(&self.key.header, &claims, &self.key.key).map_err(|e| e.to_string())?;
+        let token = match &self.forge {
+            Some(forge) => forge(&claims, &self.key.public),
+            None => encode(&self.key.header, &claims, &self.key.key).map_err(|e| e.to_string())?,
+        };
         Ok(Reply::json(&json!({"access_token": "access", "token_type": "Bearer", "id_token": token})))
     }
 }

@@ -64,7 +64,7 @@ export interface components {
             read_bodies: boolean;
             /** @description Who made it. */
             created_by: string;
-            /** @description The person of a personal token, as the issuer names them. */
+            /** @description The person as the issuer names them: whose personal token it is, or who made it for a service. */
             subject?: string;
             created: components["schemas"]["Timestamp"];
             /** @description Absent if it does not expire. */
@@ -239,6 +239,8 @@ export interface components {
             status: number;
             /** @description What was changed, if the path does not say it. */
             detail?: unknown;
+            /** @description The replica that answered, where several share a store. */
+            replica?: string;
         };
         /** @description Metadata of a body; its bytes are read separately by flow id and direction. */
         Body: {
@@ -3346,6 +3348,11 @@ export interface components {
              */
             read_bodies?: boolean;
             /**
+             * @description `personal` for programs of one's own, which is what people without the right to administer make; `service` otherwise.
+             * @default null
+             */
+            kind?: components["schemas"]["TokenKind"] | null;
+            /**
              * @description A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
              * @default null
              */
@@ -3388,7 +3395,7 @@ export interface components {
             read_bodies: boolean;
             /** @description Who made it. */
             created_by: string;
-            /** @description The person of a personal token, as the issuer names them. */
+            /** @description The person as the issuer names them: whose personal token it is, or who made it for a service. */
             subject?: string;
             created: components["schemas"]["Timestamp"];
             /** @description Absent if it does not expire. */

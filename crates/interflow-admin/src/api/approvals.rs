@@ -19,10 +19,12 @@ use interflow_types::units::HumanDuration;
 use interflow_types::{Microseconds, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::blocking::run_query;
 use super::input::{StrictJson, StrictQuery, query};
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::pending::queue::no_approvals;
 use crate::state::AdminState;
 
@@ -118,10 +120,13 @@ pub(crate) async fn list(
 /// `POST /approvals/{id}`: decides a pending request. A request that was decided or timed out meanwhile is not found.
 pub(crate) async fn resolve(
     State(state): ApiState,
+    caller: Caller,
     Path(id): Path<u64>,
     StrictJson(answer): StrictJson<Resolution>,
 ) -> Result<Json<ResolutionResult>> {
-    Ok(Json(state.approvals()?.resolve(id, &answer)?))
+    let done = state.approvals()?.resolve(id, &answer)?;
+    caller.set_detail(json!({ "action": answer.action, "flows": done.flows, "rule": done.rule }));
+    Ok(Json(done))
 }
 
 /// Requests that are no longer pending, the latest first. Only those since the start.
@@ -145,8 +150,13 @@ pub(crate) struct ModeRequest {
 }
 
 /// `POST /approvals/mode`: the mode ends by itself after `for`, without a change of the configuration.
-pub(crate) async fn mode(State(state): ApiState, StrictJson(new): StrictJson<ModeRequest>) -> Result<Json<ModeView>> {
+pub(crate) async fn mode(
+    State(state): ApiState,
+    caller: Caller,
+    StrictJson(new): StrictJson<ModeRequest>,
+) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
+    caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
     approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
     Ok(Json(ModeView::of(approvals)))
 }
@@ -160,7 +170,12 @@ pub(crate) async fn rules(State(state): ApiState) -> Result<Json<ApprovalRules>>
     Ok(Json(ApprovalRules { rules: state.approvals()?.rules() }))
 }
 
-pub(crate) async fn add_rule(State(state): ApiState, StrictJson(spec): StrictJson<RuleSpec>) -> Result<Json<RuleView>> {
+pub(crate) async fn add_rule(
+    State(state): ApiState,
+    caller: Caller,
+    StrictJson(spec): StrictJson<RuleSpec>,
+) -> Result<Json<RuleView>> {
+    caller.set_detail(json!({ "rule": spec }));
     Ok(Json(state.approvals()?.add_rule(spec)?))
 }
 
@@ -180,8 +195,15 @@ pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Sessions>> {
 
 pub(crate) async fn add_session(
     State(state): ApiState,
+    caller: Caller,
     StrictJson(spec): StrictJson<SessionSpec>,
 ) -> Result<Json<SessionView>> {
+    // Its secrets by their labels, never with their values.
+    let labels: Vec<&str> = spec.secrets.iter().map(|secret| secret.label.as_str()).collect();
+    caller.set_detail(json!({
+        "id": spec.id, "agent": spec.agent, "user": spec.user, "client": spec.client, "pid": spec.pid,
+        "process": spec.process, "secrets": labels,
+    }));
     Ok(Json(state.approvals()?.add_session(spec)?))
 }
 
@@ -206,8 +228,11 @@ pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Secrets>> {
 
 pub(crate) async fn add_secret(
     State(state): ApiState,
+    caller: Caller,
     StrictJson(spec): StrictJson<SecretSpec>,
 ) -> Result<Json<SecretView>> {
+    // Never the value.
+    caller.set_detail(json!({ "label": spec.label, "hosts": spec.hosts, "plain_http": spec.plain_http }));
     Ok(Json(state.approvals()?.add_secret(spec)?))
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct AuditParams {
     before: Option<u64>,
     /// At most this many, 1 to 1000; 100 by default.
     limit: Option<usize>,
+    /// Only what this replica wrote down, from its own files, where several share a store.
+    local: bool,
 }
 
 /// Lines of the audit trail, the latest first.
@@ -36,7 +38,7 @@ pub(crate) struct AuditPage {
 /// `GET /audit`
 pub(crate) async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditParams>) -> Result<Json<AuditPage>> {
     let limit = params.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let filter = AuditFilter { text: params.text, before: params.before, limit };
+    let filter = AuditFilter { text: params.text, before: params.before, limit, only_local: params.local };
     let audit = caller.audit;
     // The files are read on a thread that may block.
     let read = move || audit.store().map(|store| store.newest(&filter));
@@ -44,6 +46,7 @@ pub(crate) async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditP
     let off = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_audit", "this instance writes no audit trail");
     let disk = |e: std::io::Error| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", format!("the audit trail cannot be read: {e}"))
+            .remedy("local=true shows what this replica wrote down")
     };
     let records = read.ok_or_else(off)?.map_err(disk)?;
     let next = (records.len() >= limit).then(|| records.last().map(|r| r.at)).flatten();

@@ -27,12 +27,14 @@ use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::blocking::run_query;
 use super::flows::AnnotationPatch;
 use super::input::{StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 const MAX_PAGE: usize = 500;
@@ -462,8 +464,10 @@ pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Js
 /// `PUT /conversations/endpoints`: replaces all of them.
 pub(crate) async fn set_endpoints(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(given): StrictJson<EndpointOverrideList>,
 ) -> Result<Json<EndpointOverrideList>> {
+    caller.set_detail(json!({ "endpoints": given.endpoints }));
     let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
     indexer(&state)?.set_endpoints(endpoints.clone()).await?;
     Ok(Json(EndpointOverrideList::of(&endpoints)))

@@ -16,11 +16,13 @@ use interflow_types::units::HumanDuration;
 use interflow_types::{FlowId, MessageKind, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::blocking::{CancelFlag, run_query};
 use super::input::{FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::error::{ApiError, Result};
+use crate::identity::caller::{Caller, listed};
 use crate::state::AdminState;
 
 const MAX_PAGE: usize = 1000;
@@ -269,9 +271,11 @@ pub(crate) struct DeletedFlows {
 
 pub(crate) async fn delete_selected(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<DeletedFlows>> {
     let ids = chosen.ids()?;
+    caller.set_detail(json!({ "flows": listed(&ids) }));
     run_query(&state, move |store, _| Ok(Json(DeletedFlows { deleted: store.delete(&ids)? }))).await
 }
 
@@ -304,9 +308,11 @@ pub(crate) struct FlushedFlows {
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
 pub(crate) async fn prune(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(prune): StrictJson<PruneInput>,
 ) -> Result<Json<PrunedFlows>> {
     let mut selected = query(&prune.query)?;
+    caller.set_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
     if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
         selected = selected.and(older_than(before));

@@ -13,9 +13,11 @@ use interflow_limits::{
 use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::input::StrictJson;
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::state::{AdminState, LimitDeps};
 
 /// The properties of a new key.
@@ -153,11 +155,16 @@ pub(crate) struct CreatedKey {
 
 pub(crate) async fn make_key(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(wanted): StrictJson<NewKeyInput>,
 ) -> Result<Json<CreatedKey>> {
     let keys = limit_deps(&state)?.keys;
     wanted.limits.check().map_err(|e| ApiError::bad_request(format!("limits: {e}")))?;
     let expires = wanted.expires.as_deref().map(parse_timestamp).transpose().map_err(ApiError::bad_request)?;
+    let mut detail = json!({
+        "owner": wanted.owner, "team": wanted.team, "expires": wanted.expires, "providers": wanted.providers,
+        "models": wanted.models, "paths": wanted.paths, "mcp": wanted.mcp, "limits": wanted.limits,
+    });
     let new = NewVirtualKey {
         id: wanted.id,
         owner: wanted.owner,
@@ -173,6 +180,8 @@ pub(crate) async fn make_key(
     let made = tokio::task::spawn_blocking(move || keys.add(new)).await;
     let made = made.map_err(|e| ApiError::internal(e.to_string()))?;
     let (secret, id) = made.map_err(|e| ApiError::bad_request(e.to_string()))?;
+    detail["key"] = json!(id.to_string());
+    caller.set_detail(detail);
     Ok(Json(CreatedKey { id: id.to_string(), key: secret.reveal().to_owned() }))
 }
 
@@ -211,9 +220,13 @@ fn no_key(id: &str) -> ApiError {
 /// `PATCH /keys/{id}`: a revoked key cannot be changed.
 pub(crate) async fn change_key(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyChangeInput>,
 ) -> Result<StatusCode> {
+    caller.set_detail(json!({
+        "disabled": input.disabled, "expires": input.expires, "team": input.team, "tags": input.tags,
+    }));
     let expires = match input.expires.as_deref() {
         None => None,
         Some("") => Some(None),

@@ -19,6 +19,9 @@ use crate::identity::caller::Caller;
 use crate::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
+/// How the audit trail names it.
+const OPERATION: &str = "POST /mcp";
+
 /// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
 pub(crate) async fn post(
     State(state): State<Arc<AdminState>>,
@@ -33,7 +36,10 @@ pub(crate) async fn post(
         return Err(ApiError::bad_request(format!("version `{version}` of the protocol is not spoken")));
     }
     // The tools show contents, and search in them.
-    caller.require(Rights::VIEW.and(Rights::READ_BODIES))?;
+    if let Err(refusal) = caller.require(Rights::VIEW.and(Rights::READ_BODIES)) {
+        caller.record(OPERATION, "/mcp", StatusCode::FORBIDDEN.as_u16());
+        return Err(refusal);
+    }
     let access =
         if state.mcp_writes && caller.has(Rights::OPERATE) { WriteAccess::Writes } else { WriteAccess::ReadOnly };
     let (messages, many) = match mcp::messages(message) {
@@ -43,21 +49,12 @@ pub(crate) async fn post(
     let mut answers = Vec::new();
     // One after the other: a batch may contain calls that depend on each other.
     for message in messages {
-        record_call(&caller, &message);
-        if let Some(call) = mcp::wait_call(&message) {
-            answers.push(match call {
-                Ok(call) => wait_for_flow(&state, call).await?,
-                Err(refused) => refused,
-            });
-            continue;
+        let line = recorded_target(&message).map(|target| caller.begin_record(OPERATION, &target));
+        let answer = answer_message(&state, &caller, access, message).await;
+        if let Some(line) = line {
+            line.finish(answer.as_ref().map_or(StatusCode::SERVICE_UNAVAILABLE, |a| status_of(a.as_ref())).as_u16());
         }
-        let answer = match mcp::remote_tool_call(&message, access) {
-            // Calls that need the running instance; everything else is answered from the store.
-            Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &caller, &call).await)),
-            Some(Err(refused)) => Some(refused),
-            None => run_query(&state, move |store, _| Ok(mcp::answer(store, &message, access))).await?,
-        };
-        answers.extend(answer);
+        answers.extend(answer?);
     }
     Ok(match (answers.len(), many) {
         (0, _) => StatusCode::ACCEPTED.into_response(),
@@ -66,16 +63,43 @@ pub(crate) async fn post(
     })
 }
 
-/// Writes a call that shows or changes something to the audit trail.
-fn record_call(caller: &Caller, message: &Value) {
-    let method = message["method"].as_str().unwrap_or_default();
-    if matches!(method, "tools/call" | "resources/read") {
-        let params = &message["params"];
-        let named = params["name"].as_str().or_else(|| params["uri"].as_str()).unwrap_or_default();
-        let arguments = &params["arguments"];
-        let of = arguments["id"].as_str().or_else(|| arguments["query"].as_str()).unwrap_or_default();
-        caller.record("POST /mcp", &format!("{method} {named} {of}"), 200);
+async fn answer_message(
+    state: &Arc<AdminState>,
+    caller: &Caller,
+    access: WriteAccess,
+    message: Value,
+) -> Result<Option<Value>> {
+    if let Some(call) = mcp::wait_call(&message) {
+        return Ok(Some(match call {
+            Ok(call) => wait_for_flow(state, call).await?,
+            Err(refused) => refused,
+        }));
     }
+    match mcp::remote_tool_call(&message, access) {
+        // Calls that need the running instance; everything else is answered from the store.
+        Some(Ok(call)) => Ok(Some(call.answer(run_tool_call(state, caller, &call).await))),
+        Some(Err(refused)) => Ok(Some(refused)),
+        None => run_query(state, move |store, _| Ok(mcp::answer(store, &message, access))).await,
+    }
+}
+
+/// How the audit trail names a call that shows or changes something; `None` for other messages.
+fn recorded_target(message: &Value) -> Option<String> {
+    let method = message["method"].as_str().unwrap_or_default();
+    if !matches!(method, "tools/call" | "resources/read") {
+        return None;
+    }
+    let params = &message["params"];
+    let named = params["name"].as_str().or_else(|| params["uri"].as_str()).unwrap_or_default();
+    let arguments = &params["arguments"];
+    let of = arguments["id"].as_str().or_else(|| arguments["query"].as_str()).unwrap_or_default();
+    Some(format!("{method} {named} {of}"))
+}
+
+/// The status for the audit trail: an error of the protocol or of the tool is no success, although HTTP says so.
+fn status_of(answer: Option<&Value>) -> StatusCode {
+    let failed = answer.is_some_and(|a| a.get("error").is_some() || a["result"]["isError"] == true);
+    if failed { StatusCode::BAD_REQUEST } else { StatusCode::OK }
 }
 
 /// Looks at the store now and then: a call that waits holds none of the places for queries meanwhile.
@@ -103,7 +127,10 @@ async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteTo
     match call.verb {
         ToolAction::ProposeRule => {
             let proposal = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            proposals::propose(state, StrictJson(proposal)).await.map_err(said).and_then(|Json(v)| to_json(v))
+            proposals::propose(state, caller.clone(), StrictJson(proposal))
+                .await
+                .map_err(said)
+                .and_then(|Json(v)| to_json(v))
         }
         ToolAction::ListRules => rules::list(state).await.map_err(said).and_then(|Json(v)| to_json(v)),
         ToolAction::ListPending => {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::approvals::MAX_WAIT;
 use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
-use super::rules::check_change;
+use super::rules::{check_change, may_change_held};
 use crate::error::Result;
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
@@ -64,12 +64,16 @@ pub(crate) async fn list(
     }
     // Read before the lists: a change in between is reported twice rather than never.
     let version = sum(versions());
-    let mut pending = queue.items(&HeaderMasker::from_config(&state.config()["record"]));
+    let mask = HeaderMasker::from_config(&state.config()["record"]);
+    let mut pending = queue.items(&mask);
     if let Some(fleet) = fleet {
         fleet.add_others(&mut pending);
     }
     if !caller.has(Rights::READ_BODIES) {
         pending.iter_mut().for_each(|item| item.body = None);
+    }
+    if !may_change_held(&caller) {
+        pending.iter_mut().for_each(|item| item.url = mask.mask_url(&item.url));
     }
     if let Some(query) = query {
         for item in &mut pending {

@@ -10,13 +10,15 @@ use interflow_llm_gateway::redaction::{PolicyFileView, PolicyUpdateError, Redact
 use interflow_redact::{Kind, Policy, PolicyProblem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::blocking::check_text;
 use super::input::{StrictJson, StrictQuery};
 use super::privacy::redaction_disabled;
 use super::rules::require_unchanged;
 use crate::error::{ApiError, Result, TextProblem};
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 #[derive(Deserialize, JsonSchema)]
@@ -71,11 +73,13 @@ pub(crate) async fn source(
 /// `PUT /privacy/policies/source?file=…`: validates, writes and activates the text, or rejects it as a whole.
 pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
     StrictJson(text): StrictJson<PolicyTextInput>,
 ) -> Result<Json<Policies>> {
     let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
+    caller.set_detail(json!({ "file": of.file, "sha256": hex::encode(Sha256::digest(&text.text)) }));
     let work = move || {
         // Compared on the thread that writes, so that little time is left for another change in between.
         let now = || redaction.policy_text(&of.file).unwrap_or_default();

@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::blocking::{check_text, run_query};
 use super::input::{StrictJson, query};
-use super::rules::{RulesView, active_rules, flow_fixture, rejected_rules, write_and_activate};
+use super::rules::{RulesView, active_rules, check_host_access, flow_fixture, rejected_rules, write_and_activate};
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::mcp::secret_masking::mask_path;
 use crate::state::AdminState;
 
@@ -85,6 +86,7 @@ pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Json<ProposalL
 /// `POST /rules/proposals`: an invalid text is refused with every problem found, and not kept.
 pub(crate) async fn propose(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(input): StrictJson<ProposalInput>,
 ) -> Result<Json<RuleProposal>> {
     let ProposalInput { text, reason, query: selected } = input;
@@ -92,7 +94,11 @@ pub(crate) async fn propose(
         return Err(ApiError::too_large("the proposal", MAX_TEXT as u64));
     }
     let (rules, source) = (Arc::clone(active_rules(&state)?), RuleFileSource::from_text("proposal", text.clone()));
-    let work = move || rules.check(vec![source]).map_err(rejected_rules);
+    let proposed = text.clone();
+    let work = move || {
+        check_host_access(&caller, &rules, "proposal", &proposed)?;
+        rules.check(vec![source]).map_err(rejected_rules)
+    };
     let program = check_text(&state, &text, work).await?;
     if program.rules.is_empty() {
         return Err(ApiError::bad_request("the text holds no rule"));
@@ -162,6 +168,7 @@ pub(crate) struct ApplyInput {
 /// `POST /rules/proposals/{id}`: adds the rules at the end of a rule file and activates it, or changes nothing.
 pub(crate) async fn apply(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     Path(number): Path<String>,
     StrictJson(input): StrictJson<ApplyInput>,
 ) -> Result<Json<RulesView>> {
@@ -180,7 +187,7 @@ pub(crate) async fn apply(
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", why)
             .remedy("add the rules by hand; `interflow rules proposals` prints them")
     })?;
-    let view = write_and_activate(&state, file, joined, Some(now)).await?;
+    let view = write_and_activate(&state, &caller, file, joined, Some(now)).await?;
     state.proposals.0.lock().1.retain(|p| p.id != id);
     Ok(view)
 }

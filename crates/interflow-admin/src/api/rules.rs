@@ -13,20 +13,20 @@ use interflow_rules::{
     ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
     RuleProgram, phase_names,
 };
-use interflow_store::{FlowRow, FlowStore, decoded_body};
+use interflow_store::{FlowRow, FlowStore, HeaderMasker, decoded_body};
 use interflow_types::{
     ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
     StreamMessage, Url,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::blocking::{check_text, run_query};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::error::{ApiError, Result, TextProblem};
 use crate::identity::Rights;
-use crate::identity::caller::Caller;
+use crate::identity::caller::{Caller, listed};
 use crate::state::AdminState;
 
 /// Maximum size of a body that rules are evaluated on.
@@ -149,12 +149,20 @@ pub(crate) struct CheckedRules {
 /// `POST /rules/check`: nothing is activated. An invalid text is a regular result, with every problem found.
 pub(crate) async fn check(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<CheckedRules>> {
     let rules = Arc::clone(active_rules(&state)?);
     let RuleTextInput { text, name, .. } = text;
     let source = RuleFileSource::from_text(name.as_deref().unwrap_or("rules"), text.clone());
+    let may_use_host = caller.has(Rights::ADMINISTER);
     let work = move || {
+        // Before files are read: what is wrong with them would show a part of them.
+        let problems = if may_use_host { Vec::new() } else { rules.host_access(source.clone()).unwrap_or_default() };
+        if !problems.is_empty() {
+            let problems = problems.into_iter().map(|p| RuleProblem { message: needs_administer(&p), ..p }).collect();
+            return Ok(Json(CheckedRules { ok: false, problems, rules: None }));
+        }
         Ok(Json(match rules.check(vec![source]) {
             Ok(program) => CheckedRules { ok: true, problems: Vec::new(), rules: Some(RulesView::of(&program)) },
             Err(e) => CheckedRules { ok: false, problems: e.problems, rules: None },
@@ -163,20 +171,44 @@ pub(crate) async fn check(
     check_text(&state, &text, work).await
 }
 
+fn needs_administer(problem: &RuleProblem) -> String {
+    format!("{}, which needs the right administer", problem.message)
+}
+
+/// Rules that use files, programs or environment variables of this machine can do what the process can, so that they
+/// need the right to administer.
+///
+/// # Errors
+/// The caller lacks it, and the text has such a rule.
+pub(super) fn check_host_access(caller: &Caller, rules: &ActiveRules, name: &str, text: &str) -> Result<()> {
+    if caller.has(Rights::ADMINISTER) {
+        return Ok(());
+    }
+    // What cannot be parsed is refused with every problem found, and never becomes active.
+    let found = rules.host_access(RuleFileSource::from_text(name, text)).unwrap_or_default();
+    let Some(first) = found.first() else { return Ok(()) };
+    let which = first.rule.as_ref().map_or_else(String::new, |rule| format!("rule `{rule}`: "));
+    let message = format!("{}:{}: {which}{}", first.file, first.line, needs_administer(first));
+    let remedy = "ask an admin to save it, in a rule file of its own if you want to go on editing this one";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "missing_right", message).remedy(remedy))
+}
+
 /// `PUT /rules/source?file=…`: validates the text with all other files, writes and activates it, or rejects it as a
 /// whole.
 pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictQuery(of): StrictQuery<RuleFileParam>,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<RulesView>> {
     let RuleTextInput { text, base, .. } = text;
-    write_and_activate(&state, of.file, text, base).await
+    write_and_activate(&state, &caller, of.file, text, base).await
 }
 
 /// Validates, writes and activates the text of a rule file that still has the text `base`, or changes nothing.
 pub(super) async fn write_and_activate(
     state: &Arc<AdminState>,
+    caller: &Caller,
     file: String,
     text: String,
     base: Option<String>,
@@ -184,7 +216,9 @@ pub(super) async fn write_and_activate(
     let rules = Arc::clone(active_rules(state)?);
     let engine = Arc::clone(&state.engine);
     let checked = text.clone();
+    let caller = caller.clone();
     let work = move || {
+        check_host_access(&caller, &rules, &file, &text)?;
         // Checked with all other files first, so that what is written can also be loaded.
         let program = rules.check_with_file(FilePath::new(&file), &text).map_err(rejected_rules)?;
         let Some(program) = program else { return Err(not_editable(&rules.program(), &file)) };
@@ -194,6 +228,8 @@ pub(super) async fn write_and_activate(
         write_atomic(FilePath::new(&file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{file} cannot be written: {e}")))?;
         let answer = RulesView::of(&program);
+        let names = program.rules.iter().filter(|r| r.file == file).map(|r| &r.name);
+        caller.set_detail(json!({ "file": file, "rules": listed(names) }));
         rules.activate(program);
         // Plans were compiled with the old rules.
         engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
@@ -258,10 +294,25 @@ pub(crate) struct DecidedFlow {
 
 pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>, caller: Caller) -> Result<Json<HeldFlows>> {
     let mut held = active_rules(&state)?.runtime().holds.list();
-    if !caller.has(Rights::READ_BODIES) {
-        held.iter_mut().for_each(|flow| flow.body = None);
-    }
+    held.iter_mut().for_each(|flow| mask_held(&state, &caller, flow));
     Ok(Json(HeldFlows { held }))
+}
+
+/// Whether somebody may change a held flow, and so needs its URL and fields as they are.
+pub(super) fn may_change_held(caller: &Caller) -> bool {
+    caller.has(Rights::OPERATE.and(Rights::READ_BODIES))
+}
+
+/// Nothing was recorded yet, so the masks of the recorder are applied here.
+fn mask_held(state: &AdminState, caller: &Caller, held: &mut HeldFlow) {
+    if !caller.has(Rights::READ_BODIES) {
+        held.body = None;
+    }
+    if !may_change_held(caller) {
+        let mask = HeaderMasker::from_config(&state.config()["record"]);
+        held.headers = mask.mask_fields(&held.headers);
+        held.url = mask.mask_url(&held.url);
+    }
 }
 
 pub(crate) async fn decide(
@@ -275,9 +326,7 @@ pub(crate) async fn decide(
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
     let held = active_rules(&state)?.runtime().holds.decide(number, decision);
     let mut held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
-    if !caller.has(Rights::READ_BODIES) {
-        held.body = None;
-    }
+    mask_held(&state, &caller, &mut held);
     Ok(Json(DecidedFlow { held }))
 }
 

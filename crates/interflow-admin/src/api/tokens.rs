@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_limits::parse_timestamp;
 use interflow_types::Timestamp;
@@ -14,13 +14,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::input::StrictJson;
+use crate::AdminConfig;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, missing_rights};
 use crate::identity::tokens::{ApiToken, NewToken, TokenKind};
 use crate::identity::{IdentityKind, Rights, Role};
+use crate::state::AdminState;
 
-/// Longest life of a personal token: the person's groups may change meanwhile.
-const MAX_PERSONAL: Duration = Duration::from_secs(90 * 86_400);
+/// The longest lives of tokens, from the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenLifetimes {
+    personal: Duration,
+    /// `None` if a service's token need not expire.
+    service: Option<Duration>,
+}
+
+impl TokenLifetimes {
+    pub fn new(config: &AdminConfig) -> Self {
+        Self { personal: config.personal_token_lifetime.0, service: config.service_token_lifetime.map(|life| life.0) }
+    }
+
+    /// # Errors
+    /// The token would live longer than one of its kind may.
+    pub fn check(self, kind: TokenKind, expires: Option<Timestamp>) -> Result<(), String> {
+        let (what, key, longest) = match kind {
+            TokenKind::Personal => ("personal", "personal_token_lifetime", Some(self.personal)),
+            TokenKind::Service => ("service", "service_token_lifetime", self.service),
+        };
+        let Some(longest) = longest else { return Ok(()) };
+        // `90d` became a time a moment before this.
+        let latest = Timestamp::now().after(longest).micros().saturating_add(1_000_000);
+        if expires.is_some_and(|at| at.micros() <= latest) {
+            return Ok(());
+        }
+        let longest = HumanDuration(longest);
+        Err(format!(
+            "a {what} token expires after {longest} at the latest (admin.{key}); give it an expiry, such as 30d"
+        ))
+    }
+}
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TokenList {
@@ -42,6 +74,9 @@ pub(crate) struct TokenInput {
     /// Whether it may read bodies and conversations, too; an admin's always may.
     #[serde(default)]
     read_bodies: bool,
+    /// `personal` for programs of one's own, which is what people without the right to administer make; `service` otherwise.
+    #[serde(default)]
+    kind: Option<TokenKind>,
     /// A time from now such as `30d`, a date, or RFC 3339. Absent: it does not expire, which is for services only.
     #[serde(default)]
     expires: Option<String>,
@@ -72,9 +107,12 @@ pub(crate) async fn list(caller: Caller) -> Json<TokenList> {
     Json(TokenList { tokens: tokens.map(|token| TokenView { expired: token.is_expired(), token }).collect() })
 }
 
-/// `POST /tokens`: a person's token is personal and has at most the person's rights; those that the admin token makes are
-/// for services.
-pub(crate) async fn create(caller: Caller, StrictJson(input): StrictJson<TokenInput>) -> Result<Json<CreatedToken>> {
+/// `POST /tokens`: nobody's token has more rights than they have. Personal tokens end with the rights of their person.
+pub(crate) async fn create(
+    State(state): State<Arc<AdminState>>,
+    caller: Caller,
+    StrictJson(input): StrictJson<TokenInput>,
+) -> Result<Json<CreatedToken>> {
     if !may_create(&caller) {
         let message = "a token cannot create tokens, unless it is an admin's";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "no_token_here", message));
@@ -85,19 +123,15 @@ pub(crate) async fn create(caller: Caller, StrictJson(input): StrictJson<TokenIn
         return Err(missing_rights(&missing).remedy("ask for a role that is not above your own"));
     }
     let expires = input.expires.as_deref().map(parse_expiry).transpose().map_err(ApiError::bad_request)?;
-    let is_personal = caller.identity.kind == IdentityKind::Person && !caller.has(Rights::ADMINISTER);
-    let latest = Timestamp::now().after(MAX_PERSONAL).micros();
-    if is_personal && expires.is_none_or(|at| at.micros() > latest) {
-        let message = "a personal token expires after 90 days at the latest";
-        return Err(ApiError::bad_request(message).remedy("set expires, for example to 30d"));
-    }
+    let kind = token_kind(&caller, input.kind)?;
+    state.token_lifetimes.check(kind, expires).map_err(ApiError::bad_request)?;
     let new = NewToken {
         name: input.name,
-        kind: if is_personal { TokenKind::Personal } else { TokenKind::Service },
+        kind,
         role: input.role,
         read_bodies: input.read_bodies || input.role == Role::Admin,
         created_by: caller.identity.name.clone(),
-        subject: caller.identity.subject.clone().filter(|_| is_personal),
+        subject: caller.identity.subject.clone(),
         expires,
     };
     let tokens = Arc::clone(&caller.tokens);
@@ -108,6 +142,23 @@ pub(crate) async fn create(caller: Caller, StrictJson(input): StrictJson<TokenIn
         "read_bodies": token.read_bodies, "expires": token.expires,
     }));
     Ok(Json(CreatedToken { token, secret }))
+}
+
+/// The kind of a new token, if the caller may make it.
+fn token_kind(caller: &Caller, wanted: Option<TokenKind>) -> Result<TokenKind> {
+    let may_serve = caller.has(Rights::ADMINISTER);
+    let is_person = caller.identity.kind == IdentityKind::Person;
+    match wanted.unwrap_or(if may_serve { TokenKind::Service } else { TokenKind::Personal }) {
+        TokenKind::Service if !may_serve => {
+            let missing = caller.identity.rights.missing(Rights::ADMINISTER);
+            Err(missing_rights(&missing).remedy("make a personal token"))
+        }
+        TokenKind::Personal if !is_person => {
+            let message = "a personal token belongs to a person who logged in at the issuer";
+            Err(ApiError::bad_request(message).remedy("make a service token"))
+        }
+        kind => Ok(kind),
+    }
 }
 
 /// `DELETE /tokens/{id}`: one's own, or any for an admin.

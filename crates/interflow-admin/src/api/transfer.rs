@@ -15,11 +15,13 @@ use interflow_store::{FlowRow, FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::{FlowId, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
 use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::error::{ApiError, Result};
+use crate::identity::caller::{Caller, listed};
 use crate::state::AdminState;
 
 /// Flows read from the store at a time.
@@ -164,12 +166,14 @@ pub(crate) struct ExportSelectionInput {
 
 pub(crate) async fn export_by_ids(
     State(state): State<Arc<AdminState>>,
+    caller: Caller,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
     let wanted =
         FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
     let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
+    caller.set_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
     let rows: Vec<FlowRow> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;

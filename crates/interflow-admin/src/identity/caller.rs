@@ -7,13 +7,28 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::tokens::ApiTokens;
 use super::{Identity, Right, Rights};
 use crate::admin_audit::{AdminAudit, AuditEntry};
 use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
 use crate::error::ApiError;
+
+/// How many names or ids the detail of a line lists; their number is written in any case.
+const MAX_DETAIL_ITEMS: usize = 100;
+
+/// The names of what an operation is about, for the detail of its line: all are counted, the first are listed.
+pub(crate) fn listed(names: impl IntoIterator<Item = impl std::fmt::Display>) -> Value {
+    let (mut count, mut shown) = (0_usize, Vec::new());
+    for name in names {
+        count += 1;
+        if shown.len() < MAX_DETAIL_ITEMS {
+            shown.push(name.to_string());
+        }
+    }
+    json!({ "count": count, "names": shown })
+}
 
 /// Who sent a request, from where, and where it is written down. Every authenticated request has one.
 #[derive(Clone)]
@@ -50,10 +65,44 @@ impl Caller {
         self.audit.record(&AuditEntry { identity: Some(&self.identity), address, operation, target, status, detail });
     }
 
+    /// A line that is written even if the client disconnects before the response is known: what it asked for may be done
+    /// nevertheless.
+    pub fn begin_record(&self, operation: &str, target: &str) -> PendingRecord {
+        PendingRecord { caller: self.clone(), line: Some((operation.to_owned(), target.to_owned())) }
+    }
+
     /// Whether the credential is still valid, for connections that outlive their request.
     pub fn is_active(&self) -> bool {
         self.identity.until.is_none_or(|at| Timestamp::now() < at)
             && self.identity.token.as_deref().is_none_or(|id| self.tokens.is_active(id))
+    }
+}
+
+/// The status of a request whose client disconnected before the response: that of nginx's log.
+pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// A line of the audit trail for a request in progress. Dropped with the request's future, it has the status
+/// [`CLIENT_CLOSED_REQUEST`].
+pub(crate) struct PendingRecord {
+    caller: Caller,
+    line: Option<(String, String)>,
+}
+
+impl PendingRecord {
+    pub fn finish(mut self, status: u16) {
+        self.write(status);
+    }
+
+    fn write(&mut self, status: u16) {
+        if let Some((operation, target)) = self.line.take() {
+            self.caller.record(&operation, &target, status);
+        }
+    }
+}
+
+impl Drop for PendingRecord {
+    fn drop(&mut self) {
+        self.write(CLIENT_CLOSED_REQUEST);
     }
 }
 

@@ -35,13 +35,16 @@ pub(crate) async fn enforce(access: &OperationAccess, request: Request, next: Ne
     };
     let target = request.uri().path_and_query().map_or("", |p| p.as_str()).to_owned();
     let refusal = caller.require(access.needed).and_then(|()| check_query(&caller, &request)).err();
-    let is_refused = refusal.is_some();
+    let line = (access.is_audited || refusal.is_some()).then(|| caller.begin_record(&access.name, &target));
+    if refusal.is_none() {
+        caller.audit.editors.note(&access.name, &caller.identity);
+    }
     let response = match refusal {
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     };
-    if access.is_audited || is_refused {
-        caller.record(&access.name, &target, response.status().as_u16());
+    if let Some(line) = line {
+        line.finish(response.status().as_u16());
     }
     response
 }

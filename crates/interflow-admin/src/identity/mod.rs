@@ -2,11 +2,14 @@
 
 pub(crate) mod caller;
 pub(crate) mod enforce;
+pub mod shared;
 pub mod tokens;
 
 use interflow_types::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::person_sessions::PersonSession;
 
 /// What somebody may do. A role is a set of these; bodies are a right of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +47,7 @@ impl Rights {
     pub const READ_BODIES: Self = Self::of(Right::ReadBodies);
     pub const OPERATE: Self = Self::of(Right::Operate);
     pub const ADMINISTER: Self = Self::of(Right::Administer);
+    pub const NONE: Self = Self(0);
     pub const ALL: Self = Self::VIEW.and(Self::READ_BODIES).and(Self::OPERATE).and(Self::ADMINISTER);
 
     const fn of(right: Right) -> Self {
@@ -146,6 +150,19 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// A person whom the configuration gives no role, for the audit trail.
+    pub fn without_role(person: &PersonSession) -> Self {
+        Self {
+            kind: IdentityKind::Person,
+            name: person.name.clone(),
+            subject: Some(person.subject.clone()),
+            token: None,
+            role: Role::Viewer,
+            rights: Rights::NONE,
+            until: None,
+        }
+    }
+
     pub fn admin_token() -> Self {
         Self {
             kind: IdentityKind::AdminToken,

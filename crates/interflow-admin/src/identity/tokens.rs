@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Identity, IdentityKind, Role};
+use super::{Identity, IdentityKind, Rights, Role};
 
 /// The file in the data directory.
 pub const TOKENS_FILE: &str = "admin-tokens.json";
@@ -47,7 +47,7 @@ pub struct ApiToken {
     pub read_bodies: bool,
     /// Who made it.
     pub created_by: String,
-    /// The person of a personal token, as the issuer names them.
+    /// The person as the issuer names them: whose personal token it is, or who made it for a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     #[serde(deserialize_with = "from_micros")]
@@ -75,7 +75,8 @@ impl ApiToken {
                 TokenKind::Service => self.name.clone(),
                 TokenKind::Personal => format!("{} of {}", self.name, self.created_by),
             },
-            subject: self.subject.clone(),
+            // A service is nobody, whoever made its token.
+            subject: self.subject.clone().filter(|_| self.kind == TokenKind::Personal),
             token: Some(self.id.clone()),
             role: self.role,
             rights: self.role.rights_with(self.read_bodies),
@@ -93,22 +94,53 @@ pub struct StoredToken {
     pub hash: String,
 }
 
-/// Where tokens are kept: a file, or the table of a database that several instances share.
+/// Where tokens are kept: a file, or the table of a database that several instances share. Methods block.
 pub trait TokenStore: Send + Sync {
     /// # Errors
     /// The tokens cannot be read; nobody is let in with one then.
     fn load(&self) -> io::Result<Vec<StoredToken>>;
 
-    /// Replaces all tokens.
+    /// # Errors
+    /// The token cannot be written; it does not exist then.
+    fn add(&self, token: &StoredToken) -> io::Result<()>;
+
+    /// Removes tokens; ids of others are ignored.
     ///
     /// # Errors
-    /// The tokens cannot be written; the old ones stay.
-    fn save(&self, tokens: &[StoredToken]) -> io::Result<()>;
+    /// The tokens cannot be removed; the store still has them.
+    fn remove(&self, ids: &[String]) -> io::Result<()>;
+
+    /// Notes when tokens were last used.
+    ///
+    /// # Errors
+    /// The times cannot be written.
+    fn save_uses(&self, uses: &[(String, Timestamp)]) -> io::Result<()>;
+
+    /// A value that changes when another instance adds or removes a token; `None` if no other does.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    fn version(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// Tokens in a private file.
 #[derive(Debug)]
 pub struct FileTokenStore(PathBuf);
+
+impl FileTokenStore {
+    pub fn new(data_dir: &Path) -> Self {
+        Self(data_dir.join(TOKENS_FILE))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<StoredToken>)) -> io::Result<()> {
+        let mut tokens = self.load()?;
+        change(&mut tokens);
+        let text = serde_json::to_vec_pretty(&tokens).map_err(io::Error::other)?;
+        write_atomic(&self.0, &text, FileAccess::Private)
+    }
+}
 
 impl TokenStore for FileTokenStore {
     fn load(&self) -> io::Result<Vec<StoredToken>> {
@@ -119,9 +151,21 @@ impl TokenStore for FileTokenStore {
         }
     }
 
-    fn save(&self, tokens: &[StoredToken]) -> io::Result<()> {
-        let text = serde_json::to_vec_pretty(tokens).map_err(io::Error::other)?;
-        write_atomic(&self.0, &text, FileAccess::Private)
+    fn add(&self, token: &StoredToken) -> io::Result<()> {
+        self.change(|tokens| tokens.push(token.clone()))
+    }
+
+    fn remove(&self, ids: &[String]) -> io::Result<()> {
+        self.change(|tokens| tokens.retain(|t| !ids.contains(&t.token.id)))
+    }
+
+    fn save_uses(&self, uses: &[(String, Timestamp)]) -> io::Result<()> {
+        self.change(|tokens| {
+            for token in tokens {
+                let used = uses.iter().find(|(id, _)| *id == token.token.id);
+                token.token.last_used = used.map(|(_, at)| *at).max(token.token.last_used);
+            }
+        })
     }
 }
 
@@ -149,26 +193,29 @@ pub(crate) enum TokenCheck {
 pub struct ApiTokens {
     store: Box<dyn TokenStore>,
     tokens: Mutex<Vec<StoredToken>>,
-    /// Held while the store is written, so that an older list never replaces a newer one.
-    saving: Mutex<()>,
+    /// Held while the store is read or written, so that an older list never replaces a newer one; the version of the list.
+    saving: Mutex<Option<String>>,
     has_unsaved_uses: AtomicBool,
 }
 
 impl ApiTokens {
+    /// The tokens in the data directory.
+    ///
     /// # Errors
     /// The file exists but cannot be read.
     pub fn open(data_dir: &Path) -> Result<Self, String> {
-        let path = data_dir.join(TOKENS_FILE);
-        let shown = path.display().to_string();
-        Self::with_store(Box::new(FileTokenStore(path)))
+        let store = FileTokenStore::new(data_dir);
+        let shown = store.0.display().to_string();
+        Self::with_store(Box::new(store))
             .map_err(|e| format!("{shown} cannot be read: {e}; correct it, or remove it to revoke all tokens"))
     }
 
     /// # Errors
     /// The store cannot be read.
     pub fn with_store(store: Box<dyn TokenStore>) -> io::Result<Self> {
+        let version = store.version()?;
         let tokens = Mutex::new(store.load()?);
-        Ok(Self { store, tokens, saving: Mutex::default(), has_unsaved_uses: AtomicBool::default() })
+        Ok(Self { store, tokens, saving: Mutex::new(version), has_unsaved_uses: AtomicBool::default() })
     }
 
     pub fn list(&self) -> Vec<ApiToken> {
@@ -178,7 +225,7 @@ impl ApiTokens {
     /// Creates a token; its text is returned once.
     ///
     /// # Errors
-    /// The name is empty or too long, there are too many tokens, or the file cannot be written.
+    /// The name is empty or too long, there are too many tokens, or the store cannot be written.
     pub fn create(&self, new: NewToken) -> Result<(ApiToken, String), String> {
         let name = new.name.trim().to_owned();
         if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
@@ -202,37 +249,69 @@ impl ApiTokens {
             return Err("the expiry is in the past".to_owned());
         }
         let _saving = self.saving.lock();
+        let not_written = |e: io::Error| format!("the tokens cannot be written: {e}");
         // Expired tokens make room; they are listed until then.
-        let mut changed = self.tokens.lock().clone();
-        if changed.len() >= MAX_TOKENS {
-            changed.retain(|t| !t.token.is_expired());
-        }
-        if changed.len() >= MAX_TOKENS {
+        let (expired, left) = {
+            let tokens = self.tokens.lock();
+            let expired = tokens.iter().filter(|t| t.token.is_expired()).map(|t| t.token.id.clone());
+            let expired: Vec<String> = if tokens.len() >= MAX_TOKENS { expired.collect() } else { Vec::new() };
+            let left = tokens.len() - expired.len();
+            (expired, left)
+        };
+        if left >= MAX_TOKENS {
             return Err(format!("there are {MAX_TOKENS} tokens: revoke one first"));
         }
-        changed.push(StoredToken { token: token.clone(), hash: hash(&secret) });
-        self.store.save(&changed).map_err(|e| format!("the tokens cannot be written: {e}"))?;
-        *self.tokens.lock() = changed;
+        if !expired.is_empty() {
+            self.store.remove(&expired).map_err(not_written)?;
+        }
+        let stored = StoredToken { token: token.clone(), hash: hash(&secret) };
+        self.store.add(&stored).map_err(not_written)?;
+        let mut tokens = self.tokens.lock();
+        tokens.retain(|t| !expired.contains(&t.token.id));
+        tokens.push(stored);
         Ok((token, format!("{PREFIX}{id}_{secret}")))
     }
 
     /// Revokes a token; `None` if there is none of this id.
     ///
     /// # Errors
-    /// The file cannot be written. The token is rejected from now on nevertheless, until a restart.
+    /// The store cannot be written. The token is rejected here nevertheless, until the store is read again.
     pub fn revoke(&self, id: &str) -> Result<Option<ApiToken>, String> {
+        Ok(self.revoke_all(|token| token.id == id)?.pop())
+    }
+
+    /// Revokes the personal tokens of a person who logged in and no longer has the rights of these tokens, or none.
+    ///
+    /// # Errors
+    /// As [`revoke`](Self::revoke).
+    pub(crate) fn revoke_beyond(&self, subject: &str, rights: Option<Rights>) -> Result<Vec<ApiToken>, String> {
+        self.revoke_all(|token| {
+            let is_theirs = token.kind == TokenKind::Personal && token.subject.as_deref() == Some(subject);
+            let needed = token.role.rights_with(token.read_bodies);
+            is_theirs && !rights.is_some_and(|rights| rights.contains(needed))
+        })
+    }
+
+    fn revoke_all(&self, mut is_revoked: impl FnMut(&ApiToken) -> bool) -> Result<Vec<ApiToken>, String> {
         let _saving = self.saving.lock();
-        let (revoked, left) = {
-            let mut tokens = self.tokens.lock();
-            let Some(at) = tokens.iter().position(|t| t.token.id == id) else { return Ok(None) };
-            (tokens.remove(at), tokens.clone())
-        };
-        self.store.save(&left).map_err(|e| {
+        let mut revoked = Vec::new();
+        self.tokens.lock().retain(|t| {
+            let goes = is_revoked(&t.token);
+            if goes {
+                revoked.push(t.token.clone());
+            }
+            !goes
+        });
+        if revoked.is_empty() {
+            return Ok(revoked);
+        }
+        let ids: Vec<String> = revoked.iter().map(|t| t.id.clone()).collect();
+        self.store.remove(&ids).map_err(|e| {
             format!(
-                "the token is rejected now, but the file cannot be written, so it is valid again after a restart: {e}"
+                "the token is rejected here for now, but the store cannot be written; revoke it again once it can: {e}"
             )
         })?;
-        Ok(Some(revoked.token))
+        Ok(revoked)
     }
 
     pub(crate) fn is_active(&self, id: &str) -> bool {
@@ -265,17 +344,39 @@ impl ApiTokens {
         self.has_unsaved_uses.load(Relaxed)
     }
 
-    /// Writes the times of last uses. Blocks on the disk.
+    /// Writes the times of last uses. Blocks on the store.
     pub(crate) fn save_uses(&self) {
         let _saving = self.saving.lock();
         if !self.has_unsaved_uses.swap(false, Relaxed) {
             return;
         }
-        let tokens = self.tokens.lock().clone();
+        let uses = |t: &StoredToken| t.token.last_used.map(|at| (t.token.id.clone(), at));
+        let uses: Vec<_> = self.tokens.lock().iter().filter_map(uses).collect();
         // A use that cannot be written is not a reason to refuse it.
-        if let Err(e) = self.store.save(&tokens) {
+        if let Err(e) = self.store.save_uses(&uses) {
             tracing::warn!("admin: the last use of a token cannot be written: {e}");
         }
+    }
+
+    /// Takes over what other instances added and revoked; `also_uses` reads the times of last uses, too. Blocks on the
+    /// store.
+    ///
+    /// # Errors
+    /// The store does not answer; the tokens stay as they were.
+    pub(crate) fn refresh(&self, also_uses: bool) -> io::Result<()> {
+        let mut known = self.saving.lock();
+        let version = self.store.version()?;
+        if *known == version && !also_uses {
+            return Ok(());
+        }
+        let mut loaded = self.store.load()?;
+        let mut tokens = self.tokens.lock();
+        for token in &mut loaded {
+            let here = tokens.iter().find(|t| t.token.id == token.token.id).and_then(|t| t.token.last_used);
+            token.token.last_used = token.token.last_used.max(here);
+        }
+        (*tokens, *known) = (loaded, version);
+        Ok(())
     }
 }
 

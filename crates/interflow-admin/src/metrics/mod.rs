@@ -58,6 +58,10 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         recorder(&mut page, &stats);
     }
     event_clients(&mut page, &state.viewers);
+    if let Some(audit) = state.audit.store() {
+        page.value(&table::ADMIN_AUDIT_LOST, audit.lost_lines());
+        page.value(&table::ADMIN_AUDIT_UNSENT, audit.unsent_lines());
+    }
     for write in &*state.metrics.0.lock() {
         write(&mut page);
     }

@@ -170,6 +170,10 @@ metric_table! { pub TABLE:
     REDIS_FALLBACKS = counter "interflow_redis_fallbacks_total" []
         "Requests admitted, or counted by this process, in place of Redis.";
     AUDIT_LOST = counter "interflow_audit_lost_lines_total" [] "Audit lines lost because the disk was too slow.";
+    ADMIN_AUDIT_LOST = counter "interflow_admin_audit_lost_lines_total" []
+        "Lines of the admin side's audit trail lost because the disk was too slow.";
+    ADMIN_AUDIT_UNSENT = gauge "interflow_admin_audit_unsent_lines" []
+        "Lines of the admin side's audit trail that wait in this replica's file until the database of `record.store` has them.";
     CONTENTS_DROPPED = counter "interflow_telemetry_dropped_contents_total" []
         "Spans exported without the content that `telemetry.content` asks for, because too much was waiting.";
     WEBHOOK_EVENTS = counter "interflow_telemetry_webhook_events_total" ["result"]

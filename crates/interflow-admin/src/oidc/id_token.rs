@@ -76,6 +76,16 @@ pub(super) fn key_id(token: &str) -> Result<Option<String>, LoginError> {
     Ok(header.kid)
 }
 
+/// Whether a key verifies the signature of a token, whatever its claims.
+pub(super) fn is_signed_by(token: &str, key: &Jwk) -> bool {
+    let Ok(header) = decode_header(token) else { return false };
+    let Ok(decoding) = DecodingKey::from_jwk(key) else { return false };
+    let mut validation = Validation::new(header.alg);
+    (validation.validate_exp, validation.validate_aud) = (false, false);
+    validation.set_required_spec_claims::<&str>(&[]);
+    ALGORITHMS.contains(&header.alg) && decode::<Map<String, Value>>(token, &decoding, &validation).is_ok()
+}
+
 fn unsupported() -> LoginError {
     refused("it is not signed with a key pair", "set the client's ID token signature to RS256 or ES256 at the issuer")
 }

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::cookie_scope::CookieScope;
 use crate::person_sessions::PersonSession;
 use config::OidcConfig;
 use error::LoginError;
@@ -99,19 +100,24 @@ pub(crate) struct OidcLogin {
     secret: Option<String>,
     provider: Provider,
     key: [u8; 32],
-    port: u16,
+    scope: CookieScope,
 }
 
 impl OidcLogin {
     /// # Errors
     /// The section of the config is incomplete.
-    pub fn new(config: &OidcConfig, token: &str, port: u16, http: Arc<dyn HttpClient>) -> Result<Self, String> {
+    pub fn new(
+        config: &OidcConfig,
+        token: &str,
+        scope: CookieScope,
+        http: Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
         config.check()?;
         let secret = config.client_secret.as_deref().map(interflow_files::resolve_secret_ref).transpose();
         let secret = secret.map_err(|e| format!("admin.oidc.client_secret: {e}"))?;
         let key = blake3::derive_key("Interflow admin OIDC login attempt, 2026", token.as_bytes());
         let provider = Provider::new(&config.issuer, config.timeout.0, http);
-        Ok(Self { config: config.clone(), secret, provider, key, port })
+        Ok(Self { config: config.clone(), secret, provider, key, scope })
     }
 
     /// The issuer as the login page names it.
@@ -133,7 +139,7 @@ impl OidcLogin {
     }
 
     pub fn attempt_cookie_name(&self) -> String {
-        format!("interflow_login_{}", self.port)
+        format!("interflow_login_{}", self.scope)
     }
 
     fn redirect_uri(&self, host: &str) -> String {
@@ -184,7 +190,7 @@ impl OidcLogin {
         )
     }
 
-    /// Ends a login: who it is, and the page to go to.
+    /// Ends a login: who it is, with or without a role here, and the page to go to.
     pub async fn finish(
         &self,
         host: &str,
@@ -279,7 +285,7 @@ impl OidcLogin {
             let remedy = "the issuer must allow the scope openid for this client".to_owned();
             LoginError::issuer("the issuer sent no ID token".to_owned(), remedy)
         })?;
-        let key = self.provider.key(id_token::key_id(id_token)?.as_deref()).await?;
+        let key = self.provider.key_for(id_token).await?;
         let expected = id_token::Expected {
             issuer: &self.config.issuer,
             client_id: &self.config.client_id,
@@ -312,21 +318,19 @@ impl OidcLogin {
                 "see the log of the issuer".into(),
             ));
         }
-        if self.config.roles.for_groups(&groups).is_none() {
-            return Err(LoginError::forbidden(
-                format!(
-                    "you are {name} at {}, but none of your groups ({}) has a role here",
-                    self.display_name(),
-                    groups.len()
-                ),
-                format!(
-                    "ask an admin of this instance to add one of your groups to admin.oidc.roles, or check that the issuer \
-                     sends groups in the claim `{}` (admin.oidc.groups_claim, admin.oidc.scopes)",
-                    self.config.groups_claim
-                ),
-            ));
-        }
         Ok(PersonSession { subject: claims.sub, name, groups: self.config.roles.relevant(&groups) })
+    }
+
+    /// What a person without a role is told.
+    pub fn no_role(&self, person: &PersonSession) -> LoginError {
+        LoginError::forbidden(
+            format!("you are {} at {}, but none of your groups has a role here", person.name, self.display_name()),
+            format!(
+                "ask an admin of this instance to add one of your groups to admin.oidc.roles, or check that the issuer \
+                 sends groups in the claim `{}` (admin.oidc.groups_claim, admin.oidc.scopes)",
+                self.config.groups_claim
+            ),
+        )
     }
 
     fn attempt(&self, random: &[u8]) -> Attempt {
@@ -351,7 +355,7 @@ impl OidcLogin {
 
     fn sign(&self, expiry: u64, random: &[u8], next: &str) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(b"attempt\0").update(&self.port.to_be_bytes()).update(&expiry.to_be_bytes());
+        hasher.update(b"attempt\0").update(&self.scope.bytes()).update(&expiry.to_be_bytes());
         hasher.update(random).update(next.as_bytes());
         hasher.finalize().into()
     }

@@ -4,18 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_types::{Body, Headers, Host, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
-use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::Mutex;
 
 use super::error::LoginError;
+use super::id_token;
 
 /// Bound on a response of the issuer, in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
 /// How long the discovery document and the keys are kept.
 const KEEP: Duration = Duration::from_secs(3600);
+/// How often the keys are fetched before that, because a token is signed with another.
+const MAX_EARLY: u32 = 5;
+const EARLY_WITHIN: Duration = Duration::from_secs(60);
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 
 /// What the issuer says about itself (OpenID Connect Discovery 1.0, section 3).
@@ -39,20 +43,24 @@ pub(super) struct Provider {
     http: Arc<dyn HttpClient>,
     discovery: Mutex<Option<(Arc<Discovery>, Instant)>>,
     keys: Mutex<Option<(Arc<JwkSet>, Instant)>>,
+    /// Since when, and how often, the keys were fetched before their time.
+    early: Mutex<(Instant, u32)>,
 }
 
 impl Provider {
     pub fn new(issuer: &str, timeout: Duration, http: Arc<dyn HttpClient>) -> Self {
         let (discovery, keys) = Default::default();
-        Self { issuer: issuer.to_owned(), timeout, http, discovery, keys }
+        let early = Mutex::new((Instant::now(), 0));
+        Self { issuer: issuer.to_owned(), timeout, http, discovery, keys, early }
     }
 
     pub async fn discovery(&self) -> Result<Arc<Discovery>, LoginError> {
-        let mut kept = self.discovery.lock().await;
-        if let Some((discovery, at)) = kept.as_ref()
+        // No lock is held while the issuer is asked: one that hangs does so for each login, not for one after the other.
+        let kept = self.discovery.lock().clone();
+        if let Some((discovery, at)) = kept
             && at.elapsed() < KEEP
         {
-            return Ok(Arc::clone(discovery));
+            return Ok(discovery);
         }
         let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
         let discovery: Discovery = self.get(&url, None).await?;
@@ -67,25 +75,40 @@ impl Provider {
             check_url(endpoint)?;
         }
         let discovery = Arc::new(discovery);
-        *kept = Some((Arc::clone(&discovery), Instant::now()));
+        *self.discovery.lock() = Some((Arc::clone(&discovery), Instant::now()));
         Ok(discovery)
     }
 
-    /// The key of this id. Keys are fetched anew if none has it, because issuers rotate them.
-    pub async fn key(&self, id: Option<&str>) -> Result<Jwk, LoginError> {
+    /// The key that verifies a token. Issuers rotate keys, also under the same id, so they are fetched anew once if the
+    /// kept ones do not verify it.
+    pub async fn key_for(&self, token: &str) -> Result<Jwk, LoginError> {
+        let id = id_token::key_id(token)?;
         let discovery = self.discovery().await?;
-        let mut kept = self.keys.lock().await;
-        // Tokens come from the issuer itself, and failed logins are limited, so nobody can make this a load for it.
-        if let Some((keys, at)) = kept.as_ref()
-            && at.elapsed() < KEEP
-            && let Some(key) = find_key(keys, id)
-        {
-            return Ok(key);
+        let kept = self.keys.lock().clone().filter(|(_, at)| at.elapsed() < KEEP);
+        let verifying = |keys: &JwkSet| find_key(keys, id.as_deref()).filter(|key| id_token::is_signed_by(token, key));
+        if let Some((keys, _)) = &kept {
+            if let Some(key) = verifying(keys) {
+                return Ok(key);
+            }
+            if !self.may_fetch_early() {
+                return find_key(keys, id.as_deref()).ok_or_else(|| no_key(id.as_deref()));
+            }
         }
-        let keys: Arc<JwkSet> =
-            Arc::new(JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() });
-        *kept = Some((Arc::clone(&keys), Instant::now()));
-        find_key(&keys, id).ok_or_else(|| no_key(id))
+        let keys = JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() };
+        let found = find_key(&keys, id.as_deref());
+        *self.keys.lock() = Some((Arc::new(keys), Instant::now()));
+        // One that does not verify it is refused by the check of the token.
+        found.ok_or_else(|| no_key(id.as_deref()))
+    }
+
+    /// Whether keys may be fetched although they are kept: tokens that nothing verifies are no load for the issuer.
+    fn may_fetch_early(&self) -> bool {
+        let mut early = self.early.lock();
+        if early.0.elapsed() >= EARLY_WITHIN {
+            *early = (Instant::now(), 0);
+        }
+        early.1 += 1;
+        early.1 <= MAX_EARLY
     }
 
     pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T, LoginError> {
@@ -162,8 +185,13 @@ struct RawKeys {
 impl RawKeys {
     fn known(self) -> Vec<Jwk> {
         let keys = self.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        // Keys for encryption sign nothing.
-        keys.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption)).collect()
+        // Keys for encryption sign nothing, and shared secrets nothing that is accepted.
+        let signs = |key: &Jwk| {
+            use AlgorithmParameters::{EllipticCurve, OctetKeyPair, RSA};
+            let is_pair = matches!(key.algorithm, RSA(_) | EllipticCurve(_) | OctetKeyPair(_));
+            is_pair && key.common.public_key_use != Some(PublicKeyUse::Encryption)
+        };
+        keys.filter(signs).collect()
     }
 }
 

@@ -176,7 +176,7 @@ impl PendingItem {
             method: held.method,
             host: url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
             port: url.as_ref().map(|u| u.authority.port),
-            // Not masked, because it can be edited: the mask would be sent.
+            // Not masked for those who can edit it: the mask would be sent.
             url: held.url,
             status: held.status,
             headers: mask.mask_fields(&held.headers),

@@ -15,7 +15,7 @@ pub(super) async fn make_token(it: &Instance, role: &str, read_bodies: bool) -> 
 }
 
 /// A request with a bearer token.
-async fn as_token(it: &Instance, token: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(super) async fn as_token(it: &Instance, token: &str, method: &str, path: &str, body: &str) -> Answer {
     let (host, bearer) = (it.admin.to_string(), format!("Bearer {token}"));
     let fields = [("Host", host.as_str()), ("Authorization", &bearer), ("Content-Type", "application/json")];
     it.plain(method, path, &fields, body.as_bytes()).await
@@ -209,4 +209,131 @@ async fn audit_trail_says_who_read_bodies_changed_something_or_was_refused() {
     assert!(!lines.iter().any(|l| l["operation"] == "GET /flows"), "lists are not written down: {page}");
     let one = it.json("/audit?text=test%20viewer&limit=1").await;
     assert_eq!(one["records"].as_array().unwrap().len(), 1);
+}
+
+/// The lines of the audit trail with this text, apart from those of looking at the trail.
+async fn trail(it: &Instance, text: &str) -> Vec<Value> {
+    let mut lines = it.json(&format!("/audit?limit=1000&text={text}")).await["records"].as_array().unwrap().clone();
+    lines.retain(|line| line["operation"] != "GET /audit");
+    lines
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_without_a_session_can_fill_the_audit_trail() {
+    let it = Instance::start().await;
+    let (host, origin) = (it.admin.to_string(), format!("http://{}", it.admin));
+    for _ in 0..30 {
+        assert_eq!(it.plain("POST", "/logout", &[("Host", &host), ("Origin", &origin)], b"").await.status, 303);
+    }
+    assert_eq!(trail(&it, "logout").await, Vec::<Value>::new());
+    let bearer = format!("Bearer {TOKEN}");
+    it.plain("POST", "/logout", &[("Host", &host), ("Authorization", &bearer)], b"").await;
+    assert_eq!(trail(&it, "logout").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_one_caller_are_limited_and_those_left_out_are_counted() {
+    let it = Instance::start().await;
+    let (_, viewer) = make_token(&it, "viewer", false).await;
+    let (_, operator) = make_token(&it, "operator", false).await;
+    for n in 0..60 {
+        assert_eq!(as_token(&it, &viewer, "DELETE", &format!("/api/v1/keys/{n}"), "").await.status, 403);
+    }
+    let lines = trail(&it, "test%20viewer").await;
+    assert_eq!(lines.iter().filter(|l| l["status"] == 403).count(), 20);
+    // Others are written down as before.
+    assert_eq!(as_token(&it, &operator, "DELETE", "/api/v1/keys/1", "").await.status, 403);
+    assert_eq!(trail(&it, "test%20operator").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_disconnects_leaves_its_line() {
+    let it = Instance::start().await;
+    it.through("/delay/3000").await;
+    let flow = it.ids().await.remove(0);
+    let (host, body) = (it.admin.to_string(), "{}");
+    let mut wire = Wire::connect(it.admin).await.unwrap();
+    let head = format!(
+        "POST /api/v1/flows/{flow}/replay HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    wire.send(head).await.unwrap();
+    it.origin.wait_for_requests(2).await;
+    drop(wire);
+    for _ in 0..200 {
+        if let [line] = &trail(&it, "replay").await[..] {
+            assert_eq!((&line["status"], &line["operation"]), (&json!(499), &json!("POST /flows/{id}/replay")));
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("no line");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_say_what_was_exported_deleted_and_added_but_no_secret() {
+    let it = Instance::start().await;
+    it.through("/text").await;
+    it.through("/bytes/5").await;
+    let ids = it.ids().await;
+    it.post("/export", json!({"ids": ids, "format": "har"})).await;
+    it.post("/flows/delete", json!({"ids": [ids[0]]})).await;
+    it.post("/flows/prune", json!({"query": "host:gone.test"})).await;
+    let secret = json!({"label": "github", "value": "ghp_very-secret-value", "hosts": ["api.github.com"]});
+    assert_eq!(it.post("/secrets", secret).await.status, 200);
+    assert_eq!(it.post("/approvals/rules", json!({"action": "deny", "hosts": ["bad.test"]})).await.status, 200);
+    for (operation, part) in [
+        ("POST%20%2Fexport", json!({"flows": {"count": 2, "names": ids}, "bodies": false, "originals": false})),
+        ("flows%2Fdelete", json!({"flows": {"count": 1, "names": [ids[0]]}})),
+        ("flows%2Fprune", json!({"query": "host:gone.test", "older": null, "all": false})),
+        ("POST%20%2Fsecrets", json!({"label": "github", "hosts": ["api.github.com"], "plain_http": false})),
+        ("approvals%2Frules", json!({"rule": {"action": "deny", "hosts": ["bad.test"]}})),
+    ] {
+        let lines = trail(&it, operation).await;
+        assert_eq!(lines.len(), 1, "{operation}: {lines:?}");
+        let detail = lines[0]["detail"].clone();
+        let has = |(key, value): (&String, &Value)| {
+            detail[key] == *value || (key == "rule" && detail["rule"]["hosts"] == value["hosts"])
+        };
+        assert!(part.as_object().unwrap().iter().all(has), "{operation}: {detail}");
+    }
+    assert!(!json!(trail(&it, "").await).to_string().contains("very-secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_calls_are_written_down_with_their_outcome() {
+    let it = Instance::start().await;
+    let (_, viewer) = make_token(&it, "viewer", false).await;
+    let call = |name: &str| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}});
+    assert_eq!(as_token(&it, &viewer, "POST", "/mcp", &call("search_flows").to_string()).await.status, 403);
+    for (name, status) in [("search_flows", 200), ("replay_flow", 400), ("no_such_tool", 400)] {
+        assert_eq!(as_token(&it, TOKEN, "POST", "/mcp", &call(name).to_string()).await.status, 200, "{name}");
+        let lines = trail(&it, name).await;
+        assert!(lines.len() == 1 && lines[0]["status"] == status, "{name}: {lines:?}");
+    }
+    let refused = trail(&it, "test%20viewer").await;
+    assert!(refused.iter().any(|l| l["operation"] == "POST /mcp" && l["status"] == 403), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookies_are_secure_and_clients_known_only_behind_a_trusted_proxy_with_tls() {
+    for (trusted, is_secure, address) in
+        [(vec!["127.0.0.1/32".parse().unwrap()], true, "198.51.100.7"), (vec![], false, "127.0.0.1")]
+    {
+        let options = AdminConfig { trusted_proxies: trusted, ..AdminConfig::default() };
+        let it = Instance::with(Origin::http(), Setup { options: Some(options), ..Setup::default() }).await;
+        let (host, origin) = (it.admin.to_string(), format!("https://{}", it.admin));
+        let fields = [
+            ("Host", host.as_str()),
+            ("Origin", &origin),
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+        ];
+        let answer = it.plain("POST", "/login", &fields, format!("token={TOKEN}").as_bytes()).await;
+        let cookie = answer.header("set-cookie").unwrap();
+        assert_eq!(cookie.contains("; Secure"), is_secure, "{cookie}");
+        assert_eq!(trail(&it, "login").await[0]["client_ip"], *address);
+    }
 }

@@ -172,15 +172,182 @@ async fn id_tokens_that_are_not_for_this_login_are_refused_with_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signature_of_another_key_is_refused() {
+async fn a_key_that_was_replaced_is_fetched_once_and_another_signature_is_refused() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["root"])).await;
+    let it = instance(config(&issuer.url())).await;
+    let fetched = || issuer.paths().iter().filter(|path| *path == "/jwks").count();
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    assert_eq!(fetched(), 1);
+    // Another key under the same id, then one without an id.
+    issuer.rotate("first", SigningAlgorithm::RS256);
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    issuer.rotate("second", SigningAlgorithm::RS256);
+    issuer.leave_key_ids_out();
+    let without_id = log_in(&it, &issuer).await;
+    assert_eq!(without_id.status, 200, "{}", without_id.text());
+    assert_eq!(fetched(), 3);
+    // A key that the issuer does not publish: keys are fetched again, but not for every attempt.
+    issuer.sign_with_unpublished_key("first", SigningAlgorithm::RS256);
+    issuer.leave_key_ids_out();
+    for _ in 0..8 {
+        let refused = log_in(&it, &issuer).await;
+        assert_eq!((refused.status, cookie_pair(&refused, "interflow_session_")), (502, None));
+        assert!(refused.text().contains("signature"), "{}", refused.text());
+    }
+    assert!(fetched() <= 6, "{}", fetched());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_refused() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
     let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["root"])).await;
     let it = instance(config(&issuer.url())).await;
     assert_eq!(log_in(&it, &issuer).await.status, 200);
-    // The same id, another key: the keys that were fetched do not verify it.
-    issuer.rotate("first", SigningAlgorithm::RS256);
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let unsigned = move |algorithm: &str, claims: &Value| {
+        format!("{}.{}.", part(&json!({"alg": algorithm, "typ": "JWT", "kid": "first"})), part(claims))
+    };
+    let shared = |claims: &Value, secret: &[u8]| {
+        let header = Header { kid: Some("first".into()), ..Header::new(Algorithm::HS256) };
+        encode(&header, claims, &EncodingKey::from_secret(secret)).unwrap()
+    };
+    let forgeries: [Box<dyn Fn(&Value, &Value) -> String + Send>; 5] = [
+        Box::new(move |claims, _| unsigned("none", claims)),
+        Box::new(move |claims, _| unsigned("None", claims)),
+        Box::new(move |claims, _| unsigned("RS256", claims)),
+        Box::new(move |claims, key| shared(claims, key["n"].as_str().unwrap().as_bytes())),
+        Box::new(move |claims, key| shared(claims, key.to_string().as_bytes())),
+    ];
+    for forge in forgeries {
+        issuer.forge_tokens(forge);
+        let refused = log_in(&it, &issuer).await;
+        assert_eq!((refused.status, cookie_pair(&refused, "interflow_session_")), (502, None), "{}", refused.text());
+        assert!(refused.text().contains("the ID token is refused"), "{}", refused.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_with_a_public_address_accept_each_others_logins_whatever_their_ports() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["ops"])).await;
+    let public =
+        OidcConfig { redirect_url: Some("http://interflow.test:8080/login/callback".into()), ..config(&issuer.url()) };
+    let (a, b) = (instance(public.clone()).await, instance(public).await);
+    assert_ne!(a.admin.port(), b.admin.port());
+    let host = "interflow.test:8080";
+    let start = a.plain("GET", "/login/oidc", &[("Host", host)], b"").await;
+    let attempt = cookie_pair(&start, "interflow_login_").unwrap();
+    let path = start.header("location").unwrap().strip_prefix(&issuer.url()).unwrap().to_owned();
+    let mut wire = Wire::connect(issuer.address()).await.unwrap();
+    let authority = issuer.url().trim_start_matches("http://").to_owned();
+    wire.send(format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n")).await.unwrap();
+    let back = wire.answer().await.unwrap().header("location").unwrap().to_owned();
+    let callback = back.strip_prefix(&format!("http://{host}")).unwrap();
+    // The balancer sends the way back to the other replica.
+    let done = b.plain("GET", callback, &[("Host", host), ("Cookie", &attempt)], b"").await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let session = cookie_pair(&done, "interflow_session_interflow.test-8080=").unwrap();
+    for it in [&a, &b] {
+        let me = it.plain("GET", "/api/v1/me", &[("Host", host), ("Cookie", &session)], b"").await;
+        assert_eq!((me.status, &me.json()["name"]), (200, &json!("anna")));
+    }
+    // An instance of its own does not.
+    let alone = instance(config(&issuer.url())).await;
+    let own = format!("interflow_session_{}={}", alone.admin.port(), session.split_once('=').unwrap().1);
+    let me = alone.plain("GET", "/api/v1/me", &[("Host", &alone.admin.to_string()), ("Cookie", &own)], b"").await;
+    assert_eq!(me.status, 401);
+}
+
+/// Makes a personal token with a session; returns its text.
+async fn personal_token(it: &Instance, login: &Answer, input: Value) -> Answer {
+    let session = cookie_pair(login, "interflow_session_").unwrap();
+    let (host, origin) = (it.admin.to_string(), format!("http://{}", it.admin));
+    let fields =
+        [("Host", host.as_str()), ("Cookie", &session), ("Origin", &origin), ("Content-Type", "application/json")];
+    it.plain("POST", "/api/v1/tokens", &fields, input.to_string().as_bytes()).await
+}
+
+async fn status_of(it: &Instance, token: &str) -> u16 {
+    let (host, bearer) = (it.admin.to_string(), format!("Bearer {token}"));
+    it.plain("GET", "/api/v1/me", &[("Host", &host), ("Authorization", &bearer)], b"").await.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn personal_tokens_end_with_the_rights_of_their_person_at_the_next_login() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["ops", "privacy"])).await;
+    let it = instance(config(&issuer.url())).await;
+    let login = log_in(&it, &issuer).await;
+    let mut tokens = Vec::new();
+    for (role, read_bodies) in [("viewer", false), ("operator", false), ("viewer", true)] {
+        let input = json!({"name": role, "role": role, "read_bodies": read_bodies, "expires": "30d"});
+        let made = personal_token(&it, &login, input).await;
+        assert_eq!((made.status, &made.json()["token"]["kind"]), (200, &json!("personal")), "{}", made.text());
+        tokens.push(made.json()["secret"].as_str().unwrap().to_owned());
+    }
+    let statuses =
+        async || [status_of(&it, &tokens[0]).await, status_of(&it, &tokens[1]).await, status_of(&it, &tokens[2]).await];
+    log_in(&it, &issuer).await;
+    assert_eq!(statuses().await, [200, 200, 200]);
+    // Another person's login changes nothing.
+    issuer.set_person(json!({"sub": "u-2", "preferred_username": "ben", "groups": []}));
+    assert_eq!(log_in(&it, &issuer).await.status, 403);
+    assert_eq!(statuses().await, [200, 200, 200]);
+    issuer.set_person(person(&["staff"]));
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    assert_eq!(statuses().await, [200, 401, 401]);
+    issuer.set_person(person(&["other"]));
     let refused = log_in(&it, &issuer).await;
-    assert_eq!(refused.status, 502);
-    assert!(refused.text().contains("signature"), "{}", refused.text());
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("none of your groups"), "{}", refused.text());
+    assert_eq!(statuses().await, [401, 401, 401]);
+    let trail = it.json("/audit?text=login").await;
+    let lines = trail["records"].as_array().unwrap();
+    assert!(lines.iter().any(|l| l["actor"] == "anna" && l["detail"]["revoked_tokens"].is_array()), "{trail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_have_an_owner_and_a_longest_life() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["root"])).await;
+    let options = AdminConfig {
+        oidc: Some(config(&issuer.url())),
+        personal_token_lifetime: "10d".parse().unwrap(),
+        service_token_lifetime: Some("100d".parse().unwrap()),
+        ..AdminConfig::default()
+    };
+    let it = Instance::with(Origin::http(), Setup { options: Some(options), ..Setup::default() }).await;
+    let login = log_in(&it, &issuer).await;
+    for (kind, expires, status) in [
+        ("service", Some("100d"), 200),
+        ("service", Some("101d"), 400),
+        ("service", None, 400),
+        ("personal", Some("10d"), 200),
+        ("personal", Some("11d"), 400),
+    ] {
+        let input = json!({"name": "x", "kind": kind, "role": "viewer", "expires": expires});
+        let made = personal_token(&it, &login, input).await;
+        assert_eq!(made.status, status, "{kind} {expires:?}: {}", made.text());
+        match status {
+            200 => {
+                let token = made.json()["token"].clone();
+                assert_eq!(
+                    (&token["kind"], &token["subject"], &token["created_by"]),
+                    (&json!(kind), &json!("u-1"), &json!("anna"))
+                );
+            }
+            _ => assert!(made.text().contains(&format!("admin.{kind}_token_lifetime")), "{}", made.text()),
+        }
+    }
+    // Without a person, a token is for a service.
+    let refused = it.post("/tokens", json!({"name": "x", "kind": "personal", "role": "viewer", "expires": "1d"})).await;
+    assert_eq!((refused.status, kind(&refused).as_str()), (400, "bad_request"));
+    // Who may not administer makes none for services.
+    issuer.set_person(json!({"sub": "u-3", "preferred_username": "cleo", "groups": ["ops"]}));
+    let login = log_in(&it, &issuer).await;
+    let refused =
+        personal_token(&it, &login, json!({"name": "x", "kind": "service", "role": "viewer", "expires": "1d"})).await;
+    assert_eq!((refused.status, kind(&refused).as_str()), (403, "missing_right"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,4 +391,22 @@ async fn an_issuer_that_is_down_or_another_than_configured_is_a_page_with_the_re
     let refused = Issuer::start(CLIENT, Some("another secret"), person(&["root"])).await;
     let it = instance(config(&refused.url())).await;
     assert!(log_in(&it, &refused).await.text().contains("admin.oidc.client_secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_hangs_keeps_logins_waiting_at_the_same_time() {
+    let silent = Origin::raw(|wire, _| async move {
+        let _open = wire;
+        std::future::pending::<std::io::Result<()>>().await
+    })
+    .await;
+    let hanging = OidcConfig { timeout: "2s".parse().unwrap(), ..config(&silent.url("")) };
+    let it = instance(hanging).await;
+    let host = it.admin.to_string();
+    let begun = std::time::Instant::now();
+    let start = async || it.plain("GET", "/login/oidc", &[("Host", &host)], b"").await;
+    let (a, b, c, d) = tokio::join!(start(), start(), start(), start());
+    assert_eq!([a.status, b.status, c.status, d.status], [502; 4]);
+    // One after the other, they would take eight seconds.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(6), "{:?}", begun.elapsed());
 }

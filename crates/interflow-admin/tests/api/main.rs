@@ -15,6 +15,7 @@ mod issuer;
 mod overview;
 mod privacy;
 mod replay;
+mod rule_rights;
 mod secrets;
 mod setup;
 
@@ -27,12 +28,13 @@ use interflow_approvals::approvals::{Approvals, ApprovalsStage};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_proxy::config::{GatewayConfig, ProxyConfig, ProxyServerConfig, WorkersConfig};
 use interflow_proxy::{CertificateAuthority, ProxyServer, ServerDeps};
+use interflow_rules::{ActiveRules, PrivateFiles, RuleRuntime, RulesConfig};
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
 use interflow_testkit::{Answer, Origin, OriginBuilder, Wire, client};
 use interflow_types::units::HumanDuration;
 use interflow_types::{
     Authority, ClientInfo, EntryKind, Flow, FlowOutcome, FlowRecording, HttpVersion, Recorder, RequestHead,
-    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ResponseHead, Scheme, Stage, StatusCode, Timestamp, Url,
 };
 use serde_json::Value;
 
@@ -53,6 +55,8 @@ struct Setup {
     unrecorded: bool,
     events_patience: Option<HumanDuration>,
     insecure_proxy: Option<String>,
+    /// Whether there is a rule file, `rules.yaml` in the data directory.
+    has_rules: bool,
     options: Option<AdminConfig>,
 }
 
@@ -85,10 +89,13 @@ impl Instance {
         }
         let listener = tokio::net::TcpListener::bind(anywhere).await.unwrap();
         let approvals = Arc::new(Approvals::new(&ApprovalsConfig::default(), dir.path()).unwrap());
+        let rules = setup.has_rules.then(|| rules_in(dir.path()));
+        let rule_stages = rules.iter().flat_map(|rules| [rules.request_stage(), rules.response_stage()]);
+        let approvals_stage: Arc<dyn Stage> = Arc::new(ApprovalsStage::new(Arc::clone(&approvals)));
         let parts = ServerDeps {
             ca: Arc::new(CertificateAuthority::open_or_create(&dir.path().join("ca")).unwrap()),
             recorder: store.as_ref().map(|s| Arc::new(s.recorder().unwrap()) as Arc<dyn Recorder>),
-            stages: vec![Arc::new(ApprovalsStage::new(Arc::clone(&approvals)))],
+            stages: std::iter::once(approvals_stage).chain(rule_stages).collect(),
             mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
             sockets: Default::default(),
@@ -106,12 +113,13 @@ impl Instance {
                 .unwrap();
         let parts = AdminDeps {
             conversations: store.clone().map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
-            rules: None,
+            rules,
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
             data_dir: dir.path().to_owned(),
+            shared: None,
             token_file: Some(dir.path().join("admin.token")),
             redaction: Some(redaction),
             limits: None,
@@ -221,6 +229,16 @@ impl Instance {
         capture.finish(&flow, FlowOutcome::Complete);
         flow
     }
+}
+
+/// Rules of a file in the data directory, whose other files are private.
+fn rules_in(dir: &std::path::Path) -> Arc<ActiveRules> {
+    let file = dir.join("rules.yaml");
+    std::fs::write(&file, "rules: []\n").unwrap();
+    let private = PrivateFiles::new(dir, [dir.join("ca"), dir.join("record")]);
+    let runtime = RuleRuntime::new(None, None).with_private_files(private);
+    let config = RulesConfig { files: vec![file], ..RulesConfig::default() };
+    Arc::new(ActiveRules::new(&config, Arc::new(runtime)).unwrap())
 }
 
 fn a_client() -> Arc<ClientInfo> {

@@ -24,7 +24,7 @@ pub struct ApprovalsConfig {
     /// All instances that share the file need the same. If unset, one beside the file. Read at the start.
     pub secrets_key: Option<String>,
     /// A command that prints this key, such as the client of a key management service, with its arguments. Run once at
-    /// the start.
+    /// the start, for 30 seconds at most.
     pub secrets_key_command: Vec<String>,
     /// Built-in rule sets for known agents, package registries and code hosts: `npm`, `pypi`, `claude-code`;
     /// `interflow approvals presets` lists them. They count as the operator's rules.

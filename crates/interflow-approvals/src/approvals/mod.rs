@@ -6,6 +6,7 @@ mod decision;
 pub mod default_hosts;
 pub mod desktop_notifier;
 mod inject_secrets;
+mod key_command;
 mod mask_secrets;
 mod pending;
 pub mod presets;

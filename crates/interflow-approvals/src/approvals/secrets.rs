@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::{ApprovalsConfig, SecretSpec};
+use super::key_command;
 use super::secret_origin::SecretOrigin;
 use super::sessions::{monotonic_secs, now};
 
@@ -216,7 +217,9 @@ impl VaultKey {
                 return Err("approvals: set secrets_key or secrets_key_command, not both".to_owned());
             }
             (Some(reference), []) => ("secrets_key", resolve_secret_ref(reference)),
-            (None, [program, arguments @ ..]) => ("secrets_key_command", run_key_command(program, arguments)),
+            (None, [program, arguments @ ..]) => {
+                ("secrets_key_command", key_command::run(program, arguments, key_command::TIME_LIMIT))
+            }
         };
         let text = text.map_err(|e| format!("approvals.{key}: {e}"))?;
         let text = text.trim();
@@ -226,17 +229,6 @@ impl VaultKey {
             || format!("approvals.{key}: a key has 32 bytes: 64 hexadecimal digits, or 44 characters of Base64");
         bytes.map(Self::Given).ok_or_else(wrong)
     }
-}
-
-fn run_key_command(program: &str, arguments: &[String]) -> Result<String, String> {
-    let run = std::process::Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
-    let output = run.map_err(|e| format!("{program} cannot be run: {e}"))?;
-    if !output.status.success() {
-        // The standard error of such clients has the reason; the key would be on standard output.
-        let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{program}: {}: {}", output.status, reason.trim()));
-    }
-    String::from_utf8(output.stdout).map_err(|_| format!("{program} printed something else than text"))
 }
 
 /// The file of secrets.

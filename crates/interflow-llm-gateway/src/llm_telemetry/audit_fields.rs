@@ -96,7 +96,7 @@ fn sum(found: &BTreeMap<String, u64>) -> u64 {
 }
 
 /// Microseconds since the Unix epoch as RFC 3339 in UTC.
-pub(super) fn rfc3339(micros: u64) -> String {
+pub fn rfc3339(micros: u64) -> String {
     let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant's civil calendar algorithm, with years that begin in March.

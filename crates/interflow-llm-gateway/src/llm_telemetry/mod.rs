@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use crate::gateway::ServedBy;
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
-pub use audit_fields::{AUDIT_FIELDS, AuditField};
+pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
 pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
 pub use content::{ContentPosition, ContentStage};
 use events::Webhooks;

@@ -110,7 +110,9 @@ fn append_to_file(
         line.push('\n');
     }
     let text = format!("rule `{}` cannot write to {file}", rule.name);
+    let private = program.runtime.private_files.clone();
     let write = move || {
+        private.check_write(std::path::Path::new(&file))?;
         // A single write, so that lines of several workers do not interleave.
         std::fs::OpenOptions::new().create(true).append(true).open(&file)?.write_all(line.as_bytes())
     };

@@ -12,6 +12,7 @@ use crate::action::Action;
 use crate::actions::static_files;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::disk::{self, FileOutcome};
+use crate::files::private_files::PrivateFiles;
 use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
@@ -26,6 +27,7 @@ pub(super) fn apply(
     rule: &CompiledRule,
     program: &RuleProgram,
 ) -> ActionEffect {
+    let private = program.runtime.private_files.clone();
     match action {
         Action::Answer(a) => match answer_head(at, a, rule, program) {
             Ok(head) => match body_source(at, &a.body, program) {
@@ -33,7 +35,7 @@ pub(super) fn apply(
                     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
                 }
                 BodySource::File(path) => ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-                    let body = Body::from(read_file(path).await?);
+                    let body = Body::from(read_file(path, private).await?);
                     Ok(FileOutcome::Response(Box::new(Response { head, body })))
                 }))),
             },
@@ -131,10 +133,10 @@ pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody, program: &R
     }
 }
 
-/// Reads a file up to [`MAX_FILE_SIZE`].
-pub(super) async fn read_file(path: PathBuf) -> Result<Bytes, Error> {
+/// Reads a file up to [`MAX_FILE_SIZE`], unless it is private.
+pub(super) async fn read_file(path: PathBuf, private: PrivateFiles) -> Result<Bytes, Error> {
     let shown = path.display().to_string();
-    disk::run(move || read_bounded(&path))
+    disk::run(move || private.check_read(&path).and_then(|()| read_bounded(&path)))
         .await
         .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {shown} cannot be read: {e}")))
 }
@@ -152,6 +154,7 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgr
     // The action's own regex may not match this URL.
     let Some(wanted) = local_file(at, l, program) else { return ActionEffect::Continue };
     let (status, content_type, fall_through) = (l.status, l.content_type.clone(), l.fall_through);
+    let private = program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let found = disk::run(move || Ok(wanted.find())).await;
         let found = found.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
@@ -165,7 +168,7 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgr
         let media = content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
         let mut head = response_head(status);
         let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-        let body = Body::from(read_file(found).await?);
+        let body = Body::from(read_file(found, private).await?);
         Ok(FileOutcome::Response(Box::new(Response { head, body })))
     })))
 }

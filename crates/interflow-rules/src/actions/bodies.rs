@@ -36,7 +36,7 @@ pub(super) fn apply(
         Action::CorruptResponse(s) => add_fault(at, BodyFault::Corrupt(s.after.0)),
         Action::SaveResponseBody(t) => {
             let path = at.render(program, t).into();
-            at.edits.save.push(path);
+            at.edits.save.push((path, program.runtime.private_files.clone()));
             ActionEffect::Continue
         }
         _ => ActionEffect::Continue,
@@ -97,7 +97,7 @@ fn edit_body(
         return ActionEffect::Continue;
     }
     if let EditParams::File(path) = edit {
-        return replace_by_file(at.render(program, path), FileOutcome::Body);
+        return replace_by_file(at.render(program, path), program, FileOutcome::Body);
     }
     match render_edit(at, edit, program) {
         Ok(change) => add_change(at, change, rule),
@@ -106,9 +106,10 @@ fn edit_body(
 }
 
 /// Replaces a body or a message by a file, once it is read.
-fn replace_by_file(path: String, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
+fn replace_by_file(path: String, program: &RuleProgram, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
+    let private = program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-        Ok(then(BodyChange::Set(answers::read_file(path.into()).await?)))
+        Ok(then(BodyChange::Set(answers::read_file(path.into(), private).await?)))
     })))
 }
 
@@ -135,7 +136,7 @@ fn edit_message(
     program: &RuleProgram,
 ) -> ActionEffect {
     if let EditParams::File(path) = edit {
-        return replace_by_file(at.render(program, path), FileOutcome::Message);
+        return replace_by_file(at.render(program, path), program, FileOutcome::Message);
     }
     // JSON edits skip messages that are not JSON.
     let skips = matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_));
@@ -202,9 +203,12 @@ fn inject_html(
     };
     match answers::body_source(at, &tag.html, program) {
         BodySource::Ready(html) => add_change(at, change(html), rule),
-        BodySource::File(path) => ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-            Ok(FileOutcome::Body(change(answers::read_file(path).await?)))
-        }))),
+        BodySource::File(path) => {
+            let private = program.runtime.private_files.clone();
+            ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+                Ok(FileOutcome::Body(change(answers::read_file(path, private).await?)))
+            })))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 
 use crate::body::fault_injection::{BodyFault, Throttle};
+use crate::files::private_files::PrivateFiles;
 use edit::BodyChange;
 
 /// What the rules of a phase requested for a body; applied together when all have run.
@@ -26,8 +27,8 @@ pub(crate) struct BodyEdits {
     pub throttle: Option<Arc<Throttle>>,
     /// Services that receive its chunks, with the id of their exchange.
     pub chunks: Vec<(Arc<crate::service::ExternalService>, String)>,
-    /// Files to which the body is saved as it is sent.
-    pub save: Vec<PathBuf>,
+    /// Files to which the body is saved as it is sent, unless they are private.
+    pub save: Vec<(PathBuf, PrivateFiles)>,
 }
 
 impl BodyEdits {
@@ -108,8 +109,8 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
             body = crate::service::pass_chunks(service, id, body);
         }
     }
-    for path in work.save {
-        body = save::tee_to_file(body, path);
+    for (path, private) in work.save {
+        body = save::tee_to_file(body, path, private);
     }
     for fault in work.faults {
         body = fault.apply_to(body);

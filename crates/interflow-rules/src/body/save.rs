@@ -11,6 +11,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::disk;
+use crate::files::private_files::PrivateFiles;
 
 /// Chunks of one body queued for the disk.
 const QUEUE_CHUNKS: usize = 256;
@@ -22,12 +23,12 @@ static SLOTS: Semaphore = Semaphore::const_new(WRITERS);
 
 /// Returns the same body and writes its data to the file. If the disk falls too far behind, the file is abandoned with
 /// a warning.
-pub(crate) fn tee_to_file(body: Body, path: PathBuf) -> Body {
+pub(crate) fn tee_to_file(body: Body, path: PathBuf, private: PrivateFiles) -> Body {
     let (to, from) = channel(QUEUE_CHUNKS);
     let shown = path.display().to_string();
     tokio::spawn(async move {
         let shown = path.display().to_string();
-        if let Err(e) = write_chunks(path, from).await {
+        if let Err(e) = write_chunks(path, private, from).await {
             tracing::error!("the body for {shown} is not saved: {e}");
         }
     });
@@ -46,8 +47,9 @@ pub(crate) fn tee_to_file(body: Body, path: PathBuf) -> Body {
     })
 }
 
-async fn write_chunks(path: PathBuf, mut from: Receiver<Bytes>) -> io::Result<()> {
+async fn write_chunks(path: PathBuf, private: PrivateFiles, mut from: Receiver<Bytes>) -> io::Result<()> {
     let mut file = on_disk(move || {
+        private.check_write(&path)?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     async fn save(path: PathBuf) {
-        let body = tee_to_file(Body::from(Bytes::from_static(b"hello")), path);
+        let body = tee_to_file(Body::from(Bytes::from_static(b"hello")), path, PrivateFiles::default());
         assert_eq!(&body.collect(9).await.unwrap().0[..], b"hello");
     }
 

@@ -54,7 +54,7 @@ impl RuleProgram {
         config: &RulesConfig,
         around: Arc<RuleRuntime>,
     ) -> Result<Arc<Self>, RuleLoadError> {
-        let parsed = read_all(sources, &around.formats)?;
+        let parsed = read_all(sources, &around)?;
         let mut compiler = Compiler::new(config, around);
         for one in parsed {
             compiler.add_parsed(one);
@@ -109,8 +109,8 @@ impl<'c> Compiler<'c> {
         for (name, value) in file.variables {
             self.set.push(name.clone());
             match self.constants.binary_search_by(|(n, _)| n.cmp(&name)) {
-                Ok(at) => self.constants[at].1 = value.0,
-                Err(at) => self.constants.insert(at, (name, value.0)),
+                Ok(at) => self.constants[at].1 = value.text,
+                Err(at) => self.constants.insert(at, (name, value.text)),
             }
         }
         for (name, def) in file.services {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::action::Action;
 use crate::config::RulesConfig;
-use crate::params::{AnswerBody, EditParams, ReplaySource, ScriptSource};
+use crate::params::{AnswerBody, EditParams, ReplayParams, ReplaySource, ScriptParams, ScriptSource};
 use crate::state::runtime::RuleRuntime;
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
@@ -66,27 +66,46 @@ fn resolve_in_folder(folder: &Path, file: &str) -> Option<String> {
 /// # Errors
 /// What is missing or wrong.
 pub(crate) fn check_files(action: &Action, config: &RulesConfig, around: &RuleRuntime) -> Result<(), String> {
+    let private = &around.private_files;
     let there = |path: &Path| {
+        private.check_read(path).map_err(|e| e.to_string())?;
         if path.exists() { Ok(()) } else { Err(format!("{} is not there", path.display())) }
     };
     let literal = |t: &TextTemplate| t.as_literal().map_or(Ok(()), |p| there(Path::new(p)));
+    let writable = |t: &TextTemplate| {
+        t.as_literal().map_or(Ok(()), |p| private.check_write(Path::new(p)).map_err(|e| e.to_string()))
+    };
     let body = |b: &AnswerBody| match b {
         AnswerBody::File(t) => literal(t),
         _ => Ok(()),
     };
     match action {
+        Action::SaveResponseBody(t) => writable(t),
+        Action::AppendFile(a) => writable(&a.file),
         Action::MapLocal(l) => literal(&l.path.0),
         Action::Answer(a) => body(&a.body),
         Action::InjectHtml(h) => body(&h.html),
         Action::EditRequestBody(EditParams::File(t))
         | Action::EditResponseBody(EditParams::File(t))
         | Action::EditMessage(EditParams::File(t)) => literal(t),
-        Action::ClientCertificate(c) | Action::ShowCertificate(c) => match &around.capabilities {
-            Some(means) => means.check_certificate(&c.files()),
-            None => there(&c.certificate).and_then(|()| c.key.as_deref().map_or(Ok(()), there)),
-        },
+        Action::ClientCertificate(c) | Action::ShowCertificate(c) => {
+            let password = c.password.as_deref().and_then(|p| p.strip_prefix("file:")).map(Path::new);
+            let files = [Some(c.certificate.as_path()), c.key.as_deref(), password];
+            let mut files = files.into_iter().flatten();
+            files.try_for_each(|file| private.check_read(file)).map_err(|e| e.to_string())?;
+            match &around.capabilities {
+                Some(means) => means.check_certificate(&c.files()),
+                None => there(&c.certificate).and_then(|()| c.key.as_deref().map_or(Ok(()), there)),
+            }
+        }
         Action::Impersonate(like) => {
             around.capabilities.as_ref().map_or(Ok(()), |m| m.check_fingerprint(like.as_str()))
+        }
+        Action::Replay(ReplayParams { from: ReplaySource::File(file), .. })
+        | Action::Script(ScriptParams { source: ScriptSource::File(file), .. })
+            if private.check_read(file).is_err() =>
+        {
+            private.check_read(file).map_err(|e| e.to_string())
         }
         Action::Replay(r) => r.load(around.recordings.as_deref()),
         Action::Script(s) => s.compile(config).map(drop),

@@ -76,7 +76,11 @@ impl JsonSchema for PhaseName {
 
 /// A constant; its text may contain `${env.NAME}`.
 #[derive(Debug)]
-pub struct FileConstant(pub String);
+pub struct FileConstant {
+    pub text: String,
+    /// Whether the text was made from an environment variable.
+    pub(crate) reads_env: bool,
+}
 
 impl<'de> Deserialize<'de> for FileConstant {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -84,7 +88,7 @@ impl<'de> Deserialize<'de> for FileConstant {
         let constants = Vec::new();
         let sample = crate::flow::fixture::FlowFixture::for_get("http://constant.invalid/");
         let text = template.render_view(&sample.view(interflow_types::Phase::Authority, &constants)).into_owned();
-        Ok(Self(text))
+        Ok(Self { text, reads_env: template.reads_env() })
     }
 }
 

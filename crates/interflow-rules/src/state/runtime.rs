@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use interflow_types::{CertificateFiles, HttpClient};
 use parking_lot::Mutex;
 
+use crate::files::private_files::PrivateFiles;
 use crate::files::rule_format::RuleFormat;
 use crate::service::{ExternalService, ServiceDef, TlsConnector};
 use crate::state::hold::HoldQueue;
@@ -35,6 +36,8 @@ pub struct RuleRuntime {
     pub(crate) tls_connector: Option<Arc<dyn TlsConnector>>,
     /// Formats of other programs' rule files.
     pub(crate) formats: Vec<Arc<dyn RuleFormat>>,
+    /// Files that no rule reads or writes.
+    pub(crate) private_files: PrivateFiles,
     /// Checks upstream capabilities of this build.
     pub(crate) capabilities: Option<Arc<dyn RuleCapabilities>>,
 }
@@ -79,6 +82,12 @@ impl RuleRuntime {
     #[must_use]
     pub fn with_capabilities(self, means: Arc<dyn RuleCapabilities>) -> Self {
         Self { capabilities: Some(means), ..self }
+    }
+
+    /// Keeps rules away from these files.
+    #[must_use]
+    pub fn with_private_files(self, private_files: PrivateFiles) -> Self {
+        Self { private_files, ..self }
     }
 
     #[must_use]

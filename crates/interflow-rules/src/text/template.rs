@@ -203,6 +203,11 @@ impl TextTemplate {
         })
     }
 
+    /// Whether it reads an environment variable.
+    pub(crate) fn reads_env(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Env(_))))
+    }
+
     /// Whether it reads the body of the request, and of the response.
     pub(crate) fn wants_bodies(&self) -> (bool, bool) {
         let has = |n| self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact(f)) if *f == n));

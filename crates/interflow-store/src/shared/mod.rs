@@ -13,6 +13,7 @@ mod database;
 mod dsn;
 #[cfg(test)]
 mod fault_tests;
+mod identity;
 mod index;
 mod insert;
 mod instances;
@@ -37,6 +38,7 @@ pub use archive_flows::SharedFlow;
 pub use connect::{AsyncStream, BoxedStream, SharedAccess, TlsClient, TlsClientFactory, TlsHandshake};
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};
+pub use identity::{IdentityStore, SharedAuditLine, SharedToken};
 pub use pending::{
     CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };

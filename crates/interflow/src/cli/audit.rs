@@ -4,14 +4,18 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use interflow_admin::admin_audit::{AuditFiles, AuditFilter, AuditRecord, AuditStore as _};
+use interflow_admin::shared_audit::newest_of_all;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;
+use interflow_store::shared::IdentityStore;
+use interflow_store::shared_url;
 use serde_json::json;
 
 use super::keys::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
 use crate::CliError;
+use crate::components::store_tls;
 use crate::instance::config::InterflowConfig;
 
 /// The commands on audit logs.
@@ -25,6 +29,9 @@ pub enum AuditCommand {
         /// Number of lines.
         #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
         limit: usize,
+        /// Only what this replica wrote down, from its own files, where several share a store.
+        #[arg(long)]
+        local: bool,
         #[command(flatten)]
         format: FormatArgs<TableFormat>,
     },
@@ -47,9 +54,11 @@ pub fn run(
 ) -> Result<(), CliError> {
     let (file, key, format) = match command {
         AuditCommand::Verify { file, key, format } => (file, key, format),
-        AuditCommand::List { text, limit, format } => {
+        AuditCommand::List { text, limit, local, format } => {
             let (config, home) = config_and_home()?;
-            return list(text, *limit, format.is_json(), &config, &home);
+            let filter =
+                AuditFilter { text: text.to_owned(), before: None, limit: (*limit).max(1), only_local: *local };
+            return list(&filter, format.is_json(), &config, &home);
         }
     };
     let key = key.as_deref().map(interflow_files::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
@@ -71,12 +80,15 @@ pub fn run(
     Ok(())
 }
 
-/// Reads the files themselves, so that the trail can be read without an instance. A running one has written each line
-/// within a moment.
-fn list(text: &str, limit: usize, json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let filter = AuditFilter { text: text.to_owned(), before: None, limit: limit.max(1) };
-    let files = AuditFiles::read_only(&config.admin.audit, home.path());
-    let records = files.newest(&filter).map_err(|e| format!("the audit trail cannot be read: {e}"))?;
+/// Reads the files or the shared store themselves, so that the trail can be read without an instance. A running one has
+/// written each line within a moment.
+fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let shared = shared_url(&config.record)?.filter(|_| !filter.only_local);
+    let records = match &shared {
+        Some(url) => newest_of_all(&IdentityStore::open(url, store_tls::client)?, filter),
+        None => AuditFiles::read_only(&config.admin.audit, home.path()).newest(filter),
+    };
+    let records = records.map_err(|e| format!("the audit trail cannot be read: {e}"))?;
     if json {
         return print_json(&records);
     }
@@ -84,11 +96,20 @@ fn list(text: &str, limit: usize, json: bool, config: &InterflowConfig, home: &D
         print("no lines\n");
         return Ok(());
     }
-    let header = ["TIME", "WHO", "ROLE", "FROM", "STATUS", "OPERATION", "TARGET"].map(str::to_owned).to_vec();
+    let mut header = ["TIME", "WHO", "ROLE", "FROM", "STATUS", "OPERATION", "TARGET"].map(str::to_owned).to_vec();
+    if shared.is_some() {
+        header.insert(1, "REPLICA".to_owned());
+    }
     let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
     let row = |r: &AuditRecord| {
-        let cells = [&r.time, &r.actor, &r.role, &r.client_ip, &r.status.to_string(), &r.operation, &r.target];
-        cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { plain(cell) }).to_vec()
+        let status = r.status.to_string();
+        let mut cells = vec![&r.time, &r.actor, &r.role, &r.client_ip, &status, &r.operation, &r.target];
+        let replica = r.replica.clone().unwrap_or_default();
+        if shared.is_some() {
+            cells.insert(1, &replica);
+        }
+        let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
+        cells.into_iter().map(shown).collect::<Vec<_>>()
     };
     print(&format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>()));
     Ok(())

@@ -198,7 +198,9 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
         CliCommand::Token => control::token(&home()?),
-        CliCommand::Tokens(command) => tokens::run(command, &home()?),
+        CliCommand::Tokens(command) => {
+            config_and_home().and_then(|(config, home)| tokens::run(command, &config, &home))
+        }
         CliCommand::Flows(command) => config_and_home().and_then(|(config, home)| flows::run(command, &config, &home)),
         CliCommand::Record(command) => {
             config_and_home().and_then(|(config, home)| record::run(&command, &config, &home))

@@ -1,18 +1,24 @@
 //! `interflow tokens`: creates, lists and revokes the API tokens of services. A running instance knows a change when the
 //! command returns.
 
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
 use interflow_admin::identity::Role;
 use interflow_admin::identity::tokens::{ApiTokens, NewToken, TokenKind};
-use interflow_admin::parse_token_expiry;
+use interflow_admin::{TokenLifetimes, parse_token_expiry};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
+use interflow_store::shared::IdentityStore;
+use interflow_store::shared_url;
 use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::keys::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
 use crate::CliError;
+use crate::components::store_tls;
+use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {
@@ -48,12 +54,12 @@ pub struct TokenCreateArgs {
     format: FormatArgs<TextFormat>,
 }
 
-pub fn run(command: TokensCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     match command {
-        TokensCommand::Create(args) => create(&args, home),
+        TokensCommand::Create(args) => create(&args, config, home),
         TokensCommand::List { format } => {
-            let tokens = list(home)?;
+            let tokens = list(config, home)?;
             if format.is_json() {
                 return print_json(&tokens);
             }
@@ -61,19 +67,23 @@ pub fn run(command: TokensCommand, home: &DataDir) -> Result<(), CliError> {
             Ok(())
         }
         TokensCommand::Revoke { id } => {
-            revoke(&id, home)?;
+            revoke(&id, config, home)?;
             print(&format!("{id} is revoked\n"));
             Ok(())
         }
     }
 }
 
-/// The tokens in the data directory, while no instance runs.
-fn open(home: &DataDir) -> Result<ApiTokens, CliError> {
-    ApiTokens::open(home.path()).map_err(CliError::Failed)
+/// The tokens in the data directory or in the shared store, while no instance runs.
+fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError> {
+    let opened = match shared_url(&config.record)? {
+        Some(url) => ApiTokens::open_shared(Arc::new(IdentityStore::open(&url, store_tls::client)?), home.path()),
+        None => ApiTokens::open(home.path()),
+    };
+    opened.map_err(CliError::Failed)
 }
 
-fn create(args: &TokenCreateArgs, home: &DataDir) -> Result<(), CliError> {
+fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let expires = Some(args.expires.as_str()).filter(|text| *text != "never");
     let parsed = expires.map(parse_token_expiry).transpose().map_err(|e| CliError::Usage(format!("--expires: {e}")))?;
     let made = match InstanceApi::for_instance(home)? {
@@ -83,6 +93,7 @@ fn create(args: &TokenCreateArgs, home: &DataDir) -> Result<(), CliError> {
             api.post("/tokens", &input)?
         }
         None => {
+            check_lifetime(config, parsed)?;
             let new = NewToken {
                 name: args.name.clone(),
                 kind: TokenKind::Service,
@@ -92,7 +103,7 @@ fn create(args: &TokenCreateArgs, home: &DataDir) -> Result<(), CliError> {
                 subject: None,
                 expires: parsed,
             };
-            let (token, secret) = open(home)?.create(new).map_err(CliError::Usage)?;
+            let (token, secret) = open(config, home)?.create(new).map_err(CliError::Usage)?;
             json!({"token": token, "secret": secret})
         }
     };
@@ -106,11 +117,17 @@ fn create(args: &TokenCreateArgs, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-fn list(home: &DataDir) -> Result<Vec<Value>, CliError> {
+/// The instance does the same for its own.
+fn check_lifetime(config: &InterflowConfig, expires: Option<Timestamp>) -> Result<(), CliError> {
+    let check = TokenLifetimes::new(&config.admin).check(TokenKind::Service, expires);
+    check.map_err(|why| CliError::Usage(format!("--expires: {why}")))
+}
+
+fn list(config: &InterflowConfig, home: &DataDir) -> Result<Vec<Value>, CliError> {
     if let Some(api) = InstanceApi::for_instance(home)? {
         return Ok(api.get("/tokens")?["tokens"].as_array().cloned().unwrap_or_default());
     }
-    let tokens = open(home)?.list();
+    let tokens = open(config, home)?.list();
     Ok(tokens.iter().map(|token| json_with_state(token.is_expired(), serde_json::to_value(token))).collect())
 }
 
@@ -120,12 +137,12 @@ fn json_with_state(expired: bool, token: serde_json::Result<Value>) -> Value {
     token
 }
 
-fn revoke(id: &str, home: &DataDir) -> Result<(), CliError> {
+fn revoke(id: &str, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let unknown = || CliError::Failed(format!("no such token: {id}; see `interflow tokens list`"));
     if let Some(api) = InstanceApi::for_instance(home)? {
         return api.delete(&format!("/tokens/{}", interflow_types::percent::encoded(id))).map(drop);
     }
-    open(home)?.revoke(id).map_err(CliError::Failed)?.map(drop).ok_or_else(unknown)
+    open(config, home)?.revoke(id).map_err(CliError::Failed)?.map(drop).ok_or_else(unknown)
 }
 
 fn table(tokens: &[Value]) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_proxy::LocalClient;
-use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
+use interflow_rules::{ActiveRules, PrivateFiles, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
 use interflow_store::RecordStore;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
@@ -60,6 +60,7 @@ impl RulesComponent {
             .with_recordings(Arc::new(RecordingArchives::Running(store.cloned())))
             .with_capabilities(Arc::new(BuildCapabilities))
             .with_formats(rule_formats())
+            .with_private_files(PrivateFiles::new(home.path(), own_files(config, home)))
             .with_tls_connector(Arc::new(ServiceConnector(local.clone())));
         let own = home.join(OPERATOR_RULES_FILE);
         if config.rules.files.is_empty() && !own.exists() {
@@ -75,6 +76,17 @@ impl RulesComponent {
     pub fn rules(&self) -> &Arc<ActiveRules> {
         &self.rules
     }
+}
+
+/// What no rule may read or write: Interflow's folders in the data directory, and files that may be elsewhere. Files
+/// directly in the data directory are private anyway.
+fn own_files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    let folders = ["browser-profiles", "ca", "collections", "media-cache", "record", "spend", "trust"];
+    let (approvals, key) = (&config.approvals, config.approvals.secrets.with_extension("key"));
+    let files = [&approvals.file, &approvals.secrets, &key, &config.keys.file, &config.record.dir];
+    let trails = [&config.admin.audit.file, &config.audit.file];
+    let elsewhere = files.into_iter().chain(trails).map(|path| home.join(path));
+    folders.map(|name| home.join(name)).into_iter().chain(elsewhere).chain(home.admin_token_file()).collect()
 }
 
 /// The section, completed with the default file if it names none.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_admin::identity::shared::SharedIdentity;
 use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, FleetPending, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
@@ -18,6 +19,7 @@ use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
 use interflow_net::ingress::{ListenOptions, ListenSocket, ListenSockets};
 use interflow_proxy::config::InterceptConfig;
 use interflow_proxy::{ProxyServer, ServerDeps, dns};
+use interflow_store::shared::IdentityStore;
 use interflow_store::{RecordStore, StoreError, shared_url};
 use interflow_types::Recorder;
 
@@ -159,6 +161,7 @@ pub async fn start_with_store(
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
                 data_dir: home.path().to_owned(),
+                shared: shared_identity(config)?,
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),
                 limits: Some(LimitDeps {
@@ -242,6 +245,13 @@ async fn build_components(
             return Err(std::mem::replace(error, CliError::Failed(String::new())));
         }
     }
+}
+
+/// Where replicas share API tokens and the audit trail, if their store is shared.
+fn shared_identity(config: &InterflowConfig) -> Result<Option<SharedIdentity>, CliError> {
+    let Some(url) = shared_url(&config.record)? else { return Ok(None) };
+    let store = Arc::new(IdentityStore::open(&url, store_tls::client)?);
+    Ok(Some(SharedIdentity { store, replica: config.fleet.replica_name() }))
 }
 
 fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
@@ -330,7 +340,10 @@ impl RunningInstance {
 
     /// Follows changes of settings that replicas share, from now on.
     pub fn follow_shared_settings(&mut self, reload: ReloadFn) {
-        if let Some(settings) = self.settings.take() {
+        if let Some(mut settings) = self.settings.take() {
+            if let Some((admin, _)) = &self.admin {
+                settings.set_editors(admin.state().last_editors());
+            }
             tokio::spawn(settings.run(reload));
         }
     }

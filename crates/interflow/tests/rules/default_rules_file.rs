@@ -23,6 +23,12 @@ impl Home {
         self.dir.path().join(name)
     }
 
+    /// A file of the test's own that rules may use: in a folder, as those directly in the data directory are private.
+    pub fn own_file(&self, name: &str) -> PathBuf {
+        std::fs::create_dir_all(self.path("own")).unwrap();
+        self.path("own").join(name)
+    }
+
     pub fn write(&self, name: &str, text: &str) -> String {
         std::fs::write(self.path(name), text).unwrap();
         self.path(name).display().to_string()

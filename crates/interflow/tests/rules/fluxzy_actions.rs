@@ -121,8 +121,8 @@ async fn mock_actions_respond_without_an_origin() {
     home.write("site/sub/index.htm", "<p>sub</p>");
     home.write("site/a.css", "b{}");
     home.write("secret.txt", "s");
-    home.write("mock.json", "{\"file\":1}");
-    let (site, mock) = (home.path("site").display().to_string(), home.path("mock.json").display().to_string());
+    std::fs::write(home.own_file("mock.json"), "{\"file\":1}").unwrap();
+    let (site, mock) = (home.path("site").display().to_string(), home.own_file("mock.json").display().to_string());
     let rules = [
         on("/reject-status", "{typeKind: rejectWithStatusCode}"),
         on("/reject-404", "{typeKind: rejectWithStatusCode, statusCode: 404}"),
@@ -262,7 +262,7 @@ async fn sessions_are_captured_applied_and_cleared() {
 #[tokio::test]
 async fn file_append_writes_once_and_variables_are_per_flow() {
     let home = Home::new().await;
-    let lines = home.path("lines.log").display().to_string();
+    let lines = home.own_file("lines.log").display().to_string();
     let rules = [
         on(
             "/v",
@@ -327,7 +327,8 @@ async fn html_is_injected_after_its_tag_in_any_content_coding() {
         })
         .start()
         .await;
-    let snippet = home.write("snippet.html", "<i>file</i>");
+    std::fs::write(home.own_file("snippet.html"), "<i>file</i>").unwrap();
+    let snippet = home.own_file("snippet.html").display().to_string();
     let rules = [
         on("/file", &format!("{{typeKind: injectHtmlTag, fromFile: true, fileName: '{snippet}', tag: BODY}}")),
         on("/forced", "{typeKind: injectHtmlTag, htmlContent: '<b>', restrictToHtml: false}"),
@@ -403,8 +404,8 @@ async fn pkcs12_certificates_are_presented_to_origins_and_clients() {
     let origin = Origin::https().names(&["localhost"]).client_ca(clients.clone()).start().await;
     let (chain, key) = clients.leaf_pem(&["us", "localhost"]);
     for (name, old) in [("new.p12", false), ("old.p12", true)] {
-        std::fs::write(home.path(name), pkcs12(&chain, &key, "pass word", old)).unwrap();
-        let p12 = home.path(name).display().to_string();
+        std::fs::write(home.own_file(name), pkcs12(&chain, &key, "pass word", old)).unwrap();
+        let p12 = home.own_file(name).display().to_string();
         let certificate = format!("{{retrieveMode: fromPkcs12, pkcs12File: '{p12}', pkcs12Password: 'pass word'}}");
         let rules = file(&[
             format!(

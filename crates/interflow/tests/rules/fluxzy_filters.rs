@@ -113,7 +113,7 @@ async fn websocket_own_address_and_network_error_filters_match() {
         .answering(|r| if r.path() == "/528" { Reply::status(528) } else { Reply::websocket_echo() })
         .start()
         .await;
-    let log = home.path("errors.log").display().to_string();
+    let log = home.own_file("errors.log").display().to_string();
     let rules = format!(
         "rules:
 - name: socket

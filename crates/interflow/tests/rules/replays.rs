@@ -27,7 +27,7 @@ async fn recorded_flows_and_archives_are_replayed_for_a_missing_origin() {
     }
     let mut sources = vec!["flows: 'path:/a is:http'".to_owned()];
     for format in ["har", "jsonl", "saz", "fxzy", "mitm"] {
-        let file = home.path(&format!("kept.{format}")).display().to_string();
+        let file = home.own_file(&format!("kept.{format}")).display().to_string();
         let said = home.run(&["flows", "export", "--format", format, "-o", &file]);
         assert_eq!(said.code, 0, "{said:?}");
         sources.push(format!("file: '{file}'"));

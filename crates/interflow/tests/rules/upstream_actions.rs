@@ -116,11 +116,11 @@ async fn show_certificate_rule_presents_the_given_certificate() {
     let home = Home::new().await;
     let corporate = TestCa::new();
     let (chain, key) = corporate.leaf_pem(&["localhost"]);
-    home.write("shown.crt", &chain);
-    home.write("shown.key", &key);
+    std::fs::write(home.own_file("shown.crt"), &chain).unwrap();
+    std::fs::write(home.own_file("shown.key"), &key).unwrap();
     let rules = home.write(
         "r.yaml",
-        "rules: [{when: 'host:localhost', then: {show_certificate: {certificate: shown.crt, key: shown.key}}}]",
+        "rules: [{when: 'host:localhost', then: {show_certificate: {certificate: own/shown.crt, key: own/shown.key}}}]",
     );
     let running = home.start(&rules);
     let authority = format!("localhost:{}", home.origin.port());

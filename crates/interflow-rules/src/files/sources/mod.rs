@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::error::{RuleLoadError, RuleProblem, with_suggestion};
 use crate::files::rule_file::RuleFile;
 use crate::files::rule_format::RuleFormat;
+use crate::state::runtime::RuleRuntime;
 
 pub use source_location::PathSegment;
 pub(crate) use source_location::locate;
@@ -125,7 +126,8 @@ impl RuleFileSource {
         Self { name: name.into(), path: None, text: text.into() }
     }
 
-    fn parse(self, formats: &[Arc<dyn RuleFormat>]) -> Result<ParsedRuleFile, RuleProblem> {
+    /// Parses the text alone: nothing that it names is read.
+    pub(crate) fn parse(self, formats: &[Arc<dyn RuleFormat>]) -> Result<ParsedRuleFile, RuleProblem> {
         let form = RuleFileFormat::detect(&self.name, &self.text);
         let content = match form {
             RuleFileFormat::Toml => toml::from_str(&self.text).map(RuleFileContent::Own).map_err(|e| {
@@ -160,9 +162,9 @@ fn parse_yaml(text: &str, formats: &[Arc<dyn RuleFormat>]) -> Result<RuleFileCon
 /// All errors; a cycle of includes.
 pub(crate) fn read_all(
     sources: Vec<RuleFileSource>,
-    formats: &[Arc<dyn RuleFormat>],
+    around: &RuleRuntime,
 ) -> Result<Vec<ParsedRuleFile>, RuleLoadError> {
-    let mut reading = SourceLoader { formats, parsed: Vec::new(), seen: HashSet::new(), problems: Vec::new() };
+    let mut reading = SourceLoader { around, parsed: Vec::new(), seen: HashSet::new(), problems: Vec::new() };
     for source in sources {
         reading.add(source, &mut Vec::new());
     }
@@ -174,7 +176,7 @@ pub(crate) fn read_all(
 }
 
 struct SourceLoader<'f> {
-    formats: &'f [Arc<dyn RuleFormat>],
+    around: &'f RuleRuntime,
     parsed: Vec<ParsedRuleFile>,
     seen: HashSet<PathBuf>,
     problems: Vec<RuleProblem>,
@@ -189,7 +191,7 @@ impl SourceLoader<'_> {
         {
             return;
         }
-        let parsed = match source.parse(self.formats) {
+        let parsed = match source.parse(&self.around.formats) {
             Ok(parsed) => parsed,
             Err(problem) => return self.problems.push(problem),
         };
@@ -222,6 +224,10 @@ impl SourceLoader<'_> {
             let message = format!("includes are nested deeper than {MAX_INCLUDE_DEPTH}");
             return self.problems.push(parsed.problem(&at, None, message));
         }
+        // Before it is read: an error would show a part of it.
+        if let Err(e) = self.around.private_files.check_read(&path) {
+            return self.problems.push(parsed.problem(&at, None, e.to_string()));
+        }
         match RuleFileSource::read(&path) {
             Ok(source) => self.add(source, above),
             Err(p) => self.problems.push(parsed.problem(&at, None, format!("{}: {}", path.display(), p.message))),
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
 
     fn fails(name: &str, text: &str) -> String {
-        read_all(vec![RuleFileSource::from_text(name, text)], &[]).unwrap_err().to_string()
+        read_all(vec![RuleFileSource::from_text(name, text)], &RuleRuntime::default()).unwrap_err().to_string()
     }
 
     #[test]
@@ -314,7 +320,8 @@ mod tests {
         write("a.yaml", "include: [b.yaml, c.toml]\nrules: [{name: a}]");
         write("b.yaml", "include: c.toml\nrules: [{name: b}]");
         write("c.toml", "[[rules]]\nname = 'c'");
-        let read = |name: &str| read_all(vec![RuleFileSource::read(&dir.path().join(name)).unwrap()], &[]);
+        let around = RuleRuntime::default();
+        let read = |name: &str| read_all(vec![RuleFileSource::read(&dir.path().join(name)).unwrap()], &around);
         let names: Vec<_> =
             read("a.yaml").unwrap().iter().map(|p| short_name(p.source.path.as_ref().unwrap())).collect();
         assert_eq!(names, ["c.toml", "b.yaml", "a.yaml"]);

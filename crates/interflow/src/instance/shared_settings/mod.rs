@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_admin::ReloadFn;
+use interflow_admin::{LastEditors, ReloadFn};
 use interflow_files::{FileAccess, write_atomic};
 use interflow_host::data_dir::DataDir;
 use interflow_store::shared::{NewSetting, SettingRevision, SettingStatus, SettingsStore};
@@ -79,6 +79,8 @@ pub struct SettingsSync {
     has_reported: bool,
     reloads: Arc<ReloadStatus>,
     replica: String,
+    /// Who changes settings over the API of this replica.
+    editors: Arc<LastEditors>,
 }
 
 /// The shared settings by name, with their files.
@@ -126,6 +128,7 @@ impl SettingsSync {
             has_reported: false,
             reloads: Arc::clone(reloads),
             replica: config.fleet.replica_name(),
+            editors: Arc::default(),
         };
         for newest in this.store.newest().await? {
             let Some(path) = this.files.get(&newest.name).cloned() else { continue };
@@ -142,6 +145,11 @@ impl SettingsSync {
             this.written.push(StartRevision { name: newest.name, path, revision: newest.revision, content });
         }
         Ok(Some(this))
+    }
+
+    /// Names these people as the authors of what they change.
+    pub fn set_editors(&mut self, editors: Arc<LastEditors>) {
+        self.editors = editors;
     }
 
     /// Called while the components cannot be built: replaces one of the revisions that the start has written by an
@@ -333,7 +341,9 @@ impl SettingsSync {
             return Ok(());
         }
         self.refused.remove(name);
-        let new = NewSetting { name, base: mark.revision, content: &content, author: &self.replica, restores: None };
+        let author =
+            self.editors.of(name).map_or_else(|| self.replica.clone(), |who| format!("{who} ({})", self.replica));
+        let new = NewSetting { name, base: mark.revision, content: &content, author: &author, restores: None };
         match self.store.publish(&new).await? {
             Some(revision) => {
                 tracing::info!("the shared {name} has revision {revision}, made here");

@@ -1,0 +1,169 @@
+//! What the admin sides of all replicas share: API tokens and the audit trail. Calls block, and may come from any thread.
+
+use std::time::Duration;
+
+use tokio_postgres::{Error, Row};
+
+use super::connect::{Connector, PooledClient, TlsClientFactory};
+use super::database::{ConnectionRuntime, Database};
+use super::dsn::PostgresUrl;
+use super::migrate;
+use super::rows::clean;
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+
+/// The time limit of a call: somebody waits for it.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An API token, as the admin side writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedToken {
+    pub id: String,
+    pub text: String,
+    /// In microseconds since the Unix epoch.
+    pub last_used: Option<u64>,
+}
+
+/// A line of the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedAuditLine {
+    pub replica: String,
+    /// In microseconds since the Unix epoch.
+    pub at: u64,
+    /// What the filter looks in, in lower case.
+    pub search: String,
+    pub line: String,
+}
+
+/// Tokens and audit trail in the database of the shared store.
+pub struct IdentityStore {
+    database: Database,
+    _connections: ConnectionRuntime,
+}
+
+impl IdentityStore {
+    /// # Errors
+    /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
+    pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
+        let connector = Connector::new(url.clone(), tls)?;
+        let (database, connections) = Database::new(connector.clone(), &RecordConfig::default())?;
+        database.wait_for(async move { migrate::migrate(&connector).await })?;
+        Ok(Self { database, _connections: connections })
+    }
+
+    /// All tokens.
+    ///
+    /// # Errors
+    /// A database error, here and below.
+    pub fn tokens(&self) -> Result<Vec<SharedToken>> {
+        self.run(async move |client| {
+            let rows = client.query("SELECT id, token, last_used FROM api_tokens ORDER BY change", &[]).await?;
+            Ok(rows
+                .iter()
+                .map(|row| SharedToken {
+                    id: row.get(0),
+                    text: row.get(1),
+                    last_used: row.get::<_, Option<i64>>(2).map(i64::unsigned_abs),
+                })
+                .collect())
+        })
+    }
+
+    /// A value that changes when a token is added or removed.
+    pub fn tokens_version(&self) -> Result<(i64, i64)> {
+        self.run(async move |client| {
+            let row = client.query_one("SELECT count(*), coalesce(max(change), 0) FROM api_tokens", &[]).await?;
+            Ok((row.get(0), row.get(1)))
+        })
+    }
+
+    /// Adds a token; one that is there already stays.
+    pub fn add_token(&self, id: &str, text: &str) -> Result<()> {
+        let (id, text) = (id.to_owned(), clean(text));
+        self.run(async move |client| {
+            let sql = "INSERT INTO api_tokens(id, token) VALUES($1, $2) ON CONFLICT DO NOTHING";
+            client.execute(sql, &[&id, &text]).await.map(drop)
+        })
+    }
+
+    pub fn remove_tokens(&self, ids: &[String]) -> Result<()> {
+        let ids = ids.to_vec();
+        self.run(async move |client| {
+            client.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[&ids]).await.map(drop)
+        })
+    }
+
+    /// Notes the latest use of tokens, by their ids, in microseconds since the Unix epoch.
+    pub fn save_token_uses(&self, uses: &[(String, u64)]) -> Result<()> {
+        let ids: Vec<String> = uses.iter().map(|(id, _)| id.clone()).collect();
+        let times: Vec<i64> = uses.iter().map(|(_, at)| signed(*at)).collect();
+        self.run(async move |client| {
+            let sql = "UPDATE api_tokens SET last_used = greatest(coalesce(last_used, 0), u.at) \
+                       FROM unnest($1::text[], $2::bigint[]) AS u(id, at) WHERE api_tokens.id = u.id";
+            client.execute(sql, &[&ids, &times]).await.map(drop)
+        })
+    }
+
+    /// Appends lines to the audit trail. A line that is there already is not appended again.
+    pub fn append_audit(&self, lines: Vec<SharedAuditLine>) -> Result<()> {
+        self.run(async move |client| {
+            let times: Vec<i64> = lines.iter().map(|l| signed(l.at)).collect();
+            let digests: Vec<String> = lines
+                .iter()
+                .map(|l| blake3::hash(format!("{}\0{}", l.replica, l.line).as_bytes()).to_string())
+                .collect();
+            let texts = |of: fn(&SharedAuditLine) -> &str| lines.iter().map(|l| clean(of(l))).collect::<Vec<_>>();
+            let (replicas, searches) = (texts(|l| &l.replica), texts(|l| &l.search));
+            let texts = texts(|l| &l.line);
+            let sql = "INSERT INTO admin_audit(at, digest, replica, search, line) \
+                       SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[]) \
+                       ON CONFLICT DO NOTHING";
+            client.execute(sql, &[&times, &digests, &replicas, &searches, &texts]).await.map(drop)
+        })
+    }
+
+    /// The newest lines that contain a text (in lower case) and are older than a time, the newest first.
+    pub fn newest_audit(&self, text: &str, before: Option<u64>, limit: usize) -> Result<Vec<SharedAuditLine>> {
+        let (text, before) = (clean(text), signed(before.unwrap_or(u64::MAX)));
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.run(async move |client| {
+            let sql = "SELECT replica, at, search, line FROM admin_audit \
+                       WHERE at < $1 AND strpos(search, $2) > 0 ORDER BY at DESC, digest LIMIT $3";
+            let rows = client.query(sql, &[&before, &text, &limit]).await?;
+            let line = |row: &Row| SharedAuditLine {
+                replica: row.get(0),
+                at: row.get::<_, i64>(1).unsigned_abs(),
+                search: row.get(2),
+                line: row.get(3),
+            };
+            Ok(rows.iter().map(line).collect())
+        })
+    }
+
+    /// Deletes lines of the audit trail that are older than a time, in microseconds since the Unix epoch.
+    pub fn prune_audit(&self, before: u64) -> Result<u64> {
+        let before = signed(before);
+        self.run(async move |client| client.execute("DELETE FROM admin_audit WHERE at < $1", &[&before]).await)
+    }
+
+    fn run<T, F>(&self, job: impl FnOnce(PooledClient) -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let database = self.database.clone();
+        self.database.wait_for(async move {
+            let work = async {
+                let client = database.client().await?;
+                job(client).await.map_err(|e| database.connector.explain(&e))
+            };
+            let url = &database.connector.url;
+            let late = |_| StoreError::Shared(format!("the shared store {url} did not answer within {TIMEOUT:?}"));
+            tokio::time::timeout(TIMEOUT, work).await.map_err(late)?
+        })
+    }
+}
+
+fn signed(micros: u64) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
