@@ -14,6 +14,7 @@ pub mod message;
 pub mod otlp;
 pub mod provider;
 pub mod realtime;
+mod reply_error;
 mod route_config;
 pub mod spans;
 pub mod translate;
@@ -31,4 +32,5 @@ pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };
+pub use reply_error::reply_error;
 pub use usage::CallUsage;

@@ -1,9 +1,11 @@
 //! The stream of an upstream, translated while it is relayed.
 
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use interflow_codec::content_coding::ContentDecoder;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use tokio::time::Instant;
 
 use interflow_llm::translate::{ChatEvent, EventTranslator, ReplyWriter, TranslatedError};
 use interflow_llm::{LlmCall, ResponseSummary};
@@ -17,7 +19,11 @@ pub(super) struct TranslatedStream {
     /// Counted here, since a client's format may not report usage.
     call: LlmCall,
     over: bool,
+    last_output: Instant,
 }
+
+/// After so long without output a sign of life of the upstream becomes one for the client.
+const PING_AFTER: Duration = Duration::from_secs(5);
 
 impl TranslatedStream {
     pub fn new(
@@ -27,7 +33,7 @@ impl TranslatedStream {
         writer: ReplyWriter,
         call: LlmCall,
     ) -> Self {
-        Self { body, decoder, reader, writer, call, over: false }
+        Self { body, decoder, reader, writer, call, over: false, last_output: Instant::now() }
     }
 
     fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
@@ -94,7 +100,11 @@ impl BodyStream for TranslatedStream {
             }
             // What an upstream sends after its reply is of no use to the client.
             self.over |= self.writer.has_ended();
+            if out.is_empty() && !self.over && self.last_output.elapsed() >= PING_AFTER {
+                self.writer.ping(&mut out);
+            }
             if !out.is_empty() {
+                self.last_output = Instant::now();
                 return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
             }
         }
