@@ -22,6 +22,7 @@ mod stages;
 mod streamed_reply;
 mod tool_call;
 mod upstream;
+mod uri_template;
 
 pub use config::{McpConfig, McpServerConfig};
 pub use endpoint::McpMount;

@@ -227,13 +227,14 @@ fn find_target(
         ClientMethod::CallTool(name, _) => named("tool", name),
         ClientMethod::GetPrompt(name, _) => named("prompt", name),
         ClientMethod::ReadResource(uri) => {
-            let listed = session.server_of_resource(uri).and_then(|server| settings.get(&server).cloned());
+            let listed = session.server_of_resource(uri).or_else(|| session.server_of_template(uri));
+            let listed = listed.and_then(|server| settings.get(&server).cloned());
             let servers = settings.of_endpoint(only);
             let single = || servers.first().filter(|_| servers.len() == 1).cloned();
             let found = listed.or_else(single).map(|server| (server, uri.clone()));
             found.ok_or_else(|| {
                 let message =
-                    "no server of this gateway listed this resource; list resources first, or use /mcp/SERVER";
+                    "no server of this gateway listed this resource or a template of it; list resources first, or use /mcp/SERVER";
                 RpcError::new(INVALID_PARAMS, message)
             })
         }

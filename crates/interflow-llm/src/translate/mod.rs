@@ -5,6 +5,8 @@
 //! [`ChatEvent`]s by an [`EventTranslator`], and written by a [`ReplyWriter`], event by event; a whole reply by
 //! [`whole_reply`]. What a format cannot express is named, not dropped silently: see [`Losses`].
 
+#[cfg(test)]
+mod answer_tests;
 mod call_signature;
 mod error;
 mod events;

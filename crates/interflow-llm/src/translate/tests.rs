@@ -17,22 +17,22 @@ const FORMATS: [WireFormat; 7] = [
 ];
 const CLIENTS: [WireFormat; 3] = [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses];
 
-fn target(format: WireFormat, model: &str) -> Target<'_> {
+pub(super) fn target(format: WireFormat, model: &str) -> Target<'_> {
     let provider = format.provider();
     Target { format, provider, model, max_tokens: 8_192, is_openai: false, assistant_after_tools: false }
 }
 
-fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
+pub(super) fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
     let (body, losses) = ChatRequest::parse(client, body).unwrap().write(target);
     (body, losses.to_string())
 }
 
-fn head() -> ReplyHead {
+pub(super) fn head() -> ReplyHead {
     ReplyHead { id: "flow".into(), model: "asked".into(), created: 1_700_000_000, stream_usage: true, custom_tools: vec!["patch".into()] }
 }
 
 /// The stream of a client for the stream of an upstream.
-fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
+pub(super) fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
     let mut reader = EventTranslator::new(upstream, framing);
     let mut writer = ReplyWriter::new(client, head());
     let mut out = Vec::new();
