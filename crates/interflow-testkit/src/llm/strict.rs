@@ -436,7 +436,16 @@ fn gemini(body: &Value) -> Checked {
 }
 
 fn bedrock(body: &Value) -> Checked {
-    only(body, &["messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields"], "")?;
+    only(
+        body,
+        &["messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields", "outputConfig"],
+        "",
+    )?;
+    if let Some(config) = body.get("outputConfig") {
+        let schema = config["textFormat"]["structure"]["jsonSchema"]["schema"].as_str().unwrap_or_default();
+        let is_schema = serde_json::from_str::<Value>(schema).is_ok_and(|schema| schema.is_object());
+        demand(config["textFormat"]["type"] == "json_schema" && is_schema, "outputConfig.textFormat")?;
+    }
     if body.get("inferenceConfig").is_some() {
         only(&body["inferenceConfig"], &["maxTokens", "temperature", "topP", "stopSequences"], "inferenceConfig")?;
     }

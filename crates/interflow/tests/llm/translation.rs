@@ -165,6 +165,15 @@ fn with_documents(client: Client) -> Value {
     }
 }
 
+fn with_json_output(client: Client) -> Value {
+    let format = json!({ "type": "json_schema", "name": "place", "schema": schema() });
+    match client {
+        Chat => json!({ "response_format": { "type": "json_schema", "json_schema": format } }),
+        Responses => json!({ "text": { "format": format } }),
+        Anthropic => json!({ "output_config": { "format": { "type": "json_schema", "schema": schema() } } }),
+    }
+}
+
 fn with_thinking(client: Client) -> Value {
     match client {
         Chat => json!({ "reasoning_effort": "low" }),
@@ -185,7 +194,7 @@ type RequestPart = fn(Client) -> Value;
 async fn every_client_format_reaches_every_upstream_format() {
     let home = Home::new().await;
     let running = home.start(&config(&home));
-    let cases: [(&str, &str, RequestPart); 7] = [
+    let cases: [(&str, &str, RequestPart); 8] = [
         ("text", "text", |_| json!({ "temperature": 0.5 })),
         ("history of tools", "text", with_tools),
         ("tool", "tool", with_tools),
@@ -193,6 +202,7 @@ async fn every_client_format_reaches_every_upstream_format() {
         ("image", "text", with_image),
         ("documents", "text", with_documents),
         ("thinking", "thinking", with_thinking),
+        ("JSON by a schema", "text", with_json_output),
     ];
     for client in CLIENTS {
         for (upstream, ..) in UPSTREAMS {
@@ -240,6 +250,10 @@ async fn every_client_format_reaches_every_upstream_format() {
                     let sent = String::from_utf8_lossy(&sent.body).into_owned();
                     if case == "image" {
                         assert!(sent.contains(PNG), "{at}: {sent}");
+                    }
+                    if case == "JSON by a schema" {
+                        assert!(sent.contains("additionalProperties"), "{at}: {sent}");
+                        assert_eq!(answer.header("x-interflow-translation-loss"), None, "{at}");
                     }
                     if case == "documents" {
                         let is_native = answer.header("x-interflow-translated").is_none();
