@@ -249,7 +249,7 @@ def translated_anthropic_more(anthropic, upstream, ask, tools):
         assert answer.content[0].thinking == THOUGHT, f"{upstream}, thinking: {answer}"
     for variant, kind, status in [
         ("limited", anthropic.RateLimitError, 429),
-        ("overloaded", anthropic.InternalServerError, 529),
+        ("overloaded", anthropic.APIStatusError, 529),
         ("broken", anthropic.InternalServerError, 500),
     ]:
         client = at_variant(variant)

@@ -29,8 +29,8 @@ pub use guardrail_config::{
 };
 pub use llm_call::{LlmCall, ResponseSummary};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
+pub use reply_error::reply_error;
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };
-pub use reply_error::reply_error;
 pub use usage::CallUsage;

@@ -63,17 +63,34 @@ mod tests {
 
     #[test]
     fn errors_in_a_successful_response_are_told_from_replies_that_speak_of_errors() {
-        let of = |name: &str, data: Value| reply_error(Some(name).filter(|n| !n.is_empty()), data.to_string().as_bytes());
+        let of =
+            |name: &str, data: Value| reply_error(Some(name).filter(|n| !n.is_empty()), data.to_string().as_bytes());
         for (name, data, says) in [
-            ("error", json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), "overloaded_error: Overloaded"),
+            (
+                "error",
+                json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+                "overloaded_error: Overloaded",
+            ),
             ("", json!({"error": {"message": "busy", "code": 503}}), "503: busy"),
             ("", json!({"error": "model not loaded"}), "model not loaded"),
             ("error", json!({"type": "error", "code": "server_error", "message": "m"}), "server_error: m"),
-            ("response.failed", json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "c", "message": "m"}}}), "c: m"),
-            ("", json!({"object": "response", "status": "failed", "error": {"code": "c", "message": "m"}, "output": []}), "c: m"),
+            (
+                "response.failed",
+                json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "c", "message": "m"}}}),
+                "c: m",
+            ),
+            (
+                "",
+                json!({"object": "response", "status": "failed", "error": {"code": "c", "message": "m"}, "output": []}),
+                "c: m",
+            ),
             ("throttlingException", json!({"message": "slow down"}), "throttlingException: slow down"),
             ("", json!({"choices": [{"finish_reason": "error", "error": {"code": 502, "message": "m"}}]}), "502: m"),
-            ("message-end", json!({"type": "message-end", "delta": {"finish_reason": "ERROR", "error": "m"}}), "ERROR: m"),
+            (
+                "message-end",
+                json!({"type": "message-end", "delta": {"finish_reason": "ERROR", "error": "m"}}),
+                "ERROR: m",
+            ),
             ("", json!({"finish_reason": "TIMEOUT", "message": {"content": []}}), "TIMEOUT"),
             ("", json!([{"error": {"status": "UNAVAILABLE", "message": "m"}}]), "UNAVAILABLE: m"),
             ("", json!({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}), "MALFORMED_FUNCTION_CALL"),

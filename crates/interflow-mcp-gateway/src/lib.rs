@@ -26,5 +26,5 @@ mod uri_template;
 
 pub use config::{McpConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use service::{McpCallCounts, McpDeps, McpService};
+pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

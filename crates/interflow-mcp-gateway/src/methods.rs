@@ -127,7 +127,8 @@ async fn call(
     }
     let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
     let (service, session) = (Arc::clone(service), Arc::clone(session));
-    let call = ServerCall { service, session, server, name, method, policy: prepared.policy, outcome };
+    let call =
+        ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };
     let Some(token) = progress_token.filter(|_| accepts_events(head)) else {
         let result = tokio::select! {
             result = call.run(None) => result,

@@ -27,6 +27,23 @@ pub type CallAdmission = Box<dyn for<'f> Fn(&'f mut Flow) -> BoxFuture<'f, Resul
 /// Counts findings by type, in arguments (`Request`) or in results.
 pub type FindingCounter = Box<dyn Fn(Direction, &BTreeMap<String, u64>) + Send + Sync>;
 
+/// Checks the values of one call.
+pub trait CallGuard: Send + Sync {
+    /// Checks arguments, and returns them with what is masked. `Err` says why the call is refused.
+    fn check_arguments<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>>;
+
+    /// Checks a result, and returns it with what is masked. `Err` says why the client does not get it.
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>>;
+}
+
+/// The guard of a call to a server, if there is one.
+pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn CallGuard>> + Send + Sync>;
+
 /// What the service needs of other components.
 pub struct McpDeps {
     /// Sends requests to servers over HTTP. They must not be recorded: the flow of the client is, redacted.
@@ -35,6 +52,8 @@ pub struct McpDeps {
     pub policy: PolicySource,
     pub admit: CallAdmission,
     pub count: FindingCounter,
+    /// After redaction: guards see what servers and recorder get.
+    pub guard: GuardSource,
 }
 
 /// Counters since the process started.

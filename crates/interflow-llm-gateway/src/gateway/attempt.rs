@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHead, Response, Result, StatusCode};
+use interflow_types::{
+    Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
+};
 
 use super::access_token::AccessToken;
 use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
@@ -95,6 +97,8 @@ pub(super) struct Attempt {
     format: Option<WireFormat>,
     losses: Losses,
     stream: StreamKind,
+    /// Whether the response is a model's reply, which may turn out to be an error.
+    is_reply: bool,
 }
 
 /// Whether a stream was asked for, and whether it has the form of a growing JSON array.
@@ -110,7 +114,7 @@ pub(super) struct SendLimits {
     pub stream: StreamKind,
     /// Of all attempts together.
     pub deadline: Instant,
-    /// Whether the response may be followed by another attempt: then it is held until it is known to be no error.
+    /// Whether the response is held until it is known to be no error.
     pub holds: bool,
 }
 
@@ -166,11 +170,7 @@ impl RoutedRequest {
     ///
     /// # Errors
     /// A failure of the gateway's own, or none of this was possible until `deadline`, or within the time of one attempt.
-    pub async fn prepare(
-        &mut self,
-        deployment: &Deployment,
-        deadline: Instant,
-    ) -> Result<Result<Attempt, LlmRefusal>> {
+    pub async fn prepare(&mut self, deployment: &Deployment, deadline: Instant) -> Result<Result<Attempt, LlmRefusal>> {
         let until = deployment.limits.response_until(Instant::now(), false, deadline);
         // A token may have to be fetched, from an endpoint that does not answer.
         tokio::time::timeout_at(until.into(), self.prepare_unbounded(deployment)).await.unwrap_or_else(|_| {
@@ -201,7 +201,10 @@ impl RoutedRequest {
         };
         let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
-        Ok(request.map(|request| Attempt { request, format, losses, stream }))
+        // Other objects, such as a failed batch, have an error of their own and are good responses.
+        let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
+        let is_reply = generates && self.head.method == Method::POST;
+        Ok(request.map(|request| Attempt { request, format, losses, stream, is_reply }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -314,8 +317,8 @@ impl Attempt {
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
         tags.push(format!("deployment:{}", deployment.name));
-        let Self { request, format, losses, stream } = self;
-        let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: true };
+        let Self { request, format, losses, stream, is_reply } = self;
+        let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
         let (active, result) = send(gateway, route, deployment, request, tags, limits).await;
         AttemptOutcome { index, result, format, losses, active }
     }

@@ -393,3 +393,29 @@ impl Delivery {
         LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_probe_that_is_not_sent_is_returned() {
+        let config = json!({
+            "provider": { "a": { "url": "http://a" } },
+            "route": { "r": { "deployments": [{ "provider": "a" }], "cooldown_failures": 1, "cooldown": "1ms" } },
+        });
+        let config = serde_json::from_value(config).unwrap();
+        let table = LlmGateway::compile(&config, &|text: &str| Ok(text.to_owned())).unwrap();
+        let route = table.route_of_model("r").unwrap();
+        let (health, failed) = (&route.deployments[0].health, Instant::now());
+        health.record_result(false, failed);
+        let later = failed + Duration::from_millis(100);
+        assert!(health.allows(later) && !health.allows(later), "one probe at a time");
+        drop(HeldProbe::new(route, 0));
+        assert!(health.allows(later), "the next request is the probe");
+        HeldProbe::new(route, 0).keep();
+        assert!(!health.allows(later), "it was sent, and its result decides");
+    }
+}

@@ -130,7 +130,9 @@ mod tests {
 
     async fn translated(ping_after: Duration) -> String {
         let chunk = |delta: &str, reason: &str| {
-            format!("data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]}}\n\n")
+            format!(
+                "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]}}\n\n"
+            )
         };
         let pieces = [
             chunk("{\"content\":\"so\"}", "null"),

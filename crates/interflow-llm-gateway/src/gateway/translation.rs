@@ -6,8 +6,8 @@ use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Body, BodyFrame, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
-    StatusCode,
+    Body, BodyFrame, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response,
+    Result, StatusCode,
 };
 
 use super::attempt::OriginalRequest;

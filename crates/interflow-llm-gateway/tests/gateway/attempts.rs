@@ -115,7 +115,8 @@ async fn an_error_before_the_first_token_of_a_stream_is_followed_by_another_depl
     };
     for bad in [overloaded_stream(), cut()] {
         let (bad, good) = (bad.start().await, streams("here").start().await);
-        let route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}], "cooldown_failures": 1});
+        let route =
+            json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}], "cooldown_failures": 1});
         let gate = gate(&[&bad, &good], route).await;
         let answer = chat(&gate, true).await;
         assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{}", answer.text());
@@ -128,7 +129,8 @@ async fn an_error_before_the_first_token_of_a_stream_is_followed_by_another_depl
 async fn an_error_in_place_of_a_whole_reply_is_followed_by_another_deployment() {
     let error = json!({"error": {"message": "the model is loading", "code": 503}});
     let bad = Origin::http().answering(move |_| Reply::json(&error)).start().await;
-    let reply = json!({"choices": [{"message": {"role": "assistant", "content": "an error occurred: {\"error\": 1}"}}]});
+    let reply =
+        json!({"choices": [{"message": {"role": "assistant", "content": "an error occurred: {\"error\": 1}"}}]});
     let good = Origin::http().answering(move |_| Reply::json(&reply)).start().await;
     let route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}]});
     let both = gate(&[&bad, &good], route).await;
@@ -139,6 +141,20 @@ async fn an_error_in_place_of_a_whole_reply_is_followed_by_another_deployment() 
     let alone = gate(&[&bad], json!({"deployments": [{"provider": "a"}], "retries": 0})).await;
     let answer = chat(&alone, false).await;
     assert_eq!((answer.status, answer.text().contains("the model is loading")), (502, true), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn an_object_with_an_error_of_its_own_is_a_response() {
+    let job = json!({"id": "ftjob-1", "status": "failed", "error": {"code": "bad_file", "message": "no such file"}});
+    let origin = Origin::http().answering(move |_| Reply::json(&job)).start().await;
+    let gate = Gate::with(&origin, |parts| {
+        let own = LlmUpstreamConfig { url: Some(origin.url("")), attempts: 2, ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("a".into(), own);
+    })
+    .await;
+    let answer = gate.send("GET", "/a/v1/fine_tuning/jobs/ftjob-1", "", b"").await.unwrap();
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (200, Some("bad_file")), "{}", answer.text());
+    assert_eq!(origin.served(), 1);
 }
 
 #[tokio::test]

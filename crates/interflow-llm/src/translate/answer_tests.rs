@@ -18,14 +18,27 @@ fn parsed(format: WireFormat, body: &Value) -> ModelReply {
 fn an_answer_in_json_is_demanded_as_the_model_can_be_made_to_give_it() {
     let closed = json!({ "type": "object", "properties": {}, "additionalProperties": false });
     let ask = |format: Value| json!({ "model": "m", "response_format": format, "messages": user("q") });
-    let by_schema = |schema: &Value| ask(json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": schema } }));
+    let by_schema =
+        |schema: &Value| ask(json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": schema } }));
     let any = ask(json!({ "type": "json_object" }));
     let open = json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
     let claude = "anthropic.claude-sonnet-4-5-v1:0";
     for (format, model, body, pointer, expected) in [
-        (WireFormat::Anthropic, "claude-sonnet-4-5", by_schema(&closed), "/output_config/format/schema", closed.clone()),
+        (
+            WireFormat::Anthropic,
+            "claude-sonnet-4-5",
+            by_schema(&closed),
+            "/output_config/format/schema",
+            closed.clone(),
+        ),
         (WireFormat::Anthropic, "claude-sonnet-4-5", by_schema(&open), "/tools/0/input_schema", open.clone()),
-        (WireFormat::Anthropic, "claude-sonnet-4-20250514", by_schema(&closed), "/tools/0/input_schema", closed.clone()),
+        (
+            WireFormat::Anthropic,
+            "claude-sonnet-4-20250514",
+            by_schema(&closed),
+            "/tools/0/input_schema",
+            closed.clone(),
+        ),
         (WireFormat::Anthropic, "claude-3-5-haiku-latest", by_schema(&closed), "/tools/0/input_schema", closed.clone()),
         (
             WireFormat::Anthropic,
@@ -48,8 +61,20 @@ fn an_answer_in_json_is_demanded_as_the_model_can_be_made_to_give_it() {
             "/toolConfig/toolChoice",
             json!({ "tool": { "name": "interflow_json_answer" } }),
         ),
-        (WireFormat::Bedrock, "amazon.nova-pro-v1:0", by_schema(&closed), "/toolConfig/tools/0/toolSpec/inputSchema/json", closed.clone()),
-        (WireFormat::Gemini, "gemini-2.5-pro", any.clone(), "/generationConfig/responseMimeType", json!("application/json")),
+        (
+            WireFormat::Bedrock,
+            "amazon.nova-pro-v1:0",
+            by_schema(&closed),
+            "/toolConfig/tools/0/toolSpec/inputSchema/json",
+            closed.clone(),
+        ),
+        (
+            WireFormat::Gemini,
+            "gemini-2.5-pro",
+            any.clone(),
+            "/generationConfig/responseMimeType",
+            json!("application/json"),
+        ),
     ] {
         let (written, losses) = written(WireFormat::OpenAiChat, &target(format, model), body);
         assert_eq!((written.pointer(pointer), losses.as_str()), (Some(&expected), ""), "{model}: {written}");
@@ -116,11 +141,18 @@ fn a_custom_tool_is_carried_as_a_function_and_its_calls_are_custom_again() {
     assert_eq!(chat["messages"][1]["tool_calls"][0]["function"]["arguments"], "{\"input\":\"*** Begin\"}");
 
     let call = json!({ "type": "tool_use", "id": "c2", "name": "patch", "input": { "input": "*** End\n" } });
-    let reply = parsed(WireFormat::Anthropic, &json!({ "type": "message", "content": [call], "stop_reason": "tool_use" }));
+    let reply =
+        parsed(WireFormat::Anthropic, &json!({ "type": "message", "content": [call], "stop_reason": "tool_use" }));
     let item = &whole_reply(WireFormat::OpenAiResponses, &head(), &reply)["output"][0];
-    assert_eq!((&item["type"], &item["input"], &item["call_id"]), (&"custom_tool_call".into(), &"*** End\n".into(), &"c2".into()));
+    assert_eq!(
+        (&item["type"], &item["input"], &item["call_id"]),
+        (&"custom_tool_call".into(), &"*** End\n".into(), &"c2".into())
+    );
     let custom = &whole_reply(WireFormat::OpenAiChat, &head(), &reply)["choices"][0]["message"]["tool_calls"][0];
-    assert_eq!((&custom["type"], &custom["custom"]), (&"custom".into(), &json!({ "name": "patch", "input": "*** End\n" })));
+    assert_eq!(
+        (&custom["type"], &custom["custom"]),
+        (&"custom".into(), &json!({ "name": "patch", "input": "*** End\n" }))
+    );
     for (client, expected) in [
         (WireFormat::OpenAiResponses, r#""input":"*** End\n""#),
         (WireFormat::OpenAiChat, r#""custom":{"input":"*** End\n"}"#),
@@ -138,7 +170,8 @@ fn a_custom_tool_is_carried_as_a_function_and_its_calls_are_custom_again() {
 fn a_refusal_of_an_openai_model_is_one_to_every_client() {
     let chat = json!({ "choices": [{ "message": { "role": "assistant", "content": null, "refusal": "I cannot." }, "finish_reason": "stop" }] });
     let part = json!({ "type": "refusal", "refusal": "I cannot." });
-    let responses = json!({ "status": "completed", "output": [{ "type": "message", "role": "assistant", "content": [part] }] });
+    let responses =
+        json!({ "status": "completed", "output": [{ "type": "message", "role": "assistant", "content": [part] }] });
     for (format, body) in [(WireFormat::OpenAiChat, chat), (WireFormat::OpenAiResponses, responses)] {
         let reply = parsed(format, &body);
         let whole = whole_reply(WireFormat::Anthropic, &head(), &reply);
@@ -149,9 +182,14 @@ fn a_refusal_of_an_openai_model_is_one_to_every_client() {
         assert_eq!(whole["choices"][0]["finish_reason"], "stop");
     }
     let chunk = |delta: Value, reason: Option<&str>| {
-        format!("data: {}\n\n", json!({ "id": "c", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": reason }] }))
+        format!(
+            "data: {}\n\n",
+            json!({ "id": "c", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": reason }] })
+        )
     };
-    let raw = [chunk(json!({ "refusal": "I cannot." }), None), chunk(json!({}), Some("stop")), "data: [DONE]\n\n".into()].concat();
+    let raw =
+        [chunk(json!({ "refusal": "I cannot." }), None), chunk(json!({}), Some("stop")), "data: [DONE]\n\n".into()]
+            .concat();
     let out = streamed(WireFormat::Anthropic, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
     assert!(out.contains(r#""stop_reason":"refusal""#) && out.contains("I cannot."), "{out}");
     // An ordinary reply has the member, too.
@@ -177,7 +215,12 @@ fn a_reply_that_failed_is_an_error_though_its_status_is_success() {
         });
         assert_eq!(found, Some(kind), "{body}");
     }
-    let out = streamed(WireFormat::OpenAiChat, WireFormat::Gemini, StreamFraming::Sse, format!("data: {gemini}\n\n").as_bytes());
+    let out = streamed(
+        WireFormat::OpenAiChat,
+        WireFormat::Gemini,
+        StreamFraming::Sse,
+        format!("data: {gemini}\n\n").as_bytes(),
+    );
     assert!(out.contains("MALFORMED_FUNCTION_CALL") && !out.contains("[DONE]"), "{out}");
 }
 
@@ -189,7 +232,10 @@ fn ids_with_a_signature_of_gemini_are_plain_again_for_cohere() {
         { "role": "tool", "tool_call_id": "call_1__thought__QUJD", "content": "r" },
     ] });
     let (body, _) = written(WireFormat::OpenAiChat, &target(WireFormat::Cohere, "m"), ask);
-    assert_eq!((&body["messages"][1]["tool_calls"][0]["id"], &body["messages"][2]["tool_call_id"]), (&"call_1".into(), &"call_1".into()));
+    assert_eq!(
+        (&body["messages"][1]["tool_calls"][0]["id"], &body["messages"][2]["tool_call_id"]),
+        (&"call_1".into(), &"call_1".into())
+    );
 }
 
 #[test]
@@ -225,7 +271,11 @@ fn what_no_other_api_has_is_named_and_the_detail_of_an_image_is_carried() {
 #[test]
 fn citations_in_a_reply_are_named() {
     for (format, body, name) in [
-        (WireFormat::Anthropic, json!({ "content": [{ "type": "text", "text": "t", "citations": [{}] }] }), "citations"),
+        (
+            WireFormat::Anthropic,
+            json!({ "content": [{ "type": "text", "text": "t", "citations": [{}] }] }),
+            "citations",
+        ),
         (WireFormat::Anthropic, json!({ "content": [{ "type": "text", "text": "t", "citations": null }] }), ""),
         (WireFormat::OpenAiChat, json!({ "choices": [{ "message": { "annotations": [{}] } }] }), "annotations"),
         (WireFormat::OpenAiResponses, json!({ "output": [{ "content": [{ "annotations": [{}] }] }] }), "annotations"),

@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_schema_takes_the_form_that_the_model_has_for_it() {
-        let closed = |inner: Value| json!({ "type": "object", "properties": { "a": inner }, "additionalProperties": false });
+        let closed =
+            |inner: Value| json!({ "type": "object", "properties": { "a": inner }, "additionalProperties": false });
         let output = |schema: Option<Value>| JsonOutput { name: "answer".into(), schema, strict: None };
         for (schema, is_structured) in [
             (closed(json!({ "type": "string" })), true),
@@ -117,7 +118,8 @@ mod tests {
             (json!({ "type": "object", "properties": {} }), false),
         ] {
             let output = output(Some(schema.clone()));
-            let expected = if is_structured { JsonAnswer::Structured(&schema) } else { JsonAnswer::Tool(schema.clone()) };
+            let expected =
+                if is_structured { JsonAnswer::Structured(&schema) } else { JsonAnswer::Tool(schema.clone()) };
             assert_eq!(JsonAnswer::new(&output, true, true, None), expected);
             assert_eq!(JsonAnswer::new(&output, false, true, None), JsonAnswer::Tool(schema.clone()));
             assert_eq!(JsonAnswer::new(&output, false, false, None), JsonAnswer::Lost);

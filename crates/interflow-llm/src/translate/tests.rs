@@ -28,7 +28,13 @@ pub(super) fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (
 }
 
 pub(super) fn head() -> ReplyHead {
-    ReplyHead { id: "flow".into(), model: "asked".into(), created: 1_700_000_000, stream_usage: true, custom_tools: vec!["patch".into()] }
+    ReplyHead {
+        id: "flow".into(),
+        model: "asked".into(),
+        created: 1_700_000_000,
+        stream_usage: true,
+        custom_tools: vec!["patch".into()],
+    }
 }
 
 /// The stream of a client for the stream of an upstream.
@@ -217,7 +223,11 @@ fn parallel_calls_are_told_apart_by_their_ids_where_their_indices_do_not() {
     for (what, fragments, expected) in [
         (
             "index 0 for each",
-            vec![fragment(Some(0), "a", "f", two[0]), fragment(Some(0), "b", "g", "{\"y\""), fragment(Some(0), "", "", ":2}")],
+            vec![
+                fragment(Some(0), "a", "f", two[0]),
+                fragment(Some(0), "b", "g", "{\"y\""),
+                fragment(Some(0), "", "", ":2}"),
+            ],
             vec![("a", "f", two[0]), ("b", "g", two[1])],
         ),
         (
@@ -256,7 +266,8 @@ fn parallel_calls_are_told_apart_by_their_ids_where_their_indices_do_not() {
         let last = out.split("event: response.completed\ndata: ").nth(1).unwrap();
         let last: Value = serde_json::from_str(last.trim()).unwrap();
         let items = last["response"]["output"].as_array().unwrap();
-        let said: Vec<_> = items.iter().map(|i| (i["name"].as_str().unwrap(), i["arguments"].as_str().unwrap())).collect();
+        let said: Vec<_> =
+            items.iter().map(|i| (i["name"].as_str().unwrap(), i["arguments"].as_str().unwrap())).collect();
         assert_eq!(said, expected.iter().map(|(_, name, input)| (*name, *input)).collect::<Vec<_>>(), "{what}");
     }
 }
@@ -269,7 +280,11 @@ fn a_thought_under_two_names_is_one_thought() {
     let reply = parse::reply(ApiFormat::Chat, "text/event-stream", 200, raw.as_bytes());
     assert_eq!(reply.blocks, [ContentBlock::thinking("hm yes")]);
     let out = streamed(WireFormat::Anthropic, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
-    assert_eq!((out.matches(r#""thinking":"hm""#).count(), out.matches(r#""thinking":" yes""#).count()), (1, 1), "{out}");
+    assert_eq!(
+        (out.matches(r#""thinking":"hm""#).count(), out.matches(r#""thinking":" yes""#).count()),
+        (1, 1),
+        "{out}"
+    );
 }
 
 #[test]
@@ -338,9 +353,10 @@ fn the_assistant_speaks_between_results_and_the_user_where_an_upstream_demands_i
             { "type": "tool_result", "tool_use_id": "t", "content": "r" }, { "type": "text", "text": "And?" },
         ] },
     ] });
-    for (assistant_after_tools, expected) in
-        [(true, &["user", "assistant", "tool", "assistant", "user"][..]), (false, &["user", "assistant", "tool", "user"])]
-    {
+    for (assistant_after_tools, expected) in [
+        (true, &["user", "assistant", "tool", "assistant", "user"][..]),
+        (false, &["user", "assistant", "tool", "user"]),
+    ] {
         let target = Target { assistant_after_tools, ..target(WireFormat::OpenAiChat, "m") };
         let (body, _) = written(WireFormat::Anthropic, &target, ask.clone());
         let roles: Vec<&str> = body["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();

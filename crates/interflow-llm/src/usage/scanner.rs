@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{may_hold_usage, summary_from_json};
-use crate::{ResponseSummary, reply_error};
 use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 use crate::spans::mark_event;
+use crate::{ResponseSummary, reply_error};
 
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;

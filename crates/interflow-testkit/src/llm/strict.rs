@@ -483,7 +483,10 @@ fn bedrock(body: &Value) -> Checked {
                     let known = ["pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"];
                     demand(known.iter().any(|k| inner["format"] == *k), "document.format")?;
                     let fits = |c: char| c.is_ascii_alphanumeric() || " -()[]".contains(c);
-                    demand(inner["name"].as_str().is_some_and(|n| !n.is_empty() && n.chars().all(fits)), "document.name")?;
+                    demand(
+                        inner["name"].as_str().is_some_and(|n| !n.is_empty() && n.chars().all(fits)),
+                        "document.name",
+                    )?;
                     text(&inner["source"]["bytes"], "document.source")?;
                 }
                 "reasoningContent" => text(&inner["reasoningText"]["signature"], "signature")?,

@@ -94,11 +94,7 @@ pub(crate) async fn hold_until_content(
     }
 }
 
-async fn hold_stream(
-    response: Response,
-    framing: StreamFraming,
-    limits: HoldLimits,
-) -> Result<Response, HoldFailure> {
+async fn hold_stream(response: Response, framing: StreamFraming, limits: HoldLimits) -> Result<Response, HoldFailure> {
     let Response { head, mut body } = response;
     let Ok(mut decoder) = ContentDecoder::new(&head.headers, MAX_HELD_BYTES as u64 * 16) else {
         return Ok(Response { head, body });

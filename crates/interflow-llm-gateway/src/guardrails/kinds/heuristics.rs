@@ -135,7 +135,8 @@ pub fn score(set: HeuristicSet, text: &str, place: TextPlace) -> Option<Heuristi
 /// Whether a text only speaks of a sign: it quotes it and says of what, or several of its words are about attacks. A
 /// single word would be an easy addition to an attack.
 fn is_about(text: &str, sign: &Sign, about: &[Range<usize>]) -> bool {
-    let near = |a: &&Range<usize>| a.start < sign.range.end + ABOUT_DISTANCE && sign.range.start < a.end + ABOUT_DISTANCE;
+    let near =
+        |a: &&Range<usize>| a.start < sign.range.end + ABOUT_DISTANCE && sign.range.start < a.end + ABOUT_DISTANCE;
     let words: std::collections::BTreeSet<&str> =
         about.iter().filter(near).filter_map(|range| text.get(range.clone())).collect();
     words.len() >= ABOUT_WORDS || !words.is_empty() && is_quoted(text, &sign.range)
@@ -143,7 +144,15 @@ fn is_about(text: &str, sign: &Sign, about: &[Range<usize>]) -> bool {
 
 /// Whether a range is within quotation marks of its line.
 fn is_quoted(text: &str, range: &Range<usize>) -> bool {
-    const PAIRS: [(char, char); 7] = [('"', '"'), ('`', '`'), ('\'', '\''), ('\u{201c}', '\u{201d}'), ('\u{201e}', '\u{201c}'), ('\u{ab}', '\u{bb}'), ('\u{2018}', '\u{2019}')];
+    const PAIRS: [(char, char); 7] = [
+        ('"', '"'),
+        ('`', '`'),
+        ('\'', '\''),
+        ('\u{201c}', '\u{201d}'),
+        ('\u{201e}', '\u{201c}'),
+        ('\u{ab}', '\u{bb}'),
+        ('\u{2018}', '\u{2019}'),
+    ];
     let before = text.get(..range.start).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
     let after = text.get(range.end..).and_then(|after| after.split('\n').next()).unwrap_or_default();
     PAIRS.into_iter().any(|(open, close)| {
@@ -259,7 +268,11 @@ mod tests {
             (format!("Our classifier does not detect `{attack}`."), TextPlace::User, false),
             (format!("Attackers write {attack}; which classifier finds that?"), TextPlace::User, false),
             // What a tool returns says nothing about itself.
-            (format!("An example of it is \"{attack}\", which a classifier should detect."), TextPlace::ToolResult, true),
+            (
+                format!("An example of it is \"{attack}\", which a classifier should detect."),
+                TextPlace::ToolResult,
+                true,
+            ),
         ] {
             let found = found(HeuristicSet::PromptInjection, &text, place);
             assert_eq!(found.is_some(), is_found, "{text}");

@@ -218,9 +218,8 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
 
 fn tools(chat: &ChatRequest, answer: Option<(&str, &str, &Value)>, losses: &mut Losses) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
-    let answer = answer.map(|(name, description, schema)| {
-        json!({ "name": name, "description": description, "input_schema": schema })
-    });
+    let answer = answer
+        .map(|(name, description, schema)| json!({ "name": name, "description": description, "input_schema": schema }));
     functions
         .map(|f| {
             let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
@@ -235,7 +234,8 @@ fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, answer: O
     if let Some(answer) = answer {
         // The client's own tools may be called instead, unless it forbids that.
         let is_only = tools.len() == 1 || chat.forbids_tools();
-        body["tool_choice"] = if is_only { json!({ "type": "tool", "name": answer }) } else { json!({ "type": "any" }) };
+        body["tool_choice"] =
+            if is_only { json!({ "type": "tool", "name": answer }) } else { json!({ "type": "any" }) };
         if chat.settings.parallel_tools == Some(false) {
             body["tool_choice"]["disable_parallel_tool_use"] = true.into();
         }

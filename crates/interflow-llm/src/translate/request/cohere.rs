@@ -7,8 +7,8 @@ use super::{
     ChatRequest, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list, user_message,
 };
 use crate::message::{ContentBlock, MessageRole};
-use crate::translate::call_signature::plain_id;
 use crate::translate::Losses;
+use crate::translate::call_signature::plain_id;
 use crate::translate::settings::{Reasoning, ToolChoice};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {

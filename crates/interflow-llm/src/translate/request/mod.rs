@@ -81,10 +81,8 @@ impl ChatRequest {
             let is_strict = |tool: &ToolDefinition| {
                 tool.definition["strict"] == true || tool.definition["function"]["strict"] == true
             };
-            let lost = [
-                ("image.detail", self.has_image_detail()),
-                ("tools.strict", self.request.tools.iter().any(is_strict)),
-            ];
+            let lost =
+                [("image.detail", self.has_image_detail()), ("tools.strict", self.request.tools.iter().any(is_strict))];
             lose(&mut losses, &lost);
         }
         let body = match target.format {

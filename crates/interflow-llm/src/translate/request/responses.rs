@@ -161,7 +161,9 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
             return None;
         }
         // An image by its URL has no media type.
-        Some("image" | "") => json!({ "type": "input_image", "image_url": url, "detail": file.detail.get().unwrap_or("auto") }),
+        Some("image" | "") => {
+            json!({ "type": "input_image", "image_url": url, "detail": file.detail.get().unwrap_or("auto") })
+        }
         _ if url.starts_with("http") => json!({ "type": "input_file", "file_url": url }),
         _ => {
             let name = if file.title.is_empty() { "document" } else { &file.title };
