@@ -31,8 +31,14 @@ pub fn llm_request(data: &[u8]) {
     for client in CLIENTS {
         let Ok(chat) = ChatRequest::parse(client, body.clone()) else { continue };
         for format in UPSTREAMS {
-            let target =
-                Target { format, provider: format.provider(), model: "model", max_tokens: 8_192, is_openai: false };
+            let target = Target {
+                format,
+                provider: format.provider(),
+                model: "model",
+                max_tokens: 8_192,
+                is_openai: false,
+                assistant_after_tools: false,
+            };
             let (written, losses) = chat.write(&target);
             assert!(written.is_object());
             assert!(losses.to_string().bytes().all(|b| (b' '..=b'~').contains(&b)));
@@ -46,7 +52,13 @@ pub fn llm_stream(data: &[u8]) {
     let upstream = UPSTREAMS[usize::from(*upstream) % UPSTREAMS.len()];
     let framing = FRAMINGS[usize::from(*framing) % FRAMINGS.len()];
     for client in CLIENTS {
-        let head = ReplyHead { id: "id".into(), model: "model".into(), created: 1_700_000_000, stream_usage: true };
+        let head = ReplyHead {
+            id: "id".into(),
+            model: "model".into(),
+            created: 1_700_000_000,
+            stream_usage: true,
+            custom_tools: Vec::new(),
+        };
         let translate = |step: usize| {
             let mut reader = EventTranslator::new(upstream, framing);
             let mut writer = ReplyWriter::new(client, head.clone());

@@ -92,11 +92,40 @@ def use_anthropic():
         assert error.body["error"]["type"] == "invalid_request_error", error
 
 
+def raises(kind, status, call, place):
+    """The exception that the SDK's users catch."""
+    try:
+        call()
+    except kind as error:
+        assert error.status_code == status, f"{place}: {error.status_code}"
+        assert error.body, f"{place}: {error!r}"
+        return
+    raise AssertionError(f"{place}: no {kind.__name__}")
+
+
+# An answer in JSON, which the fake provider repeats.
+PLACE = '{"city": "Paris", "days": 3}'
+THOUGHT = "The user wants a short answer."
+PNG = "iVBORw0KGgo="
+
+
+def place_model():
+    from pydantic import BaseModel, ConfigDict
+
+    class Place(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        city: str
+        days: int
+
+    return Place
+
+
 def translated_openai(openai):
     """OpenAI's SDK with upstreams of other formats."""
     messages = [{"role": "user", "content": SAID}]
     tools = [{"type": "function", "function": {"name": "weather", "parameters": TOOL}}]
-    for upstream in ["claude", "gem", "converse", "command", "llama", "vclaude"]:
+    for upstream in ["claude", "gem", "vgem", "converse", "command", "llama", "vclaude", "gpt", "reasoner"]:
+        translated_openai_more(openai, upstream, tools)
         client = openai.OpenAI(base_url=at(f"/{upstream}/v1"), api_key="k", max_retries=0)
         answer = client.chat.completions.create(model="m", messages=messages, tools=tools)
         same(answer.choices[0].message.content, f"{upstream}, chat")
@@ -118,11 +147,61 @@ def translated_openai(openai):
         assert response.output[-1].type == "function_call" and response.usage.output_tokens > 0
 
 
+def translated_openai_more(openai, upstream, tools):
+    """Parallel calls, images, thoughts, answers in JSON and errors."""
+    at_variant = lambda variant: openai.OpenAI(base_url=at(f"/{upstream}-{variant}/v1"), api_key="k", max_retries=0)
+    ask = {"model": "m", "messages": [{"role": "user", "content": SAID}]}
+    parallel = at_variant("parallel")
+    message = parallel.chat.completions.create(**ask, tools=tools).choices[0].message
+    calls = message.tool_calls
+    assert len(calls) == 2 and len({call.id for call in calls}) == 2, f"{upstream}, parallel: {calls}"
+    assert all(json.loads(call.function.arguments) == {"city": "Paris", "days": 3} for call in calls)
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in calls]
+    parallel.chat.completions.create(model="m", messages=[*ask["messages"], message, *results, *ask["messages"]], tools=tools)
+    with parallel.chat.completions.stream(**ask, tools=tools) as stream:
+        assert len(stream.get_final_completion().choices[0].message.tool_calls) == 2, f"{upstream}, parallel, stream"
+    answer = parallel.responses.create(model="m", input=SAID)
+    assert [item.type for item in answer.output].count("function_call") == 2, f"{upstream}, parallel, responses"
+
+    plain = at_variant("plain")
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    parts = [{"type": "text", "text": SAID}, image]
+    shown = plain.chat.completions.create(model="m", messages=[{"role": "user", "content": parts}])
+    same(shown.choices[0].message.content, f"{upstream}, image")
+    Place = place_model()
+    json_ask = {"model": "m", "messages": [{"role": "user", "content": PLACE}]}
+    parsed = plain.chat.completions.parse(**json_ask, response_format=Place).choices[0].message.parsed
+    assert parsed == Place(city="Paris", days=3), f"{upstream}, parse: {parsed}"
+    parsed = plain.responses.parse(model="m", input=PLACE, text_format=Place).output_parsed
+    assert parsed == Place(city="Paris", days=3), f"{upstream}, responses, parse: {parsed}"
+
+    thinking = at_variant("thinking")
+    if upstream not in ["gpt", "reasoner"]:
+        message = thinking.chat.completions.create(**ask, reasoning_effort="low", max_completion_tokens=8000).choices[0].message
+        assert message.model_extra["reasoning_content"] == THOUGHT, f"{upstream}, thinking: {message}"
+        answer = thinking.responses.create(model="m", input=SAID, reasoning={"effort": "low"}, max_output_tokens=8000)
+        summaries = [item.summary[0].text for item in answer.output if item.type == "reasoning"]
+        assert summaries == [THOUGHT], f"{upstream}, thinking, responses: {summaries}"
+
+    for variant, kind, status in [
+        ("limited", openai.RateLimitError, 429),
+        ("overloaded", openai.InternalServerError, 503),
+        ("broken", openai.InternalServerError, 500),
+    ]:
+        client = at_variant(variant)
+        # What is not translated has the upstream's own status.
+        own = status != 503 or upstream != "gpt"
+        raises(kind, status if own else 529, lambda: client.chat.completions.create(**ask), f"{upstream}, {variant}")
+        own = status != 503 or upstream != "reasoner"
+        raises(kind, status if own else 529, lambda: client.responses.create(model="m", input=SAID), f"{upstream}, {variant}")
+
+
 def translated_anthropic(anthropic):
     """Anthropic's SDK with upstreams of other formats."""
     ask = {"model": "m", "max_tokens": 4000, "messages": [{"role": "user", "content": SAID}]}
     tools = [{"name": "weather", "input_schema": TOOL}]
-    for upstream in ["gpt", "reasoner", "gem", "converse", "command", "llama", "vclaude"]:
+    for upstream in ["gpt", "reasoner", "gem", "vgem", "converse", "command", "llama", "vclaude", "mistral"]:
+        translated_anthropic_more(anthropic, upstream, ask, tools)
         client = anthropic.Anthropic(base_url=at(f"/{upstream}"), api_key="k", max_retries=0)
         text = lambda message: "".join(b.text for b in message.content if b.type == "text")
         answer = client.messages.create(**ask, tools=tools)
@@ -137,6 +216,44 @@ def translated_anthropic(anthropic):
         same(text(final), f"{upstream}, stream")
         assert final.content[-1].input == {"city": "Paris", "days": 3} and final.usage.output_tokens > 0
         assert client.messages.count_tokens(model="m", messages=turns, tools=tools).input_tokens > 0, upstream
+
+
+def translated_anthropic_more(anthropic, upstream, ask, tools):
+    """Parallel calls, images, thoughts, answers in JSON and errors."""
+    at_variant = lambda variant: anthropic.Anthropic(base_url=at(f"/{upstream}-{variant}"), api_key="k", max_retries=0)
+    parallel = at_variant("parallel")
+    answer = parallel.messages.create(**ask, tools=tools)
+    calls = [block for block in answer.content if block.type == "tool_use"]
+    assert len(calls) == 2 and len({call.id for call in calls}) == 2, f"{upstream}, parallel: {answer}"
+    results = [{"type": "tool_result", "tool_use_id": call.id, "content": "rain"} for call in calls]
+    user = {"role": "user", "content": [*results, {"type": "text", "text": "And then?"}]}
+    turns = [*ask["messages"], {"role": "assistant", "content": answer.content}, user]
+    parallel.messages.create(**{**ask, "messages": turns}, tools=tools)
+    with parallel.messages.stream(**ask, tools=tools) as stream:
+        final = stream.get_final_message()
+    assert [block.type for block in final.content].count("tool_use") == 2, f"{upstream}, parallel, stream: {final}"
+
+    plain = at_variant("plain")
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
+    parts = [{"type": "text", "text": SAID}, {"type": "image", "source": source}]
+    shown = plain.messages.create(**{**ask, "messages": [{"role": "user", "content": parts}]})
+    same(shown.content[0].text, f"{upstream}, image")
+    Place = place_model()
+    json_ask = {**ask, "messages": [{"role": "user", "content": PLACE}]}
+    parsed = plain.beta.messages.parse(**json_ask, output_format=Place).parsed_output
+    assert parsed == Place(city="Paris", days=3), f"{upstream}, parse: {parsed}"
+
+    if upstream != "mistral":
+        thinking = {"type": "enabled", "budget_tokens": 2048}
+        answer = at_variant("thinking").messages.create(**ask, thinking=thinking)
+        assert answer.content[0].thinking == THOUGHT, f"{upstream}, thinking: {answer}"
+    for variant, kind, status in [
+        ("limited", anthropic.RateLimitError, 429),
+        ("overloaded", anthropic.APIStatusError, 529),
+        ("broken", anthropic.InternalServerError, 500),
+    ]:
+        client = at_variant(variant)
+        raises(kind, status, lambda: client.messages.create(**ask), f"{upstream}, {variant}")
 
 
 def use_gemini():

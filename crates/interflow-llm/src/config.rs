@@ -76,6 +76,10 @@ pub struct LlmUpstreamConfig {
     pub format: Option<String>,
     /// Limit on output tokens of translated requests that have none, for APIs that require one (Anthropic's).
     pub max_tokens: u64,
+    /// Translated requests get a message of the assistant, `OK.`, between the result of a tool and the user's words,
+    /// which some chat templates and APIs demand. Unset: for Mistral's API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assistant_after_tools: Option<bool>,
     /// The base URL: `https://host/path`. Request paths are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -180,6 +184,7 @@ impl Default for LlmUpstreamConfig {
             kind: None,
             format: None,
             max_tokens: 8_192,
+            assistant_after_tools: None,
             url: None,
             api_key: None,
             models: BTreeMap::new(),

@@ -14,6 +14,7 @@ pub mod message;
 pub mod otlp;
 pub mod provider;
 pub mod realtime;
+mod reply_error;
 mod route_config;
 pub mod spans;
 pub mod translate;
@@ -28,6 +29,7 @@ pub use guardrail_config::{
 };
 pub use llm_call::{LlmCall, ResponseSummary};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
+pub use reply_error::reply_error;
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };

@@ -22,8 +22,9 @@ mod stages;
 mod streamed_reply;
 mod tool_call;
 mod upstream;
+mod uri_template;
 
 pub use config::{McpConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use service::{McpCallCounts, McpDeps, McpService};
+pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -78,7 +78,7 @@ fn offered(
             item["name"] = server.offered_name(only, &name).into();
         }
         ListKind::Resources => session.remember_resource(item["uri"].as_str()?, &server.name),
-        ListKind::ResourceTemplates => {}
+        ListKind::ResourceTemplates => session.remember_template(item["uriTemplate"].as_str()?, &server.name),
     }
     Some(item)
 }

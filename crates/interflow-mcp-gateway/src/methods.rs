@@ -14,7 +14,7 @@ use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response};
 use crate::lists;
 use crate::service::McpService;
 use crate::sessions::McpSession;
-use crate::settings::ServerTransport;
+use crate::settings::{McpSettings, ServerTransport};
 use crate::stages::{McpExchange, PreparedRequest, find_session};
 use crate::streamed_reply::StreamedReply;
 use crate::tool_call::ServerCall;
@@ -62,8 +62,7 @@ async fn answer_request(
     let id = request.id.clone();
     let result = match request.method {
         ClientMethod::Initialize(version, _) => {
-            let settings = &prepared.settings;
-            service.sessions.insert(Arc::clone(session), settings.max_sessions, settings.session_timeout);
+            service.begin_session(Arc::clone(session), &prepared.settings);
             let mut response = json_response(StatusCode::OK, response(&id, &Ok(initialize_result(&version))));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
             return response;
@@ -128,7 +127,8 @@ async fn call(
     }
     let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
     let (service, session) = (Arc::clone(service), Arc::clone(session));
-    let call = ServerCall { service, session, server, name, method, policy: prepared.policy, outcome };
+    let call =
+        ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };
     let Some(token) = progress_token.filter(|_| accepts_events(head)) else {
         let result = tokio::select! {
             result = call.run(None) => result,
@@ -187,6 +187,12 @@ pub(crate) async fn end_session(
         Err(refused) => return *refused,
     };
     service.sessions.remove(&session.id);
+    end_at_servers(&settings, &session).await;
+    Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty }
+}
+
+/// Ends a session's sessions with servers over HTTP.
+pub(crate) async fn end_at_servers(settings: &McpSettings, session: &McpSession) {
     let ends = session.take_http().into_iter().filter_map(|(name, http)| {
         let server = Arc::clone(settings.get(&name)?);
         Some(async move {
@@ -196,5 +202,4 @@ pub(crate) async fn end_session(
         })
     });
     futures_util::future::join_all(ends).await;
-    Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty }
 }

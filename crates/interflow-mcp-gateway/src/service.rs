@@ -1,7 +1,9 @@
 //! The service: one per process, with the servers of the active configuration and the sessions of clients.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_redact::ValuePolicy;
@@ -9,8 +11,9 @@ use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, Request
 use parking_lot::Mutex;
 
 use crate::config::McpConfig;
+use crate::methods;
 use crate::redaction::Findings;
-use crate::sessions::SessionTable;
+use crate::sessions::{McpSession, SessionTable};
 use crate::settings::McpSettings;
 use crate::stages::{PrepareStage, RestoreStage};
 use crate::upstream::StdioRuntime;
@@ -24,6 +27,23 @@ pub type CallAdmission = Box<dyn for<'f> Fn(&'f mut Flow) -> BoxFuture<'f, Resul
 /// Counts findings by type, in arguments (`Request`) or in results.
 pub type FindingCounter = Box<dyn Fn(Direction, &BTreeMap<String, u64>) + Send + Sync>;
 
+/// Checks the values of one call.
+pub trait CallGuard: Send + Sync {
+    /// Checks arguments, and returns them with what is masked. `Err` says why the call is refused.
+    fn check_arguments<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>>;
+
+    /// Checks a result, and returns it with what is masked. `Err` says why the client does not get it.
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>>;
+}
+
+/// The guard of a call to a server, if there is one.
+pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn CallGuard>> + Send + Sync>;
+
 /// What the service needs of other components.
 pub struct McpDeps {
     /// Sends requests to servers over HTTP. They must not be recorded: the flow of the client is, redacted.
@@ -32,6 +52,8 @@ pub struct McpDeps {
     pub policy: PolicySource,
     pub admit: CallAdmission,
     pub count: FindingCounter,
+    /// After redaction: guards see what servers and recorder get.
+    pub guard: GuardSource,
 }
 
 /// Counters since the process started.
@@ -49,6 +71,49 @@ pub struct McpService {
     runtime: Arc<StdioRuntime>,
     pub(crate) sessions: SessionTable,
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// Whether a task ends sessions that expired.
+    has_sweeper: AtomicBool,
+}
+
+/// Ends sessions with servers, one after the other: nobody waits for it.
+async fn end_sessions(settings: Arc<McpSettings>, sessions: Vec<Arc<McpSession>>) {
+    for session in sessions {
+        methods::end_at_servers(&settings, &session).await;
+    }
+}
+
+/// How often sessions are checked, within the session timeout.
+const CHECKS_PER_TIMEOUT: u32 = 4;
+
+/// The task that ends sessions that expired, as long as there are any. If it is dropped, with the runtime of its worker,
+/// the next session begins another.
+struct SessionSweeper(Weak<McpService>);
+
+impl SessionSweeper {
+    async fn run(self) {
+        loop {
+            let Some(timeout) = self.0.upgrade().map(|service| service.settings().session_timeout) else { return };
+            let pause = (timeout / CHECKS_PER_TIMEOUT).clamp(Duration::from_millis(10), Duration::from_secs(60));
+            tokio::time::sleep(pause).await;
+            let Some(service) = self.0.upgrade() else { return };
+            let settings = service.settings();
+            let expired = service.sessions.take_expired(settings.session_timeout);
+            let is_last = service.sessions.len() == 0;
+            drop(service);
+            end_sessions(settings, expired).await;
+            if is_last {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for SessionSweeper {
+    fn drop(&mut self) {
+        if let Some(service) = self.0.upgrade() {
+            service.has_sweeper.store(false, Relaxed);
+        }
+    }
 }
 
 impl McpService {
@@ -61,6 +126,7 @@ impl McpService {
             runtime: Arc::default(),
             sessions: SessionTable::default(),
             calls: Mutex::default(),
+            has_sweeper: AtomicBool::new(false),
         };
         let settings = service.compile(config)?;
         service.activate(settings);
@@ -93,6 +159,18 @@ impl McpService {
     /// Ends the processes of all servers, for good: Interflow is stopping.
     pub fn close(&self) {
         self.runtime.close();
+    }
+
+    /// Adds a session. Those that make room for it, and later those that expire, are ended at their servers, too.
+    pub(crate) fn begin_session(self: &Arc<Self>, session: Arc<McpSession>, settings: &McpSettings) {
+        let removed = self.sessions.insert(session, settings.max_sessions);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !removed.is_empty() {
+            runtime.spawn(end_sessions(self.settings(), removed));
+        }
+        if !self.has_sweeper.swap(true, Relaxed) {
+            runtime.spawn(SessionSweeper(Arc::downgrade(self)).run());
+        }
     }
 
     pub(crate) fn settings(&self) -> Arc<McpSettings> {

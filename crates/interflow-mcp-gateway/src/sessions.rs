@@ -10,12 +10,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::upstream::HttpSession;
+use crate::uri_template::UriTemplate;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
 pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
 
 /// Bound on listed resources that a session remembers.
 const MAX_RESOURCES: usize = 10_000;
+/// Bound on listed templates that a session remembers; each is compared with the URI of a resource that was not listed.
+const MAX_TEMPLATES: usize = 1_000;
 
 pub(crate) struct McpSession {
     pub id: String,
@@ -30,6 +33,8 @@ pub(crate) struct McpSession {
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     /// The servers of resources, by URI as listed.
     resources: Mutex<HashMap<String, Arc<str>>>,
+    /// The servers of templates of resources, as listed.
+    templates: Mutex<Vec<(UriTemplate, Arc<str>)>>,
     in_progress: Mutex<HashMap<String, Arc<Notify>>>,
     last_use: Mutex<Instant>,
 }
@@ -52,6 +57,7 @@ impl McpSession {
             from_servers: vault(),
             http: Mutex::default(),
             resources: Mutex::default(),
+            templates: Mutex::default(),
             in_progress: Mutex::default(),
             last_use: Mutex::new(Instant::now()),
         })
@@ -72,6 +78,26 @@ impl McpSession {
         if resources.len() < MAX_RESOURCES || resources.contains_key(uri) {
             resources.insert(uri.to_owned(), Arc::clone(server));
         }
+    }
+
+    pub fn remember_template(&self, template: &str, server: &Arc<str>) {
+        let template = UriTemplate::parse(template);
+        let mut templates = self.templates.lock();
+        let is_known = templates.iter().any(|(known, owner)| *known == template && owner == server);
+        if !is_known && templates.len() < MAX_TEMPLATES {
+            templates.push((template, Arc::clone(server)));
+        }
+    }
+
+    /// The server whose template a URI fits: of several that of the most specific template, and none if two servers
+    /// have equally specific ones.
+    pub fn server_of_template(&self, uri: &str) -> Option<Arc<str>> {
+        let templates = self.templates.lock();
+        let fitting = || templates.iter().filter(|(template, _)| template.matches(uri));
+        let most = fitting().map(|(template, _)| template.specificity()).max()?;
+        let mut owners = fitting().filter(|(template, _)| template.specificity() == most).map(|(_, owner)| owner);
+        let owner = owners.next()?;
+        owners.all(|other| other == owner).then(|| Arc::clone(owner))
     }
 
     /// The server that listed a resource.
@@ -115,7 +141,8 @@ impl Drop for RequestGuard {
 pub(crate) struct SessionTable(Mutex<HashMap<String, Arc<McpSession>>>);
 
 impl SessionTable {
-    /// The session with this id, if the key and the endpoint are those that began it.
+    /// The session with this id, if the key and the endpoint are those that began it. One that expired is left to
+    /// [`take_expired`](Self::take_expired).
     pub fn find(
         &self,
         id: &str,
@@ -123,10 +150,9 @@ impl SessionTable {
         endpoint: Option<&str>,
         timeout: Duration,
     ) -> Option<Arc<McpSession>> {
-        let mut all = self.0.lock();
+        let all = self.0.lock();
         let session = all.get(id)?;
         if session.last_use.lock().elapsed() > timeout {
-            all.remove(id);
             return None;
         }
         if session.key.as_ref() != key || session.endpoint.as_deref() != endpoint {
@@ -136,17 +162,25 @@ impl SessionTable {
         Some(Arc::clone(session))
     }
 
-    pub fn insert(&self, session: Arc<McpSession>, most: usize, timeout: Duration) {
+    /// Adds a session, and returns those that make room for it.
+    #[must_use = "sessions with servers have to be ended"]
+    pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Vec<Arc<McpSession>> {
         let mut all = self.0.lock();
-        if all.len() >= most {
-            all.retain(|_, s| s.last_use.lock().elapsed() <= timeout);
-        }
+        let mut removed = Vec::new();
         while all.len() >= most.max(1) {
             let oldest = all.values().min_by_key(|s| *s.last_use.lock()).map(|s| s.id.clone());
             let Some(oldest) = oldest else { break };
-            all.remove(&oldest);
+            removed.extend(all.remove(&oldest));
         }
         all.insert(session.id.clone(), session);
+        removed
+    }
+
+    /// Removes the sessions that were not used for so long.
+    #[must_use = "sessions with servers have to be ended"]
+    pub fn take_expired(&self, timeout: Duration) -> Vec<Arc<McpSession>> {
+        let mut all = self.0.lock();
+        all.extract_if(|_, session| session.last_use.lock().elapsed() > timeout).map(|(_, session)| session).collect()
     }
 
     pub fn remove(&self, id: &str) {
@@ -171,13 +205,15 @@ mod tests {
         let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
         let session = session(Some("a"), Some("github"));
         let id = session.id.clone();
-        table.insert(session, 10, hour);
+        assert!(table.insert(session, 10).is_empty());
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         assert!(table.find(&id, Some(&a), Some("github"), hour).is_some());
         assert!(table.find(&id, Some(&b), Some("github"), hour).is_none());
         assert!(table.find(&id, None, Some("github"), hour).is_none());
         assert!(table.find(&id, Some(&a), None, hour).is_none());
         assert!(table.find(&id, Some(&a), Some("github"), Duration::ZERO).is_none(), "it expired");
+        assert!(table.take_expired(hour).is_empty());
+        assert_eq!(table.take_expired(Duration::ZERO).len(), 1);
         assert!(table.find(&id, Some(&a), Some("github"), hour).is_none(), "and is gone");
     }
 
@@ -185,13 +221,27 @@ mod tests {
     fn the_session_that_was_not_used_for_longest_makes_room() {
         let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
         let sessions: Vec<_> = (0..3).map(|_| session(None, None)).collect();
-        table.insert(Arc::clone(&sessions[0]), 2, hour);
-        table.insert(Arc::clone(&sessions[1]), 2, hour);
+        assert!(table.insert(Arc::clone(&sessions[0]), 2).is_empty());
+        assert!(table.insert(Arc::clone(&sessions[1]), 2).is_empty());
         assert!(table.find(&sessions[0].id, None, None, hour).is_some());
-        table.insert(Arc::clone(&sessions[2]), 2, hour);
+        let removed = table.insert(Arc::clone(&sessions[2]), 2);
+        assert!(removed.len() == 1 && Arc::ptr_eq(&removed[0], &sessions[1]));
         assert_eq!(table.len(), 2);
         assert!(table.find(&sessions[1].id, None, None, hour).is_none());
         assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+    }
+
+    #[test]
+    fn a_resource_belongs_to_the_server_with_the_most_specific_template() {
+        let session = session(None, None);
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        for (template, server) in [("file:///{x}", &a), ("file:///home/{x}", &b), ("db://{t}", &a), ("db://{u}", &b)] {
+            session.remember_template(template, server);
+        }
+        assert_eq!(session.server_of_template("file:///etc/hosts"), Some(a));
+        assert_eq!(session.server_of_template("file:///home/anna"), Some(b));
+        assert_eq!(session.server_of_template("db://users"), None, "two servers have it");
+        assert_eq!(session.server_of_template("http://x/"), None);
     }
 
     #[tokio::test]

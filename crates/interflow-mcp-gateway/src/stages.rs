@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint, json_response, refusal};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
 use crate::redaction::{Findings, redact_json};
 use crate::restore;
-use crate::service::McpService;
+use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::{McpServer, McpSettings};
 use crate::upstream::VERSIONS;
@@ -53,6 +53,7 @@ pub(crate) struct PreparedRequest {
     pub target: Option<Result<(Arc<McpServer>, String), RpcError>>,
     pub policy: ValuePolicy,
     pub key: Option<Arc<VirtualKey>>,
+    pub guard: Option<Arc<dyn CallGuard>>,
 }
 
 pub(crate) struct PrepareStage(pub Arc<McpService>);
@@ -147,9 +148,17 @@ async fn prepare(
     }
     let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
     let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
+    let mut guard = None;
     if let (Some(server), ClientMessage::Request(request)) = (&server, &mut message) {
         tag_target(flow, server, &request.method, target.as_ref());
-        redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(failed)?;
+        redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(&failed)?;
+        guard = (service.deps.guard)(flow, &server.name);
+        if let (Some(guard), ClientMethod::CallTool(_, arguments) | ClientMethod::GetPrompt(_, arguments)) =
+            (&guard, &mut request.method)
+        {
+            let checked = guard.check_arguments(flow, head, std::mem::take(arguments)).await;
+            *arguments = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
+        }
     }
     let recorded = message.to_json();
     // It described the body that came.
@@ -157,7 +166,7 @@ async fn prepare(
     let exchange = flow.extension_mut::<McpExchange>();
     exchange.restores = policy.restore;
     exchange.session = Some(session);
-    exchange.prepared = Some(PreparedRequest { settings, message, target, policy, key });
+    exchange.prepared = Some(PreparedRequest { settings, message, target, policy, key, guard });
     Ok(Body::from(bytes::Bytes::from(recorded)))
 }
 
@@ -227,13 +236,14 @@ fn find_target(
         ClientMethod::CallTool(name, _) => named("tool", name),
         ClientMethod::GetPrompt(name, _) => named("prompt", name),
         ClientMethod::ReadResource(uri) => {
-            let listed = session.server_of_resource(uri).and_then(|server| settings.get(&server).cloned());
+            let listed = session.server_of_resource(uri).or_else(|| session.server_of_template(uri));
+            let listed = listed.and_then(|server| settings.get(&server).cloned());
             let servers = settings.of_endpoint(only);
             let single = || servers.first().filter(|_| servers.len() == 1).cloned();
             let found = listed.or_else(single).map(|server| (server, uri.clone()));
             found.ok_or_else(|| {
                 let message =
-                    "no server of this gateway listed this resource; list resources first, or use /mcp/SERVER";
+                    "no server of this gateway listed this resource or a template of it; list resources first, or use /mcp/SERVER";
                 RpcError::new(INVALID_PARAMS, message)
             })
         }

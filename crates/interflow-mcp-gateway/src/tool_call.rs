@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client_message::{ClientMethod, named_params};
 use crate::jsonrpc::RpcError;
 use crate::redaction::{Findings, redact_result, redact_text, restore_json};
-use crate::service::McpService;
+use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
 use crate::stages::CallOutcome;
@@ -25,6 +25,7 @@ pub(crate) struct ServerCall {
     pub name: String,
     pub method: ClientMethod,
     pub policy: ValuePolicy,
+    pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
 }
 
@@ -42,6 +43,10 @@ impl ServerCall {
             }
         };
         self.service.count_findings(Direction::Response, &found);
+        let result = match (result, &self.guard) {
+            (Ok(result), Some(guard)) => guard.check_result(result).await.map_err(RpcError::not_allowed),
+            (result, _) => result,
+        };
         let is_error = result.as_deref().map_or(true, is_tool_error);
         self.service.count_call(&self.server.name, if is_error { "error" } else { "ok" });
         let mut outcome = self.outcome.lock();

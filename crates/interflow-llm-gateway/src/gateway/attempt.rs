@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHead, Response, Result, StatusCode};
+use interflow_types::{
+    Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
+};
 
 use super::access_token::AccessToken;
 use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
-use super::routing::{ActiveRequest, AttemptLimits, Deployment, Pin, Route, await_first_token, retry_after};
+use super::routing::{
+    ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
+};
 use super::served::served_model;
 use super::translation::Translation;
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, token_count, upstream};
@@ -44,6 +48,9 @@ pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailu
 /// Bounds on an error response that is read although the client gets another.
 const MAX_DISCARDED_BYTES: usize = 256 << 10;
 const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
+
+/// Longest text of a provider's error that is passed on, in characters.
+const MAX_ERROR_LENGTH: usize = 500;
 
 impl LastFailure {
     /// Reads a response that the client does not get in the background, so that it is recorded: it says why the attempt
@@ -90,6 +97,8 @@ pub(super) struct Attempt {
     format: Option<WireFormat>,
     losses: Losses,
     stream: StreamKind,
+    /// Whether the response is a model's reply, which may turn out to be an error.
+    is_reply: bool,
 }
 
 /// Whether a stream was asked for, and whether it has the form of a growing JSON array.
@@ -105,6 +114,8 @@ pub(super) struct SendLimits {
     pub stream: StreamKind,
     /// Of all attempts together.
     pub deadline: Instant,
+    /// Whether the response is held until it is known to be no error.
+    pub holds: bool,
 }
 
 /// What became of an attempt. While it is kept, the request counts as in progress.
@@ -156,7 +167,20 @@ impl RoutedRequest {
 
     /// The request for this deployment. The inner error means that it cannot be made: there are no credentials, no URL
     /// for the path, no translation. Another deployment may still serve it.
-    pub async fn prepare(&mut self, deployment: &Deployment) -> Result<Result<Attempt, LlmRefusal>> {
+    ///
+    /// # Errors
+    /// A failure of the gateway's own, or none of this was possible until `deadline`, or within the time of one attempt.
+    pub async fn prepare(&mut self, deployment: &Deployment, deadline: Instant) -> Result<Result<Attempt, LlmRefusal>> {
+        let until = deployment.limits.response_until(Instant::now(), false, deadline);
+        // A token may have to be fetched, from an endpoint that does not answer.
+        tokio::time::timeout_at(until.into(), self.prepare_unbounded(deployment)).await.unwrap_or_else(|_| {
+            let name = &deployment.upstream.name;
+            let why = format!("the request for the upstream {name} was not ready in time: its credentials are missing");
+            Err(Error::new(ErrorKind::UpstreamTimeout, why))
+        })
+    }
+
+    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<Attempt, LlmRefusal>> {
         let upstream = &deployment.upstream;
         let token = match upstream.token(self.gateway.token_egress()).await {
             Ok(token) => token,
@@ -177,7 +201,10 @@ impl RoutedRequest {
         };
         let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
-        Ok(request.map(|request| Attempt { request, format, losses, stream }))
+        // Other objects, such as a failed batch, have an error of their own and are good responses.
+        let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
+        let is_reply = generates && self.head.method == Method::POST;
+        Ok(request.map(|request| Attempt { request, format, losses, stream, is_reply }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -235,11 +262,12 @@ impl RoutedRequest {
         }
     }
 
-    /// A response that is to be retried, or an error, as the client would get it.
-    pub async fn failure(&mut self, outcome: AttemptOutcome) -> Result<LastFailure> {
+    /// A response that is to be retried, or an error, as the client would get it. The time until `deadline` is that of
+    /// the attempts after it, too.
+    pub async fn failure(&mut self, outcome: AttemptOutcome, deadline: Instant) -> Result<LastFailure> {
         Ok(match outcome.result {
             Ok(response) => LastFailure::Answered(match outcome.format {
-                Some(format) => self.translation.response(format, response, outcome.losses).await?,
+                Some(format) => self.translation.response(format, response, outcome.losses, deadline).await?,
                 None => response,
             }),
             Err(e) => LastFailure::Failed(e),
@@ -247,7 +275,7 @@ impl RoutedRequest {
     }
 
     /// The response for the client.
-    pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome) -> Result<Response> {
+    pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome, deadline: Instant) -> Result<Response> {
         let AttemptOutcome { index, result, format, losses, active } = outcome;
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
@@ -263,7 +291,7 @@ impl RoutedRequest {
                 if !self.translation.is_own(format) {
                     flow.tag(format!("translated:{}", format.as_str()));
                 }
-                self.translation.response(format, response, losses).await
+                self.translation.response(format, response, losses, deadline).await
             }
             None => Ok(response),
         }
@@ -289,8 +317,8 @@ impl Attempt {
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
         tags.push(format!("deployment:{}", deployment.name));
-        let Self { request, format, losses, stream } = self;
-        let limits = SendLimits { attempt: deployment.limits, stream, deadline };
+        let Self { request, format, losses, stream, is_reply } = self;
+        let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
         let (active, result) = send(gateway, route, deployment, request, tags, limits).await;
         AttemptOutcome { index, result, format, losses, active }
     }
@@ -311,7 +339,7 @@ pub(super) async fn send(
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
     let pending = PendingResult { deployment, is_known: false };
-    let (now, SendLimits { attempt, stream, deadline }) = (Instant::now(), limits);
+    let (now, SendLimits { attempt, stream, deadline, holds }) = (Instant::now(), limits);
     let name = &deployment.upstream.name;
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
@@ -320,14 +348,21 @@ pub(super) async fn send(
     // The client records the limit; it need not know of one.
     let sent = tokio::time::timeout_at(until.into(), gateway.egress().send_until(request, tags, until)).await;
     let mut result = sent.unwrap_or_else(|_| Err(late("answer")));
-    if let (Ok(response), Some(until)) = (&result, attempt.first_token_until(now, stream.is_stream, deadline))
-        && response.head.status.is_success()
-    {
-        result = match result {
-            Ok(response) => {
-                await_first_token(response, stream.grows, until).await.map_err(|()| late("begin its reply"))
+    if let Ok(response) = result {
+        result = match holds && response.head.status.is_success() {
+            true => {
+                let first_token_until = attempt.first_token_until(now, stream.is_stream, deadline);
+                let limits = HoldLimits { first_token_until, deadline };
+                let held = hold_until_content(response, stream.grows, stream.is_stream, limits).await;
+                held.map_err(|failure| match failure {
+                    HoldFailure::Late => late("begin its reply"),
+                    HoldFailure::Failed(why) => {
+                        let why: String = why.chars().take(MAX_ERROR_LENGTH).collect();
+                        Error::new(ErrorKind::BadResponse, format!("the upstream {name} reported an error: {why}"))
+                    }
+                })
             }
-            failed => failed,
+            false => Ok(response),
         };
     }
     if result.as_ref().is_err_and(|e| e.kind() == ErrorKind::UpstreamTimeout) {

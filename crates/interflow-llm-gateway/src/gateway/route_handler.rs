@@ -9,6 +9,7 @@ use interflow_types::{
 };
 
 use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
+use super::circuit_breaker::CircuitBreaker;
 use super::dispatch::circuit_open;
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
@@ -123,6 +124,28 @@ fn deployment_gone(route: &Route, id: &str, pin: &Pin) -> LlmRefusal {
     LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "previous_response_not_found", message)
 }
 
+/// A permission of a deployment's circuit breaker, possibly that of its only probe, until the request is sent. It is
+/// returned if the request cannot be made, and if its future is dropped before.
+struct HeldProbe<'r>(Option<&'r CircuitBreaker>);
+
+impl<'r> HeldProbe<'r> {
+    fn new(route: &'r Route, index: usize) -> Self {
+        Self(route.deployments.get(index).map(|deployment| &*deployment.health))
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HeldProbe<'_> {
+    fn drop(&mut self) {
+        if let Some(health) = self.0 {
+            health.abandon_request();
+        }
+    }
+}
+
 /// One request on its way.
 struct Delivery {
     request: RoutedRequest,
@@ -171,17 +194,26 @@ impl Delivery {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 tokio::time::sleep(backoff.next(fastrand::f64()).min(left)).await;
             }
-            let attempt = match self.request.prepare(deployment).await? {
+            let probe = HeldProbe::new(&route, index);
+            let failure = match self.request.prepare(deployment, self.deadline).await {
+                Ok(Ok(attempt)) => {
+                    probe.keep();
+                    Ok(attempt)
+                }
+                Ok(Err(refusal)) => Err(LastFailure::Refused(refusal)),
+                Err(e) if e.kind() == ErrorKind::UpstreamTimeout => Err(LastFailure::Failed(e)),
+                Err(e) => return Err(e),
+            };
+            let attempt = match failure {
                 Ok(attempt) => attempt,
-                Err(refusal) => {
+                Err(failure) => {
                     // Another attempt would not be possible either, but another deployment may be.
-                    deployment.health.abandon_request();
                     self.selection.exclude(index);
-                    last = prefer_failure(last, LastFailure::Refused(refusal));
+                    last = prefer_failure(last, failure);
                     continue;
                 }
             };
-            for outcome in self.send(index, attempt, flow).await? {
+            for outcome in self.send(index, attempt, flow).await {
                 if self.is_answer(&outcome) {
                     last.discard();
                     return self.finish(flow, outcome).await;
@@ -191,7 +223,7 @@ impl Delivery {
                     flow.tag(format!("attempt-timeout:{}", route.deployments[outcome.index].name));
                 }
                 // What the client gets if no other deployment answers.
-                last = prefer_failure(last, self.request.failure(outcome).await?);
+                last = prefer_failure(last, self.request.failure(outcome, self.deadline).await?);
             }
         }
         self.fail(flow, last)
@@ -215,41 +247,58 @@ impl Delivery {
     }
 
     /// Sends an attempt, the first with a hedge if the route has one. Of several outcomes an answer is the last.
-    async fn send(&mut self, index: usize, attempt: Attempt, flow: &mut Flow) -> Result<Vec<AttemptOutcome>> {
+    async fn send(&mut self, index: usize, attempt: Attempt, flow: &mut Flow) -> Vec<AttemptOutcome> {
         let hedge_after = self.route.hedge_after.filter(|_| self.sent == 0);
         let first = self.begin(index, attempt, false);
-        let Some(after) = hedge_after else { return Ok(vec![first.await]) };
+        let Some(after) = hedge_after else { return vec![first.await] };
         tokio::pin!(first);
         if let Ok(outcome) = tokio::time::timeout(after, &mut first).await {
-            return Ok(vec![outcome]);
+            return vec![outcome];
         }
-        let Some((index, attempt)) = self.hedge().await? else { return Ok(vec![first.await]) };
+        // The first request may be answered while its hedge is prepared.
+        let hedge = tokio::select! {
+            biased;
+            outcome = &mut first => return vec![outcome],
+            hedge = self.hedge() => hedge,
+        };
+        let Some((index, attempt)) = hedge else { return vec![first.await] };
         flow.tag("hedged");
         let second = self.begin(index, attempt, true);
         tokio::pin!(second);
         // The request that loses is cancelled by its drop.
-        Ok(tokio::select! {
+        tokio::select! {
             outcome = &mut first => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, second.await] },
             outcome = &mut second => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, first.await] },
-        })
+        }
     }
 
-    /// The deployment of a hedge, if one is free and the budget of retries allows it.
-    async fn hedge(&mut self) -> Result<Option<(usize, Attempt)>> {
-        let Next::Deployment(index) = self.choose() else { return Ok(None) };
+    /// The deployment of a hedge, if one is free, the budget of retries allows it, and the request can be made: the
+    /// first request does not depend on it.
+    async fn hedge(&mut self) -> Option<(usize, Attempt)> {
+        let Next::Deployment(index) = self.choose() else { return None };
         let route = Arc::clone(&self.route);
-        let health = &route.deployments[index].health;
-        if self.selection.is_tried(index) || !health.allows(Instant::now()) {
-            return Ok(None);
+        let deployment = &route.deployments[index];
+        if self.selection.is_tried(index) || !deployment.health.allows(Instant::now()) {
+            return None;
         }
-        let attempt = match route.budget.take() {
-            true => self.request.prepare(&route.deployments[index]).await?.ok(),
-            false => None,
-        };
-        if attempt.is_none() {
-            health.abandon_request();
+        let probe = HeldProbe::new(&route, index);
+        if !route.budget.take() {
+            return None;
         }
-        Ok(attempt.map(|attempt| (index, attempt)))
+        match self.request.prepare(deployment, self.deadline).await {
+            Ok(Ok(attempt)) => {
+                probe.keep();
+                Some((index, attempt))
+            }
+            Ok(Err(refusal)) => {
+                tracing::debug!("no hedge at {}: {}", deployment.name, refusal.message);
+                None
+            }
+            Err(e) => {
+                tracing::debug!("no hedge at {}: {e}", deployment.name);
+                None
+            }
+        }
     }
 
     /// Counts an attempt and sends it. The future borrows nothing, so that another can be prepared beside it.
@@ -296,7 +345,7 @@ impl Delivery {
         if self.retries > 0 {
             flow.tag(format!("retry:{}", self.retries));
         }
-        let mut response = self.request.answer(flow, outcome).await?;
+        let mut response = self.request.answer(flow, outcome, self.deadline).await?;
         if route.is_configured {
             flow.tag(format!("deployment:{}", deployment.name));
             let headers = &mut response.head.headers;
@@ -342,5 +391,31 @@ impl Delivery {
         }
         let message = "no upstream could be asked in time (llm.provider.NAME.budget, llm.route.NAME.timeout)";
         LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_probe_that_is_not_sent_is_returned() {
+        let config = json!({
+            "provider": { "a": { "url": "http://a" } },
+            "route": { "r": { "deployments": [{ "provider": "a" }], "cooldown_failures": 1, "cooldown": "1ms" } },
+        });
+        let config = serde_json::from_value(config).unwrap();
+        let table = LlmGateway::compile(&config, &|text: &str| Ok(text.to_owned())).unwrap();
+        let route = table.route_of_model("r").unwrap();
+        let (health, failed) = (&route.deployments[0].health, Instant::now());
+        health.record_result(false, failed);
+        let later = failed + Duration::from_millis(100);
+        assert!(health.allows(later) && !health.allows(later), "one probe at a time");
+        drop(HeldProbe::new(route, 0));
+        assert!(health.allows(later), "the next request is the probe");
+        HeldProbe::new(route, 0).keep();
+        assert!(!health.allows(later), "it was sent, and its result decides");
     }
 }

@@ -34,7 +34,7 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
     let route = Arc::clone(&request.route);
     let Some(shadow) = &route.shadow else { return };
     let deployment = &shadow.deployment;
-    let attempt = match request.prepare(deployment).await {
+    let attempt = match request.prepare(deployment, Instant::now() + route.timeout).await {
         Ok(Ok(attempt)) => attempt,
         Ok(Err(refusal)) => {
             deployment.health.abandon_request();
@@ -48,7 +48,7 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
         }
     };
     let deadline = Instant::now() + route.timeout;
-    let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline };
+    let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline, holds: false };
     let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, limits).await;
     let Ok(response) = result else { return };
     let is_success = response.head.status.is_success();

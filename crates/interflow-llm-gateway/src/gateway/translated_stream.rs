@@ -1,9 +1,11 @@
 //! The stream of an upstream, translated while it is relayed.
 
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use interflow_codec::content_coding::ContentDecoder;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use tokio::time::Instant;
 
 use interflow_llm::translate::{ChatEvent, EventTranslator, ReplyWriter, TranslatedError};
 use interflow_llm::{LlmCall, ResponseSummary};
@@ -17,7 +19,12 @@ pub(super) struct TranslatedStream {
     /// Counted here, since a client's format may not report usage.
     call: LlmCall,
     over: bool,
+    last_output: Instant,
+    ping_after: Duration,
 }
+
+/// After so long without output a sign of life of the upstream becomes one for the client.
+const PING_AFTER: Duration = Duration::from_secs(5);
 
 impl TranslatedStream {
     pub fn new(
@@ -27,7 +34,7 @@ impl TranslatedStream {
         writer: ReplyWriter,
         call: LlmCall,
     ) -> Self {
-        Self { body, decoder, reader, writer, call, over: false }
+        Self { body, decoder, reader, writer, call, over: false, last_output: Instant::now(), ping_after: PING_AFTER }
     }
 
     fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
@@ -94,7 +101,11 @@ impl BodyStream for TranslatedStream {
             }
             // What an upstream sends after its reply is of no use to the client.
             self.over |= self.writer.has_ended();
+            if out.is_empty() && !self.over && self.last_output.elapsed() >= self.ping_after {
+                self.writer.ping(&mut out);
+            }
             if !out.is_empty() {
+                self.last_output = Instant::now();
                 return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
             }
         }
@@ -107,5 +118,50 @@ impl TranslatedStream {
         let message = format!("the upstream's stream failed: {error}");
         self.writer.fail(&TranslatedError { status: 502, kind: "response_cut".into(), message }, out);
         self.over = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_llm::event_stream::StreamFraming;
+    use interflow_llm::translate::{ReplyHead, WireFormat};
+
+    use super::*;
+
+    async fn translated(ping_after: Duration) -> String {
+        let chunk = |delta: &str, reason: &str| {
+            format!(
+                "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]}}\n\n"
+            )
+        };
+        let pieces = [
+            chunk("{\"content\":\"so\"}", "null"),
+            ": processing\n\n".to_owned(),
+            chunk("{\"content\":\" far\"}", "\"stop\""),
+            "data: [DONE]\n\n".to_owned(),
+        ];
+        let frames = pieces.into_iter().map(|piece| Ok(BodyFrame::Data(piece.into()))).collect();
+        let head = ReplyHead {
+            id: "flow".into(),
+            model: "m".into(),
+            created: 0,
+            stream_usage: false,
+            custom_tools: Vec::new(),
+        };
+        let reader = EventTranslator::new(WireFormat::OpenAiChat, StreamFraming::Sse);
+        let writer = ReplyWriter::new(WireFormat::Anthropic, head);
+        let body = Body::replay(frames, Body::Empty);
+        let stream = TranslatedStream::new(body, None, reader, writer, LlmCall::default());
+        let (raw, _) = Body::stream(TranslatedStream { ping_after, ..stream }).collect(1 << 20).await.unwrap();
+        String::from_utf8(raw.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_sign_of_life_of_the_upstream_is_passed_on_after_a_silence() {
+        let text = translated(Duration::ZERO).await;
+        let place = |mark: &str| text.find(mark).unwrap_or_else(|| panic!("{mark} in {text}"));
+        assert!(place("\"so\"") < place("event: ping") && place("event: ping") < place("\" far\""));
+        assert_eq!(text.matches("event: ping").count(), 1, "{text}");
+        assert!(!translated(PING_AFTER).await.contains("ping"));
     }
 }

@@ -1,11 +1,13 @@
 //! Requests that are translated for an upstream with another wire format than the client's, and the responses to them.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
-    StatusCode,
+    Body, BodyFrame, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response,
+    Result, StatusCode,
 };
 
 use super::attempt::OriginalRequest;
@@ -17,8 +19,8 @@ use super::{LlmUpstream, UpstreamTable, token_count};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
-    ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat, parse_reply,
-    reply_events, whole_reply,
+    ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat, lost_in_reply,
+    parse_reply, reply_events, whole_reply,
 };
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
 
@@ -28,6 +30,8 @@ const LOSS_HEADER: &[u8] = b"X-Interflow-Translation-Loss";
 const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
 /// Maximum size of an error response that is translated.
 const MAX_ERROR_BYTES: usize = 1 << 20;
+/// How long an error response is read; what came until then is translated.
+const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -131,9 +135,10 @@ impl Translation {
         let Some(url) = upstream.url(&path, &asked.head.headers) else { return Ok(Err(upstream.disabled())) };
         let is_openai = upstream.provider == Provider::Azure || upstream.name == "openai";
         let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
+        let assistant_after_tools = upstream.assistant_after_tools;
         let own = self.plain.clone().filter(|_| self.is_own(format));
         let written = spans::beside(asked.raw.len(), move || {
-            let target = Target { format, provider, model: &model, max_tokens, is_openai };
+            let target = Target { format, provider, model: &model, max_tokens, is_openai, assistant_after_tools };
             // A request in its client's own format loses nothing, whatever the model of messages knows.
             let own = own.and_then(|plain| serde_json::from_slice::<serde_json::Value>(&plain).ok());
             let (mut body, losses) = own.map_or_else(|| chat.write(&target), |body| (body, Losses::default()));
@@ -205,7 +210,14 @@ impl Translation {
     }
 
     /// The upstream's response for the client: a stream is translated as it arrives, anything else as a whole.
-    pub async fn response(&self, format: WireFormat, response: Response, losses: Losses) -> Result<Response> {
+    /// An error is read for two seconds at most, and not beyond `deadline`.
+    pub async fn response(
+        &self,
+        format: WireFormat,
+        response: Response,
+        mut losses: Losses,
+        deadline: Instant,
+    ) -> Result<Response> {
         let client = self.client.unwrap_or(WireFormat::OpenAiChat);
         // An error may be the cloud's, in a format of its own.
         if self.is_own(format) && response.head.status.is_success() {
@@ -219,11 +231,11 @@ impl Translation {
                 None => self.unreadable(client),
             }
         } else if !head.status.is_success() {
-            self.error(client, &head.headers, head.status, body).await?
+            self.error(client, &head.headers, head.status, body, deadline).await
         } else if self.exchange.stream {
-            self.stream(client, format, &head.headers, body).await?
+            self.stream(client, format, &head.headers, body, &mut losses).await?
         } else {
-            self.whole(client, format, &head.headers, body).await?
+            self.whole(client, format, &head.headers, body, &mut losses).await?
         };
         let headers = &mut translated.head.headers;
         for (name, value) in head.headers.iter().filter(|(name, _)| is_passed_on(name)) {
@@ -236,10 +248,18 @@ impl Translation {
         Ok(translated)
     }
 
-    async fn error(&self, client: WireFormat, headers: &Headers, status: StatusCode, body: Body) -> Result<Response> {
-        let raw = read(headers, body, MAX_ERROR_BYTES).await.unwrap_or_default();
+    async fn error(
+        &self,
+        client: WireFormat,
+        headers: &Headers,
+        status: StatusCode,
+        body: Body,
+        deadline: Instant,
+    ) -> Response {
+        let until = deadline.min(Instant::now() + MAX_ERROR_TIME);
+        let raw = read_until(headers, body, MAX_ERROR_BYTES, until).await;
         let error = TranslatedError::parse(status.as_u16(), headers.get_str("x-amzn-errortype"), &raw);
-        Ok(self.error_response(client, &error))
+        self.error_response(client, &error)
     }
 
     fn unreadable(&self, client: WireFormat) -> Response {
@@ -253,10 +273,19 @@ impl Translation {
         Response::full(status, "application/json", error.body(client, &self.request_id).to_string())
     }
 
-    async fn whole(&self, client: WireFormat, format: WireFormat, headers: &Headers, body: Body) -> Result<Response> {
+    async fn whole(
+        &self,
+        client: WireFormat,
+        format: WireFormat,
+        headers: &Headers,
+        body: Body,
+        losses: &mut Losses,
+    ) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
-        let reply = spans::beside(raw.len(), move || parse_reply(format, &raw)).await.unwrap_or_default();
+        let parsed = spans::beside(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw)));
+        let (reply, lost) = parsed.await.unwrap_or_default();
+        losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {
             usage: reply.usage,
             model: reply.model.as_deref().map(Into::into),
@@ -282,13 +311,20 @@ impl Translation {
         Ok(Response::full(StatusCode::OK, media_type, held.attach_to(body)))
     }
 
-    async fn stream(&self, client: WireFormat, format: WireFormat, headers: &Headers, body: Body) -> Result<Response> {
+    async fn stream(
+        &self,
+        client: WireFormat,
+        format: WireFormat,
+        headers: &Headers,
+        body: Body,
+        losses: &mut Losses,
+    ) -> Result<Response> {
         let framing = match (format, StreamFraming::from_headers(headers, false)) {
             // Ollama's lines may come without their media type.
             (WireFormat::Ollama, StreamFraming::Whole) => StreamFraming::Lines,
             // Some servers give a whole reply although a stream was asked for.
             (_, StreamFraming::Whole) => {
-                return self.whole(client, format, headers, body).await;
+                return self.whole(client, format, headers, body, losses).await;
             }
             (_, framing) => framing,
         };
@@ -305,12 +341,13 @@ impl Translation {
     }
 
     fn reply_head(&self) -> ReplyHead {
-        let settings = self.parsed.as_ref().and_then(|parsed| parsed.as_ref().ok()).map(|chat| &chat.settings);
+        let chat = self.parsed.as_ref().and_then(|parsed| parsed.as_ref().ok());
         ReplyHead {
             id: self.flow_id.to_ascii_lowercase(),
             model: self.exchange.model.as_deref().unwrap_or_default().to_owned(),
             created: self.created,
-            stream_usage: settings.is_some_and(|s| s.stream_usage),
+            stream_usage: chat.is_some_and(|chat| chat.settings.stream_usage),
+            custom_tools: chat.map(|chat| chat.custom_tools()).unwrap_or_default(),
         }
     }
 }
@@ -369,6 +406,23 @@ fn is_passed_on(name: &[u8]) -> bool {
         || name.starts_with(b"anthropic-ratelimit-")
         || [&b"retry-after"[..], b"retry-after-ms", b"request-id", b"x-request-id", b"x-amzn-requestid"]
             .contains(&name.as_slice())
+}
+
+/// A body without its content coding, as far as it came until then.
+async fn read_until(headers: &Headers, mut body: Body, max: usize, until: Instant) -> Bytes {
+    let mut raw = Vec::new();
+    while raw.len() < max
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await
+    {
+        if let BodyFrame::Data(data) = frame {
+            raw.extend_from_slice(&data);
+        }
+    }
+    let raw = Bytes::from(raw);
+    match coding::decode_off_thread(headers, &raw, max as u64).await {
+        Ok(plain) => plain.unwrap_or(raw),
+        Err(_) => Bytes::new(),
+    }
 }
 
 /// A whole body without its content coding.

@@ -39,6 +39,8 @@ pub struct LlmUpstream {
     pub(super) formats: Vec<WireFormat>,
     /// Limit on output tokens of translated requests that have none.
     pub(super) max_tokens: u64,
+    /// Whether translated requests have a message of the assistant between results of tools and the user's words.
+    pub(super) assistant_after_tools: bool,
     pub(super) models: BTreeMap<String, String>,
     pub(crate) fallback: Vec<String>,
     pub(super) attempts: u32,
@@ -86,6 +88,7 @@ impl LlmUpstream {
             project: config.project.clone(),
             formats,
             max_tokens: config.max_tokens.max(1),
+            assistant_after_tools: config.assistant_after_tools.unwrap_or(provider == Provider::Mistral),
             api_version: config.api_version.clone(),
             models: config.models.clone(),
             fallback: config.fallback.clone(),

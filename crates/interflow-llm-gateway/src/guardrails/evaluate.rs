@@ -36,6 +36,12 @@ pub(super) struct GuardOutcome {
     pub result: CheckResult,
 }
 
+/// What outcomes leave to do: people to ask, and parts of texts to replace.
+pub(super) struct SettledOutcomes {
+    pub asking: Vec<(Arc<Guard>, Vec<Finding>)>,
+    pub edits: Vec<TextEdit>,
+}
+
 impl CheckJob {
     /// Runs these guardrails. After a local one that blocks, services are not asked any more.
     pub async fn run(&self, service: &GuardrailService, guards: &[Arc<Guard>]) -> Vec<GuardOutcome> {
@@ -102,6 +108,25 @@ impl CheckJob {
         outcomes: Vec<GuardOutcome>,
     ) -> Result<Vec<TextEdit>, EarlyExit> {
         let record = GuardrailRecord::of(flow);
+        let settled = self.settle(service, &record, outcomes);
+        let SettledOutcomes { asking, edits } = settled.map_err(|refusal| service.refuse(flow, &refusal))?;
+        for (guard, findings) in &asking {
+            let asked = self.ask(service, flow, head, &record, guard, findings).await;
+            asked.map_err(|refusal| service.refuse(flow, &refusal))?;
+        }
+        Ok(edits)
+    }
+
+    /// Records outcomes, and returns what is left to do.
+    ///
+    /// # Errors
+    /// Something is blocked, or could not be checked.
+    pub fn settle(
+        &self,
+        service: &GuardrailService,
+        record: &GuardrailRecord,
+        outcomes: Vec<GuardOutcome>,
+    ) -> Result<SettledOutcomes, LlmRefusal> {
         let mut found = Vec::new();
         let mut refused: Option<LlmRefusal> = None;
         for GuardOutcome { guard, result } in outcomes {
@@ -109,14 +134,14 @@ impl CheckJob {
                 Ok(findings) if findings.is_empty() => {}
                 Ok(findings) => found.push((guard, findings)),
                 Err(why) => {
-                    refused = refused.or(service.fail(&record, &guard, self.direction, &why));
+                    refused = refused.or(service.fail(record, &guard, self.direction, &why));
                 }
             }
         }
         for (guard, findings) in &found {
             if guard.config.action != GuardrailAction::Ask {
                 let result = GuardrailResult::of_action(guard.config.action);
-                service.record(&record, guard, self.direction, result, findings);
+                service.record(record, guard, self.direction, result, findings);
             }
         }
         let blocked = found.iter().find(|(guard, _)| guard.config.action == GuardrailAction::Block);
@@ -124,13 +149,13 @@ impl CheckJob {
             refused = Some(blocked_refusal(guard, self.direction, &self.describe(findings)));
         }
         if let Some(refusal) = refused {
-            return Err(service.refuse(flow, &refusal));
+            return Err(refusal);
         }
-        for (guard, findings) in found.iter().filter(|(g, _)| g.config.action == GuardrailAction::Ask) {
-            self.ask(service, flow, head, &record, guard, findings).await?;
-        }
-        let masking = found.into_iter().filter(|(g, _)| g.config.action == GuardrailAction::Mask);
-        Ok(masking.flat_map(|(guard, findings)| self.edits(&guard, findings)).collect())
+        let (asking, others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(guard, _)| guard.config.action == GuardrailAction::Ask);
+        let masking = others.into_iter().filter(|(guard, _)| guard.config.action == GuardrailAction::Mask);
+        let edits = masking.flat_map(|(guard, findings)| self.edits(&guard, findings)).collect();
+        Ok(SettledOutcomes { asking, edits })
     }
 
     fn edits(&self, guard: &Guard, findings: Vec<Finding>) -> Vec<TextEdit> {
@@ -144,7 +169,10 @@ impl CheckJob {
     }
 
     /// Waits for a person's decision.
-    async fn ask(
+    ///
+    /// # Errors
+    /// It was denied, or nobody decided.
+    pub async fn ask(
         &self,
         service: &GuardrailService,
         flow: &mut Flow,
@@ -152,7 +180,7 @@ impl CheckJob {
         record: &GuardrailRecord,
         guard: &Guard,
         findings: &[Finding],
-    ) -> Result<(), EarlyExit> {
+    ) -> Result<(), LlmRefusal> {
         flow.tag("held");
         let side = if self.direction == Direction::Request { "request" } else { "response" };
         let what = self.describe(findings);
@@ -170,12 +198,12 @@ impl CheckJob {
         service.record(record, guard, self.direction, result, findings);
         match denied {
             None => Ok(()),
-            Some(why) => Err(service.refuse(flow, &blocked_refusal(guard, self.direction, &format!("{what}; {why}")))),
+            Some(why) => Err(blocked_refusal(guard, self.direction, &format!("{what}; {why}"))),
         }
     }
 
     /// What was found, and where: never the text itself.
-    fn describe(&self, findings: &[Finding]) -> String {
+    pub fn describe(&self, findings: &[Finding]) -> String {
         let Some(first) = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)) else { return String::new() };
         let place = self.texts.get(first.text).map_or("text", |t| t.place.as_str());
         let score = if first.score < 1.0 { format!(", score {:.2}", first.score) } else { String::new() };

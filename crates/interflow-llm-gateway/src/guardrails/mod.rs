@@ -8,6 +8,7 @@ mod check;
 mod escapes;
 mod evaluate;
 pub mod kinds;
+mod mcp_values;
 mod record;
 mod request;
 mod response;
@@ -28,6 +29,7 @@ use interflow_types::{
 };
 
 pub use check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
+pub use mcp_values::McpCallGuards;
 pub use record::{GuardrailCounts, GuardrailRecord, GuardrailResult};
 pub use settings::GuardrailSettings;
 

@@ -166,6 +166,12 @@ fn replaced(text: &str, edits: &[ByteReplacement]) -> String {
     String::from_utf8(crate::redaction::event_rewriter::splice(text.as_bytes(), edits)).unwrap_or_default()
 }
 
+/// A text with these edits, which are sorted and do not overlap.
+pub(super) fn masked_text(text: &str, edits: &[&TextEdit]) -> String {
+    let edits: Vec<_> = edits.iter().map(|edit| (edit.range.clone(), edit.with.clone())).collect();
+    replaced(text, &edits)
+}
+
 /// Sorts edits, and joins those that overlap; the first one's replacement stays.
 pub(super) fn merge_edits(mut edits: Vec<TextEdit>) -> Vec<TextEdit> {
     edits.sort_by_key(|e| (e.text, e.range.start, e.range.end));

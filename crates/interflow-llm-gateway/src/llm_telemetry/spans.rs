@@ -84,14 +84,70 @@ pub(super) struct SpanExporter {
     sets: Vec<AttributeSet>,
     max_content: usize,
     failing: AtomicBool,
+    /// How long an answer is awaited, and the pause before the only retry.
+    timeout: Duration,
+    retry_pause: Duration,
 }
 
-/// Spans that wait, with the bytes of their contents.
+/// Spans that wait, and a count of those and of the ones that are being sent: a collector that does not answer must not
+/// take more memory than one that was never asked.
 #[derive(Default)]
 struct SpanQueue {
     spans: Vec<(Value, Option<SpanContent>)>,
+    count: usize,
+    /// Of their contents.
+    bytes: usize,
+    /// Whether a task sends them. There is one at most.
+    has_sender: bool,
+}
+
+/// The task that sends. If it is dropped, with the runtime of its worker, the next span begins another.
+struct SenderTask {
+    exporter: Arc<SpanExporter>,
+    is_over: bool,
+}
+
+impl SenderTask {
+    /// Sends until nothing waits.
+    async fn run(mut self) {
+        while !self.is_over {
+            tokio::time::sleep(self.exporter.interval).await;
+            self.exporter.send().await;
+            // Under one lock, so that no span is left without a sender.
+            let mut waiting = self.exporter.waiting.lock();
+            self.is_over = waiting.spans.is_empty();
+            waiting.has_sender = !self.is_over;
+        }
+    }
+}
+
+impl Drop for SenderTask {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.exporter.waiting.lock().has_sender = false;
+        }
+    }
+}
+
+/// Spans that are counted in the queue until they are sent, or dropped.
+struct InFlightSpans<'e> {
+    exporter: &'e SpanExporter,
+    count: usize,
     bytes: usize,
 }
+
+impl Drop for InFlightSpans<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.exporter.waiting.lock();
+        waiting.count = waiting.count.saturating_sub(self.count);
+        waiting.bytes = waiting.bytes.saturating_sub(self.bytes);
+    }
+}
+
+/// How long an answer of the collector is awaited.
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before the only retry.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl SpanExporter {
     /// # Errors
@@ -135,6 +191,8 @@ impl SpanExporter {
             sets: config.attributes.clone(),
             max_content: usize::try_from(config.max_content.0).unwrap_or(usize::MAX),
             failing: AtomicBool::new(false),
+            timeout: COLLECTOR_TIMEOUT,
+            retry_pause: RETRY_PAUSE,
         }))
     }
 
@@ -156,10 +214,14 @@ impl SpanExporter {
             return;
         }
         let span = build_span(facts, trace, &self.sets);
-        let mut content = SpanContent::take(facts.flow, facts.status());
-        let first = {
+        self.enqueue(span, SpanContent::take(facts.flow, facts.status()));
+    }
+
+    fn enqueue(self: &Arc<Self>, span: Value, mut content: Option<SpanContent>) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let needs_sender = {
             let mut waiting = self.waiting.lock();
-            if waiting.spans.len() >= MAX_QUEUED_SPANS {
+            if waiting.count >= MAX_QUEUED_SPANS {
                 self.dropped.fetch_add(1, Relaxed);
                 return;
             }
@@ -172,25 +234,32 @@ impl SpanExporter {
                 }
             }
             waiting.spans.push((span, content));
-            waiting.spans.len() == 1
+            waiting.count += 1;
+            runtime.is_ok() && !std::mem::replace(&mut waiting.has_sender, runtime.is_ok())
         };
-        if first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let exporter = Arc::clone(self);
-            runtime.spawn(async move {
-                tokio::time::sleep(exporter.interval).await;
-                exporter.send().await;
-            });
+        if needs_sender && let Ok(runtime) = runtime {
+            runtime.spawn(SenderTask { exporter: Arc::clone(self), is_over: false }.run());
         }
     }
 
     /// Sends what waits, in requests of a bounded size. Texts are made of contents here, and not on a worker.
     async fn send(&self) {
-        let mut left = std::mem::take(&mut *self.waiting.lock()).spans.into_iter().peekable();
-        while left.peek().is_some() {
-            let (mut spans, mut size) = (Vec::new(), 0);
+        let left = std::mem::take(&mut self.waiting.lock().spans);
+        // What is left is counted, too, if this future is dropped.
+        let bytes_of = |content: &Option<SpanContent>| content.as_ref().map_or(0, SpanContent::size);
+        let mut left: std::collections::VecDeque<_> = left
+            .into_iter()
+            .map(|(span, content)| {
+                let counted = InFlightSpans { exporter: self, count: 1, bytes: bytes_of(&content) };
+                (span, content, counted)
+            })
+            .collect();
+        while !left.is_empty() {
+            let (mut spans, mut size, mut in_flight) = (Vec::new(), 0, Vec::new());
             while size < MAX_REQUEST_BYTES
-                && let Some((span, content)) = left.next()
+                && let Some((span, content, counted)) = left.pop_front()
             {
+                in_flight.push(counted);
                 let (sets, max) = (self.sets.clone(), self.max_content);
                 let written = match content {
                     None => Ok((span, 1_000)),
@@ -217,21 +286,36 @@ impl SpanExporter {
             headers: self.headers.clone(),
             protocol: None,
         };
-        let request = Request { head, body: Body::from(bytes::Bytes::from(body.to_string())) };
-        let sent = tokio::time::timeout(Duration::from_secs(10), self.egress.send(request)).await;
-        let failed = match sent {
-            Ok(Ok(answer)) if answer.head.status.is_success() => None,
-            Ok(Ok(answer)) => Some(format!("it answered {}", answer.head.status)),
-            Ok(Err(e)) => Some(e.to_string()),
-            Err(_) => Some("no response within 10s".into()),
-        };
-        if let Some(why) = failed {
+        let body = bytes::Bytes::from(body.to_string());
+        let mut result = self.post_once(&head, &body).await;
+        if let Err((_, true)) = result {
+            tokio::time::sleep(self.retry_pause).await;
+            result = self.post_once(&head, &body).await;
+        }
+        if let Err((why, _)) = result {
             self.dropped.fetch_add(count, Relaxed);
             if !self.failing.swap(true, Relaxed) {
                 tracing::warn!("telemetry: the collector {} does not accept spans: {why}", self.url);
             }
         } else if self.failing.swap(false, Relaxed) {
             tracing::info!("telemetry: the collector accepts spans again");
+        }
+    }
+}
+
+impl SpanExporter {
+    /// The error says what is wrong, and whether another attempt may succeed.
+    async fn post_once(&self, head: &RequestHead, body: &bytes::Bytes) -> Result<(), (String, bool)> {
+        let request = Request { head: head.clone(), body: Body::from(body.clone()) };
+        match tokio::time::timeout(self.timeout, self.egress.send(request)).await {
+            Ok(Ok(answer)) if answer.head.status.is_success() => Ok(()),
+            Ok(Ok(answer)) => {
+                // Those of the OTLP specification.
+                let may_retry = matches!(answer.head.status.as_u16(), 429 | 502 | 503 | 504);
+                Err((format!("it answered {}", answer.head.status), may_retry))
+            }
+            Ok(Err(e)) => Err((e.to_string(), true)),
+            Err(_) => Err((format!("no response within {} s", self.timeout.as_secs()), true)),
         }
     }
 }
@@ -430,7 +514,114 @@ const fn provider_name(provider: Provider) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use interflow_types::{Response, ResponseFuture, StatusCode};
+
     use super::*;
+
+    /// A collector that does not answer, or answers with these statuses in turn.
+    #[derive(Default)]
+    struct Collector {
+        statuses: Mutex<Vec<u16>>,
+        in_progress: AtomicUsize,
+        most: AtomicUsize,
+        requests: AtomicUsize,
+    }
+
+    impl HttpClient for Collector {
+        fn send(&self, _: Request) -> ResponseFuture<'_> {
+            Box::pin(async move {
+                self.requests.fetch_add(1, Relaxed);
+                self.most.fetch_max(self.in_progress.fetch_add(1, Relaxed) + 1, Relaxed);
+                let next = self.statuses.lock().pop();
+                let status = match next {
+                    Some(status) => StatusCode::from_u16(status).unwrap(),
+                    None => {
+                        // Dropped after the time limit.
+                        let guard = Leaves(&self.in_progress);
+                        std::future::pending::<()>().await;
+                        drop(guard);
+                        StatusCode::OK
+                    }
+                };
+                self.in_progress.fetch_sub(1, Relaxed);
+                Ok(Response::full(status, "application/json", "{}"))
+            })
+        }
+    }
+
+    struct Leaves<'c>(&'c AtomicUsize);
+
+    impl Drop for Leaves<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn exporter(collector: &Arc<Collector>) -> Arc<SpanExporter> {
+        let url = Url::of_service("http://collector.test/v1/traces").unwrap();
+        Arc::new(SpanExporter {
+            url,
+            headers: Headers::new(),
+            resource: Vec::new(),
+            sampler: Sampler::default(),
+            interval: Duration::from_millis(5),
+            egress: Arc::<Collector>::clone(collector),
+            waiting: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            dropped_contents: AtomicU64::new(0),
+            sets: Vec::new(),
+            max_content: 1_000,
+            failing: AtomicBool::new(false),
+            timeout: Duration::from_millis(50),
+            retry_pause: Duration::from_millis(5),
+        })
+    }
+
+    /// Waits until nothing is sent any more.
+    async fn settle(exporter: &SpanExporter) {
+        while exporter.waiting.lock().has_sender {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn content(bytes: usize) -> Option<SpanContent> {
+        let body = Some((Headers::new(), bytes::Bytes::from(vec![b'x'; bytes])));
+        Some(SpanContent { path: "/v1/chat/completions".into(), status: 200, request: body, response: None })
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_hangs_is_asked_once_at_a_time_and_holds_bounded_memory() {
+        let collector = Arc::new(Collector::default());
+        let exporter = exporter(&collector);
+        for _ in 0..10 {
+            for _ in 0..16 {
+                exporter.enqueue(json!({ "attributes": [] }), content(1 << 20));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let held = exporter.waiting.lock().bytes;
+            assert!(held <= 64 << 20, "{held}");
+        }
+        assert_eq!(collector.most.load(Relaxed), 1);
+        assert!(exporter.dropped_contents() > 0);
+        // What is in flight is counted until it is given up, and then no longer.
+        settle(&exporter).await;
+        let waiting = exporter.waiting.lock();
+        assert_eq!((waiting.count, waiting.bytes, waiting.has_sender), (0, 0, false));
+        assert_eq!(exporter.dropped(), 160);
+    }
+
+    #[tokio::test]
+    async fn spans_are_sent_again_once_if_that_may_help() {
+        for (statuses, requests, dropped) in [(vec![200, 503], 2, 0), (vec![503, 503], 2, 1), (vec![200, 400], 1, 1)] {
+            let collector = Arc::new(Collector { statuses: Mutex::new(statuses), ..Collector::default() });
+            let exporter = exporter(&collector);
+            exporter.enqueue(json!({}), None);
+            settle(&exporter).await;
+            assert_eq!((collector.requests.load(Relaxed), exporter.dropped()), (requests, dropped));
+        }
+    }
 
     #[test]
     fn well_formed_client_trace_context_is_continued() {

@@ -97,6 +97,153 @@ async fn a_stream_without_a_token_in_time_is_followed_by_another_deployment() {
     assert_eq!((view(&gate, "a").timeouts, view(&gate, "a").busy), (1, 0));
 }
 
+/// A stream whose first event with content is an error.
+fn overloaded_stream() -> OriginBuilder {
+    let error = json!({"error": {"type": "overloaded_error", "message": "try later"}});
+    let body = sse(&[chunk(""), error]);
+    Origin::http().answering(move |_| Reply::ok(body.clone()).header("Content-Type", "text/event-stream"))
+}
+
+#[tokio::test]
+async fn an_error_before_the_first_token_of_a_stream_is_followed_by_another_deployment() {
+    let cut = || {
+        let first = format!("data: {}\n\n", chunk(""));
+        Origin::http().answering(move |_| {
+            let reply = Reply::status(200).header("Content-Type", "text/event-stream");
+            reply.pieces(vec![first.clone().into()], Duration::ZERO).ending(Ending::Cut)
+        })
+    };
+    for bad in [overloaded_stream(), cut()] {
+        let (bad, good) = (bad.start().await, streams("here").start().await);
+        let route =
+            json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}], "cooldown_failures": 1});
+        let gate = gate(&[&bad, &good], route).await;
+        let answer = chat(&gate, true).await;
+        assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{}", answer.text());
+        assert_eq!(answer.body, sse(&[chunk(""), chunk("here")]), "nothing of the first reached the client");
+        assert_eq!((view(&gate, "a").errors, view(&gate, "a").cooldowns, view(&gate, "a").busy), (1, 1, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_place_of_a_whole_reply_is_followed_by_another_deployment() {
+    let error = json!({"error": {"message": "the model is loading", "code": 503}});
+    let bad = Origin::http().answering(move |_| Reply::json(&error)).start().await;
+    let reply =
+        json!({"choices": [{"message": {"role": "assistant", "content": "an error occurred: {\"error\": 1}"}}]});
+    let good = Origin::http().answering(move |_| Reply::json(&reply)).start().await;
+    let route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}]});
+    let both = gate(&[&bad, &good], route).await;
+    let answer = chat(&both, false).await;
+    assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{}", answer.text());
+    assert!(answer.text().contains("an error occurred"));
+    // Where nobody else answers, the client learns what the provider said.
+    let alone = gate(&[&bad], json!({"deployments": [{"provider": "a"}], "retries": 0})).await;
+    let answer = chat(&alone, false).await;
+    assert_eq!((answer.status, answer.text().contains("the model is loading")), (502, true), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn an_object_with_an_error_of_its_own_is_a_response() {
+    let job = json!({"id": "ftjob-1", "status": "failed", "error": {"code": "bad_file", "message": "no such file"}});
+    let origin = Origin::http().answering(move |_| Reply::json(&job)).start().await;
+    let gate = Gate::with(&origin, |parts| {
+        let own = LlmUpstreamConfig { url: Some(origin.url("")), attempts: 2, ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("a".into(), own);
+    })
+    .await;
+    let answer = gate.send("GET", "/a/v1/fine_tuning/jobs/ftjob-1", "", b"").await.unwrap();
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (200, Some("bad_file")), "{}", answer.text());
+    assert_eq!(origin.served(), 1);
+}
+
+#[tokio::test]
+async fn a_fallback_also_follows_an_error_in_a_stream() {
+    let (bad, good) = (overloaded_stream().start().await, streams("here").start().await);
+    let gate = Gate::with(&bad, |parts| {
+        let own = |origin: &Origin| LlmUpstreamConfig { url: Some(origin.url("")), ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("a".into(), LlmUpstreamConfig { fallback: vec!["b".into()], ..own(&bad) });
+        parts.llm.provider.insert("b".into(), own(&good));
+    })
+    .await;
+    let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    let answer = post(&gate, "/a/v1/chat/completions", body).await;
+    assert_eq!(answer.body, sse(&[chunk(""), chunk("here")]), "{}", answer.text());
+}
+
+/// An error whose body does not end.
+fn slow_error() -> OriginBuilder {
+    Origin::http().answering(|_| {
+        let reply = Reply::status(500).header("Content-Type", "application/json");
+        reply.pieces(vec!["{\"error\": ".into()], Duration::ZERO).ending(Ending::Stall)
+    })
+}
+
+#[tokio::test]
+async fn an_error_body_that_does_not_end_does_not_hold_up_the_next_deployment() {
+    let (bad, good) = (slow_error().start().await, streams("here").start().await);
+    // The first is translated, and so is its error.
+    let route = json!({
+        "deployments": [{"provider": "anthropic", "model": "claude"}, {"provider": "b", "priority": 1}], "timeout": "20s",
+    });
+    let gate = Gate::with(&bad, |parts| configure(&mut parts.llm, &[&bad, &good], route)).await;
+    let began = std::time::Instant::now();
+    let answer = chat(&gate, true).await;
+    assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{}", answer.text());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_fetched_in_time_does_not_hold_up_the_next_deployment() {
+    let nobody = Origin::http().answering(|_| Reply::json(&json!({})).delay(LONG)).start().await;
+    let good = streams("here").start().await;
+    let route = json!({
+        "deployments": [{"provider": "azure"}, {"provider": "b", "priority": 1}],
+        "attempt_timeout": "100ms", "timeout": "1h", "cooldown_failures": 1,
+    });
+    let gate = Gate::with(&nobody, |parts| {
+        configure(&mut parts.llm, &[&nobody, &good], route);
+        let azure = parts.llm.provider.get_mut("azure").unwrap();
+        azure.tenant = Some("t".into());
+        azure.client_id = Some("c".into());
+        azure.client_secret = Some("s".into());
+        azure.token_url = Some(nobody.url("/token"));
+    })
+    .await;
+    let began = std::time::Instant::now();
+    let answer = chat(&gate, true).await;
+    assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{}", answer.text());
+    // Less than the time limit of a fetch.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_hedge_that_cannot_be_made_neither_fails_nor_delays_the_first_request() {
+    let nobody = Origin::http().answering(|_| Reply::json(&json!({})).delay(LONG)).start().await;
+    let reply = json!({"choices": [{"message": {"role": "assistant", "content": "first"}}]});
+    let slow = Origin::http().answering(move |_| Reply::json(&reply).delay(Duration::from_millis(300))).start().await;
+    // Its token endpoint does not answer, or there is none.
+    for token_url in [nobody.url("/token"), "http://127.0.0.1:1/token".to_owned()] {
+        let route = json!({
+            "deployments": [{"provider": "a"}, {"provider": "azure", "priority": 1}],
+            "hedge_after": "20ms", "timeout": "1h",
+        });
+        let gate = Gate::with(&slow, |parts| {
+            configure(&mut parts.llm, &[&slow], route);
+            let azure = parts.llm.provider.get_mut("azure").unwrap();
+            azure.tenant = Some("t".into());
+            azure.client_id = Some("c".into());
+            azure.client_secret = Some("s".into());
+            azure.token_url = Some(token_url);
+        })
+        .await;
+        let began = std::time::Instant::now();
+        let answer = chat(&gate, false).await;
+        assert_eq!((answer.status, answer.header("x-interflow-attempts")), (200, Some("1")), "{}", answer.text());
+        assert!(answer.text().contains("first") && began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn what_a_stream_sends_before_its_first_token_is_not_lost() {
     let good = streams("here").start().await;

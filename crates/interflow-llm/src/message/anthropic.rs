@@ -3,10 +3,12 @@
 use serde_json::Value;
 
 use super::json_access::{
-    arguments, base64_attachment, error_block, number, other_block, take_list, take_non_empty, take_string, take_value,
-    url_attachment,
+    arguments, base64_attachment, data_attachment, error_block, number, other_block, take_list, take_non_empty,
+    take_string, take_value, url_attachment,
 };
-use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{
+    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition, joined,
+};
 
 /// Precedes the data of reasoning that the provider does not disclose, where other reasoning has its signature.
 pub const REDACTED: &str = "redacted:";
@@ -98,6 +100,10 @@ fn source(b: &mut Value) -> Attachment {
     match source["type"].as_str() {
         Some("url") => Attachment { media_type, ..url_attachment(take_string(&mut source, "url")) },
         Some("file") => Attachment { media_type, url: take_string(&mut source, "file_id"), ..Attachment::default() },
+        Some("text") => data_attachment(media_type, take_string(&mut source, "data")),
+        Some("content") => {
+            data_attachment("text/plain".to_owned(), joined(&blocks(take_value(&mut source, "content"))))
+        }
         _ => base64_attachment(media_type, take_string(&mut source, "data")),
     }
 }

@@ -7,7 +7,7 @@ use super::json_access::{
     arguments, attachment_block, base64_attachment, error_block, number, optional_number, other_block, take_list,
     take_non_empty, take_string, take_value, url_attachment,
 };
-use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
 /// Parses a request of Chat Completions or of the older text completions (`prompt`).
 pub fn request(mut body: Value) -> ModelRequest {
@@ -36,6 +36,7 @@ pub fn request(mut body: Value) -> ModelRequest {
 
 pub fn tool(mut definition: Value) -> ToolDefinition {
     let inner = if definition["function"].is_object() { &definition["function"] } else { &definition };
+    let inner = if definition["custom"].is_object() { &definition["custom"] } else { inner };
     let text = |key: &str| inner[key].as_str().unwrap_or_default().to_owned();
     let (name, description) = (text("name"), text("description"));
     let name = if name.is_empty() { take_string(&mut definition, "type") } else { name };
@@ -67,12 +68,16 @@ fn add(request: &mut ModelRequest, mut message: Value) {
     }
 }
 
+/// The thought in a message or a delta. Some servers have it under both names, some leave one empty.
+pub(crate) fn thought_in(message: &Value) -> Option<&str> {
+    let named = |key: &str| message[key].as_str().filter(|thought| !thought.is_empty());
+    named("reasoning_content").or_else(|| named("reasoning"))
+}
+
 /// The assistant's message, in a history or a reply. Reasoning comes first, because it was generated first.
 fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
-    let thought =
-        take_non_empty(&mut message, "reasoning_content").or_else(|| take_non_empty(&mut message, "reasoning"));
-    blocks.extend(thought.map(ContentBlock::thinking));
+    blocks.extend(thought_in(&message).map(ContentBlock::thinking));
     blocks.extend(content(take_value(&mut message, "content")));
     blocks.extend(take_non_empty(&mut message, "refusal").map(|text| ContentBlock::Text { text }));
     blocks.extend(take_list(&mut message, "tool_calls").into_iter().map(call));
@@ -123,12 +128,13 @@ fn part(mut p: Value) -> ContentBlock {
             ContentBlock::thinking(take_string(&mut p, "text") + &text)
         }
         "image_url" | "input_image" => {
-            let url = match take_value(&mut p, "image_url") {
-                Value::String(url) => url,
-                mut object => take_string(&mut object, "url"),
+            let (url, detail) = match take_value(&mut p, "image_url") {
+                Value::String(url) => (url, take_string(&mut p, "detail")),
+                mut object => (take_string(&mut object, "url"), take_string(&mut object, "detail")),
             };
             let url = if url.is_empty() { take_string(&mut p, "file_id") } else { url };
-            ContentBlock::Image(url_attachment(url))
+            let detail = Carried::new(if detail == "auto" { String::new() } else { detail });
+            ContentBlock::Image(Attachment { detail, ..url_attachment(url) })
         }
         "input_audio" => {
             let mut audio = take_value(&mut p, "input_audio");
@@ -171,15 +177,49 @@ fn head(body: &mut Value) -> ModelReply {
     }
 }
 
-/// Assembles a reply from the chunks of a stream. Tool calls come in fragments, identified by their index; only the
-/// first has id and name.
+/// Finds the call that a fragment of a stream belongs to. The index of a call should do, but some servers leave it out,
+/// and some give 0 to each of several calls: then another id begins another call.
+#[derive(Debug, Default)]
+pub(crate) struct StreamedCalls {
+    /// Index and id of each call, in the order in which they began.
+    calls: Vec<(Option<u64>, String)>,
+}
+
+impl StreamedCalls {
+    /// The position of a fragment's call, and whether it begins with this fragment.
+    pub(crate) fn find(&mut self, index: Option<u64>, id: &str, name: &str) -> (usize, bool) {
+        let found = match index {
+            Some(_) => self.calls.iter().rposition(|(known, _)| *known == index),
+            None => {
+                let same_id = self.calls.iter().rposition(|(_, known)| !id.is_empty() && known == id);
+                same_id.or(self.calls.len().checked_sub(1))
+            }
+        };
+        // Some servers repeat id and name in every fragment, and some make up an id for each: only a fragment with a
+        // name can begin a call.
+        let is_other = |at: usize| {
+            let open = self.calls.get(at).map_or("", |(_, id)| id);
+            !name.is_empty() && if id.is_empty() { index.is_none() } else { id != open }
+        };
+        match found.filter(|at| !is_other(*at)) {
+            Some(at) => (at, false),
+            None => {
+                self.calls.push((index, id.to_owned()));
+                (self.calls.len() - 1, true)
+            }
+        }
+    }
+}
+
+/// Assembles a reply from the chunks of a stream. Tool calls come in fragments; only the first has id and name.
 #[derive(Default)]
 pub struct ChatAccumulator {
     reply: ModelReply,
     thinking: String,
     text: String,
-    /// Open tool calls by index: id, name, arguments.
-    calls: Vec<(u64, [String; 3])>,
+    known: StreamedCalls,
+    /// Id, name and arguments of the calls.
+    calls: Vec<[String; 3]>,
     errors: Vec<ContentBlock>,
 }
 
@@ -210,33 +250,30 @@ impl ChatAccumulator {
     }
 
     fn delta(&mut self, mut delta: Value) {
-        for key in ["reasoning_content", "reasoning"] {
-            self.thinking.push_str(delta[key].as_str().unwrap_or_default());
-        }
+        self.thinking.push_str(thought_in(&delta).unwrap_or_default());
         for key in ["content", "refusal"] {
             self.text.push_str(delta[key].as_str().unwrap_or_default());
         }
         for mut call in take_list(&mut delta, "tool_calls") {
-            let index = number(&call, &["index"]);
+            let index = call["index"].as_u64();
             let id = take_string(&mut call, "id");
             self.call(index, id, take_value(&mut call, "function"));
         }
         let legacy = take_value(&mut delta, "function_call");
         if legacy.is_object() {
-            self.call(0, String::new(), legacy);
+            self.call(Some(0), String::new(), legacy);
         }
     }
 
     /// Adds a fragment of a tool call, creating the call at its first fragment.
-    fn call(&mut self, index: u64, id: String, mut f: Value) {
-        let at = self.calls.iter().position(|(i, _)| *i == index).unwrap_or_else(|| {
-            self.calls.push((index, Default::default()));
-            self.calls.len() - 1
-        });
-        if let Some((_, call)) = self.calls.get_mut(at) {
-            for (have, more) in call.iter_mut().zip([id, take_string(&mut f, "name"), take_string(&mut f, "arguments")])
-            {
-                have.push_str(&more);
+    fn call(&mut self, index: Option<u64>, id: String, mut f: Value) {
+        let (name, arguments) = (take_string(&mut f, "name"), take_string(&mut f, "arguments"));
+        match self.known.find(index, &id, &name) {
+            (_, true) => self.calls.push([id, name, arguments]),
+            (at, false) => {
+                if let Some([_, _, all]) = self.calls.get_mut(at) {
+                    all.push_str(&arguments);
+                }
             }
         }
     }
@@ -248,7 +285,7 @@ impl ChatAccumulator {
         let blocks = &mut self.reply.blocks;
         blocks.extend((!self.thinking.is_empty()).then_some(self.thinking).map(ContentBlock::thinking));
         blocks.extend((!self.text.is_empty()).then_some(ContentBlock::Text { text: self.text }));
-        blocks.extend(self.calls.into_iter().map(|(_, [id, name, input])| ContentBlock::ToolUse {
+        blocks.extend(self.calls.into_iter().map(|[id, name, input]| ContentBlock::ToolUse {
             id,
             name,
             input: arguments(Value::String(input)),

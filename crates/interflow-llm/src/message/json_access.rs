@@ -1,5 +1,8 @@
 //! Lenient access to untrusted JSON: missing values and values of another type read as empty.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use interflow_types::percent;
 use serde_json::Value;
 
 use super::{Attachment, Carried, ContentBlock};
@@ -53,8 +56,18 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
-/// An attachment for base64 data: its size and hash. The data is only carried along, so that conversations stay small.
+/// An attachment for base64 data, which is decoded if it is text.
 pub fn base64_attachment(media_type: String, data: String) -> Attachment {
+    let text = is_text(&media_type).then(|| STANDARD.decode(data.trim_ascii()).ok()).flatten();
+    match text {
+        Some(text) => data_attachment(media_type, String::from_utf8_lossy(&text).into_owned()),
+        None => data_attachment(media_type, data),
+    }
+}
+
+/// An attachment for its data as they are carried: its size and hash. The data is only carried along, so that
+/// conversations stay small.
+pub fn data_attachment(media_type: String, data: String) -> Attachment {
     let hash = blake3::hash(data.as_bytes()).to_hex();
     let size = data.len() as u64;
     Attachment { media_type, size, hash: hash[..16].to_owned(), data: Carried::new(data), ..Attachment::default() }
@@ -65,7 +78,35 @@ pub fn url_attachment(url: String) -> Attachment {
     let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) else {
         return Attachment { url, ..Attachment::default() };
     };
-    base64_attachment(head.split(';').next().unwrap_or_default().to_owned(), data.to_owned())
+    let media_type = head.split(';').next().unwrap_or_default().to_owned();
+    if head.split(';').skip(1).any(|parameter| parameter.trim().eq_ignore_ascii_case("base64")) {
+        return base64_attachment(media_type, data.to_owned());
+    }
+    // RFC 2397: percent-encoded, and text unless it says otherwise.
+    let media_type = if media_type.is_empty() { "text/plain".to_owned() } else { media_type };
+    let bytes = percent::decoded_bytes(data.as_bytes());
+    let data =
+        if is_text(&media_type) { String::from_utf8_lossy(&bytes).into_owned() } else { STANDARD.encode(&bytes) };
+    data_attachment(media_type, data)
+}
+
+/// Whether a file of this media type is text, which models read as such.
+pub fn is_text(media_type: &str) -> bool {
+    const TEXTS: [&str; 9] = [
+        "application/json",
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/toml",
+        "application/javascript",
+        "application/x-javascript",
+        "application/x-sh",
+        "application/sql",
+    ];
+    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    media_type.starts_with("text/")
+        || TEXTS.contains(&media_type.as_str())
+        || media_type.starts_with("application/") && (media_type.ends_with("+json") || media_type.ends_with("+xml"))
 }
 
 /// An attached file: an image by its media type, a document otherwise.

@@ -27,7 +27,7 @@ pub use events::{ReplyEvent, events};
 pub use outline::Outline;
 
 pub(crate) use anthropic::REDACTED;
-pub(crate) use chat::reply as chat_reply;
+pub(crate) use chat::{StreamedCalls, reply as chat_reply, thought_in};
 pub(crate) use json_access::{error_block, number, optional_number, take_list, take_string, take_value};
 
 use crate::CallUsage;
@@ -111,9 +111,12 @@ pub struct Attachment {
     /// BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
-    /// The base64 (or text) itself.
+    /// The base64 itself; of a text file the text.
     #[serde(skip)]
     pub data: Carried,
+    /// OpenAI's `detail` of an image, unless it is left to the model.
+    #[serde(skip)]
+    pub detail: Carried,
 }
 
 /// Data that only a translation into another API format needs: neither stored nor compared, and dropped where
@@ -173,6 +176,13 @@ pub struct ModelReply {
     pub complete: bool,
 }
 
+impl Attachment {
+    /// The text of a text file that was sent; `None` for any other file.
+    pub fn text(&self) -> Option<&str> {
+        self.data.get().filter(|_| json_access::is_text(&self.media_type))
+    }
+}
+
 impl ChatMessage {
     pub fn text(role: MessageRole, text: impl Into<String>) -> Self {
         Self { role, blocks: vec![ContentBlock::Text { text: text.into() }] }
@@ -217,7 +227,10 @@ impl ContentBlock {
     fn drop_carried(&mut self) {
         match self {
             Self::Thinking { signature, .. } => signature.drop_data(),
-            Self::Image(file) | Self::Document(file) => file.data.drop_data(),
+            Self::Image(file) | Self::Document(file) => {
+                file.data.drop_data();
+                file.detail.drop_data();
+            }
             Self::ToolResult { content, .. } => content.iter_mut().for_each(Self::drop_carried),
             Self::Text { .. } | Self::ToolUse { .. } | Self::Error { .. } | Self::Other { .. } => {}
         }

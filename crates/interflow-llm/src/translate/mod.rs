@@ -5,20 +5,25 @@
 //! [`ChatEvent`]s by an [`EventTranslator`], and written by a [`ReplyWriter`], event by event; a whole reply by
 //! [`whole_reply`]. What a format cannot express is named, not dropped silently: see [`Losses`].
 
+#[cfg(test)]
+mod answer_tests;
 mod call_signature;
 mod error;
 mod events;
+mod json_answer;
 mod reply;
 mod request;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 pub use call_signature::without_call_signatures;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target};
+pub use unread::lost_in_reply;
 
 use serde_json::Value;
 
@@ -153,7 +158,12 @@ pub enum StopReason {
     ToolUse,
     /// A filter or the model itself declined.
     Refusal,
+    /// The model declined in words, in a member that OpenAI's APIs have for it.
+    Declined,
 }
+
+/// Stands for [`StopReason::Declined`] in a [`ModelReply`], since OpenAI's APIs report a normal end.
+const DECLINED: &str = "interflow_declined";
 
 impl StopReason {
     /// The reason under the name of any provider. An unknown name counts as a normal end.
@@ -176,9 +186,26 @@ impl StopReason {
             | "IMAGE_SAFETY"
             | "LANGUAGE"
             | "OTHER" => Self::Refusal,
+            DECLINED => Self::Declined,
             _ => Self::EndTurn,
         }
     }
+}
+
+/// The failure behind a stop reason under which an upstream reports success.
+fn failure_message(reason: &str) -> Option<&'static str> {
+    match reason {
+        "ERROR" | "TIMEOUT" => Some("the upstream's reply failed"),
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
+            Some("the model called a tool in a way that the upstream could not read")
+        }
+        _ => None,
+    }
+}
+
+/// Whether a stop reason is a failure, for which the model is not to blame.
+pub(crate) fn is_failure(reason: &str) -> bool {
+    failure_message(reason).is_some()
 }
 
 /// One step of a reply, in the order in which it is generated.
@@ -217,11 +244,35 @@ pub enum ChatEvent {
 
 /// Parses a whole reply of an upstream.
 pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
-    match format.api() {
+    let mut reply = match format.api() {
         Some(ApiFormat::Gemini) => signed_reply(body),
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
         None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
+    };
+    let is_failed = reply.blocks.iter().any(|block| matches!(block, ContentBlock::Error { .. }));
+    let failed = reply.stop.as_deref().filter(|_| !is_failed).and_then(|stop| Some((stop, failure_message(stop)?)));
+    if let Some((kind, message)) = failed {
+        reply.blocks.push(ContentBlock::Error { kind: kind.to_owned(), message: message.to_owned() });
     }
+    if declines(format, body) {
+        reply.stop = Some(DECLINED.to_owned());
+    }
+    json_answer::to_text(&mut reply);
+    reply
+}
+
+/// Whether a whole reply of OpenAI's APIs is a refusal.
+fn declines(format: WireFormat, body: &[u8]) -> bool {
+    if !matches!(format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses)
+        || memchr::memmem::find(body, b"\"refusal\"").is_none()
+    {
+        return false;
+    }
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = &body["choices"][0]["message"]["refusal"];
+    let items = body["output"].as_array().into_iter().flatten();
+    let mut parts = items.filter_map(|item| item["content"].as_array()).flatten();
+    message.as_str().is_some_and(|text| !text.is_empty()) || parts.any(|part| part["type"] == "refusal")
 }
 
 /// A whole reply of Gemini, with the signatures of its calls in their ids.
@@ -254,5 +305,10 @@ fn cohere_reply(mut body: Value) -> ModelReply {
     let choice = serde_json::json!({ "choices": [{ "message": message.take() }] });
     blocks.extend(crate::message::chat_reply(choice).blocks);
     let complete = !blocks.is_empty() || stop.is_some();
+    if let Some(kind) = stop.clone().filter(|stop| failure_message(stop).is_some()) {
+        let message = body["message"].as_str().or_else(|| body["error"].as_str()).unwrap_or_default();
+        let message = Some(message).filter(|m| !m.is_empty()).or_else(|| failure_message(&kind)).unwrap_or_default();
+        blocks.push(ContentBlock::Error { message: message.to_owned(), kind });
+    }
     ModelReply { id, blocks, stop, usage, complete, ..ModelReply::default() }
 }

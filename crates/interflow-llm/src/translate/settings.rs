@@ -259,7 +259,12 @@ fn openai_tool_choice(choice: &Value, name: &str, losses: &mut Losses) -> Option
         Value::String(s) if s == "none" => Some(ToolChoice::None),
         Value::String(s) if s == "required" => Some(ToolChoice::Required),
         choice => {
-            let named = choice.pointer(name).and_then(Value::as_str).filter(|_| choice["type"] == "function");
+            let custom = name.replace("function", "custom");
+            let named = match choice["type"].as_str() {
+                Some("function") => choice.pointer(name).and_then(Value::as_str),
+                Some("custom") => choice.pointer(&custom).and_then(Value::as_str),
+                _ => None,
+            };
             if named.is_none() {
                 losses.add("tool_choice");
             }

@@ -17,21 +17,28 @@ const FORMATS: [WireFormat; 7] = [
 ];
 const CLIENTS: [WireFormat; 3] = [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses];
 
-fn target(format: WireFormat, model: &str) -> Target<'_> {
-    Target { format, provider: format.provider(), model, max_tokens: 8_192, is_openai: false }
+pub(super) fn target(format: WireFormat, model: &str) -> Target<'_> {
+    let provider = format.provider();
+    Target { format, provider, model, max_tokens: 8_192, is_openai: false, assistant_after_tools: false }
 }
 
-fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
+pub(super) fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
     let (body, losses) = ChatRequest::parse(client, body).unwrap().write(target);
     (body, losses.to_string())
 }
 
-fn head() -> ReplyHead {
-    ReplyHead { id: "flow".into(), model: "asked".into(), created: 1_700_000_000, stream_usage: true }
+pub(super) fn head() -> ReplyHead {
+    ReplyHead {
+        id: "flow".into(),
+        model: "asked".into(),
+        created: 1_700_000_000,
+        stream_usage: true,
+        custom_tools: vec!["patch".into()],
+    }
 }
 
 /// The stream of a client for the stream of an upstream.
-fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
+pub(super) fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
     let mut reader = EventTranslator::new(upstream, framing);
     let mut writer = ReplyWriter::new(client, head());
     let mut out = Vec::new();
@@ -86,7 +93,7 @@ fn signed_thoughts_return_to_the_provider_that_made_them() {
         { "role": "assistant", "content": [{ "type": "thinking", "thinking": "", "signature": "openai:rs_1:SEALED" }] },
         { "role": "user", "content": "more" },
     ]);
-    let ask = json!({ "model": "m", "max_tokens": 9, "messages": said });
+    let ask = json!({ "model": "m", "max_tokens": 99, "messages": said });
     let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiResponses, "gpt-5"), ask.clone());
     assert_eq!((&body["input"][1]["encrypted_content"], losses.as_str()), (&"SEALED".into(), ""));
     // No other provider could verify it.
@@ -192,6 +199,168 @@ fn pieces_of_parallel_calls_may_alternate() {
     ] {
         let out = streamed(client, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
         assert!(expected.iter().all(|e| out.contains(e)), "{client:?}: {out}");
+    }
+}
+
+#[test]
+fn parallel_calls_are_told_apart_by_their_ids_where_their_indices_do_not() {
+    let fragment = |index: Option<u64>, id: &str, name: &str, arguments: &str| {
+        let mut call = json!({ "function": { "arguments": arguments } });
+        for (value, pointer) in [(id, "id"), (name, "name")] {
+            match pointer {
+                _ if value.is_empty() => {}
+                "id" => call["id"] = id.into(),
+                _ => call["function"]["name"] = name.into(),
+            }
+        }
+        if let Some(index) = index {
+            call["index"] = index.into();
+        }
+        chunk(json!({ "tool_calls": [call] }), None)
+    };
+    let end = chunk(json!({}), Some("tool_calls")) + "data: [DONE]\n\n";
+    let two = ["{\"x\":1}", "{\"y\":2}"];
+    for (what, fragments, expected) in [
+        (
+            "index 0 for each",
+            vec![
+                fragment(Some(0), "a", "f", two[0]),
+                fragment(Some(0), "b", "g", "{\"y\""),
+                fragment(Some(0), "", "", ":2}"),
+            ],
+            vec![("a", "f", two[0]), ("b", "g", two[1])],
+        ),
+        (
+            "no index",
+            vec![fragment(None, "a", "f", "{\"x\""), fragment(None, "a", "", ":1}"), fragment(None, "b", "g", two[1])],
+            vec![("a", "f", two[0]), ("b", "g", two[1])],
+        ),
+        (
+            "neither index nor id",
+            vec![fragment(None, "", "f", two[0]), fragment(None, "", "g", "{\"y\""), fragment(None, "", "", ":2}")],
+            vec![("", "f", two[0]), ("", "g", two[1])],
+        ),
+        (
+            "id and name in every fragment",
+            vec![fragment(Some(0), "a", "f", "{\"x\""), fragment(Some(0), "a", "f", ":1}")],
+            vec![("a", "f", two[0])],
+        ),
+        (
+            "another id in every fragment",
+            vec![fragment(Some(0), "a", "f", "{\"x\""), fragment(Some(0), "made-up", "", ":1}")],
+            vec![("a", "f", two[0])],
+        ),
+    ] {
+        let raw = fragments.concat() + &end;
+        let reply = parse::reply(ApiFormat::Chat, "text/event-stream", 200, raw.as_bytes());
+        let calls: Vec<ContentBlock> = expected
+            .iter()
+            .map(|(id, name, input)| ContentBlock::ToolUse {
+                id: (*id).into(),
+                name: (*name).into(),
+                input: serde_json::from_str(input).unwrap(),
+            })
+            .collect();
+        assert_eq!(reply.blocks, calls, "{what}");
+        let out = streamed(WireFormat::OpenAiResponses, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
+        let last = out.split("event: response.completed\ndata: ").nth(1).unwrap();
+        let last: Value = serde_json::from_str(last.trim()).unwrap();
+        let items = last["response"]["output"].as_array().unwrap();
+        let said: Vec<_> =
+            items.iter().map(|i| (i["name"].as_str().unwrap(), i["arguments"].as_str().unwrap())).collect();
+        assert_eq!(said, expected.iter().map(|(_, name, input)| (*name, *input)).collect::<Vec<_>>(), "{what}");
+    }
+}
+
+#[test]
+fn a_thought_under_two_names_is_one_thought() {
+    let both = json!({ "reasoning_content": "hm", "reasoning": "hm" });
+    let one = json!({ "reasoning_content": "", "reasoning": " yes" });
+    let raw = [chunk(both, None), chunk(one, Some("stop")), "data: [DONE]\n\n".to_owned()].concat();
+    let reply = parse::reply(ApiFormat::Chat, "text/event-stream", 200, raw.as_bytes());
+    assert_eq!(reply.blocks, [ContentBlock::thinking("hm yes")]);
+    let out = streamed(WireFormat::Anthropic, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
+    assert_eq!(
+        (out.matches(r#""thinking":"hm""#).count(), out.matches(r#""thinking":" yes""#).count()),
+        (1, 1),
+        "{out}"
+    );
+}
+
+#[test]
+fn text_files_are_decoded_and_written_as_each_api_has_them() {
+    let file = |data: &str| {
+        json!({ "model": "m", "messages": [{ "role": "user", "content": [
+            { "type": "text", "text": "read" },
+            { "type": "file", "file": { "filename": "a b.txt", "file_data": data } },
+        ] }] })
+    };
+    for data in [
+        "data:text/plain;base64,R3LDvMOfZQ==",
+        "data:text/plain;charset=utf-8;base64,R3LDvMOfZQ==",
+        "data:text/plain,Gr%C3%BC%C3%9Fe",
+        "data:application/json;base64,R3LDvMOfZQ==",
+    ] {
+        for (format, pointer, expected) in [
+            (
+                WireFormat::Anthropic,
+                "/messages/0/content/1/source",
+                json!({ "type": "text", "media_type": "text/plain", "data": "Grüße" }),
+            ),
+            (
+                WireFormat::Bedrock,
+                "/messages/0/content/1/document",
+                json!({ "format": "txt", "name": "a-b-txt", "source": { "bytes": "R3LDvMOfZQ==" } }),
+            ),
+            (WireFormat::Gemini, "/contents/0/parts/1/text", json!("Grüße")),
+            (WireFormat::OpenAiResponses, "/input/0/content/1", json!({ "type": "input_text", "text": "Grüße" })),
+            (WireFormat::Cohere, "/messages/0/content/1", json!({ "type": "text", "text": "Grüße" })),
+            (WireFormat::Ollama, "/messages/0/content", json!("read\n\nGrüße")),
+        ] {
+            let (body, losses) = written(WireFormat::OpenAiChat, &target(format, "m"), file(data));
+            assert_eq!((body.pointer(pointer), losses.as_str()), (Some(&expected), ""), "{data}: {body}");
+        }
+    }
+    let ask = json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": [
+        { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "R3LDvMOfZQ==" } },
+    ] }] });
+    let (body, _) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiChat, "m"), ask);
+    assert_eq!(body["messages"][0]["content"], "R3LDvMOfZQ==", "a text that looks like base64 stays as it is");
+}
+
+#[test]
+fn a_history_that_begins_with_the_assistant_gets_a_turn_of_the_users_where_an_api_demands_it() {
+    let ask = json!({ "model": "m", "messages": [
+        { "role": "assistant", "content": "Welcome!" }, { "role": "user", "content": "Hello" },
+    ] });
+    for (format, lost, first) in [
+        (WireFormat::Anthropic, "messages.assistant_first", "user"),
+        (WireFormat::Bedrock, "messages.assistant_first", "user"),
+        (WireFormat::Ollama, "", "assistant"),
+    ] {
+        let (body, losses) = written(WireFormat::OpenAiChat, &target(format, "m"), ask.clone());
+        assert_eq!((body["messages"][0]["role"].as_str(), losses.as_str()), (Some(first), lost), "{body}");
+        assert!(body.to_string().contains("Welcome!"));
+    }
+}
+
+#[test]
+fn the_assistant_speaks_between_results_and_the_user_where_an_upstream_demands_it() {
+    let ask = json!({ "model": "m", "max_tokens": 9, "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "f", "input": {} }] },
+        { "role": "user", "content": [
+            { "type": "tool_result", "tool_use_id": "t", "content": "r" }, { "type": "text", "text": "And?" },
+        ] },
+    ] });
+    for (assistant_after_tools, expected) in [
+        (true, &["user", "assistant", "tool", "assistant", "user"][..]),
+        (false, &["user", "assistant", "tool", "user"]),
+    ] {
+        let target = Target { assistant_after_tools, ..target(WireFormat::OpenAiChat, "m") };
+        let (body, _) = written(WireFormat::Anthropic, &target, ask.clone());
+        let roles: Vec<&str> = body["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+        assert_eq!(roles, expected);
     }
 }
 

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{may_hold_usage, summary_from_json};
-use crate::ResponseSummary;
 use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 use crate::spans::mark_event;
+use crate::{ResponseSummary, reply_error};
 
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -25,6 +25,7 @@ pub struct UsageScanner {
     /// format is not examined to its end.
     unexamined: u32,
     has_text: bool,
+    error: Option<String>,
 }
 
 impl UsageScanner {
@@ -35,6 +36,7 @@ impl UsageScanner {
             begun: false,
             unexamined: if framing == StreamFraming::Whole { 0 } else { MAX_EXAMINED_EVENTS },
             has_text: false,
+            error: None,
         }
     }
 
@@ -65,6 +67,11 @@ impl UsageScanner {
         self.has_text
     }
 
+    /// The error that a stream reported before any generated text.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
     /// Whether the first text may still be noticed.
     pub const fn examines(&self) -> bool {
         self.reader.is_some() && self.unexamined > 0
@@ -80,7 +87,11 @@ impl UsageScanner {
         if self.unexamined > 0 && !json.is_empty() {
             let texts = mark_event(json, event.name.as_deref()).map(|marked| marked.spans).unwrap_or_default();
             self.has_text = texts.iter().any(|s| s.channel.is_some() && !s.range.is_empty());
-            self.unexamined = if self.has_text { 0 } else { self.unexamined - 1 };
+            if !self.has_text {
+                self.error = reply_error(event.name.as_deref(), json);
+            }
+            let is_decided = self.has_text || self.error.is_some();
+            self.unexamined = if is_decided { 0 } else { self.unexamined - 1 };
         }
         // The first event contains model and id.
         if json.is_empty() || self.begun && !may_hold_usage(json) {

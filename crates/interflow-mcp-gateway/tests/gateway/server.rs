@@ -43,6 +43,9 @@ pub fn act(message: &Value) -> Act {
         "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
         "tools/list" => json!({ "tools": tools(&["echo", "lookup"]), "nextCursor": "2" }),
         "resources/list" => json!({ "resources": [{ "uri": "file:///anna.berg/notes", "name": "notes" }] }),
+        "resources/templates/list" => {
+            json!({ "resourceTemplates": [{ "uriTemplate": "test://{id}/note", "name": "note" }] })
+        }
         "resources/read" => json!({ "contents": [{ "uri": params["uri"], "text": format!("by {OTHER_MAIL}") }] }),
         "prompts/list" => json!({ "prompts": [{ "name": "greet" }] }),
         "prompts/get" => json!({ "messages": [

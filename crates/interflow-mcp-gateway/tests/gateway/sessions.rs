@@ -55,6 +55,35 @@ async fn a_session_ends_with_delete_here_and_at_the_server() {
 }
 
 #[tokio::test]
+async fn a_session_that_expires_ends_at_the_server_too() {
+    let origin = over_http(100).await;
+    let gate = Gate::start(&format!("[mcp]\nsession_timeout = '200ms'\n{}", web(&origin, ""))).await;
+    gate.call("web__echo", json!({})).await;
+    assert_eq!(gate.service.counts().sessions, 1);
+    let ended = async {
+        while !origin.requests().iter().any(|r| r.method == "DELETE" && r.header("mcp-session-id") == Some("s0")) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("the server is told");
+    assert_eq!((gate.service.counts().sessions, gate.post(&request(1, "ping", &json!({})), "").await.status), (0, 404));
+}
+
+#[tokio::test]
+async fn a_session_that_makes_room_for_another_ends_at_the_server_too() {
+    let origin = over_http(100).await;
+    let gate = Gate::start(&format!("[mcp]\nmax_sessions = 1\n{}", web(&origin, ""))).await;
+    gate.call("web__echo", json!({})).await;
+    gate.post(&request(0, "initialize", &json!({ "protocolVersion": "2025-06-18" })), "").await;
+    let ended = async {
+        while !origin.requests().iter().any(|r| r.method == "DELETE") {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("the server is told");
+}
+
+#[tokio::test]
 async fn a_session_that_the_server_forgot_begins_anew() {
     // One request is the notification after the beginning.
     let origin = over_http(2).await;

@@ -88,6 +88,18 @@ async fn resources_are_read_from_the_server_that_listed_them() {
 }
 
 #[tokio::test]
+async fn resources_of_a_template_are_read_from_the_server_that_listed_it() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let config = format!("{}{}", web(&origin, "resources = false"), over_stdio("local", &log.path, "results = 'off'"));
+    let gate = Gate::start(&config).await;
+    let uri = json!({ "uri": "test://7/note" });
+    assert!(gate.error("resources/read", uri.clone()).await.contains("a template of it"));
+    assert_eq!(gate.names("resources/templates/list", "resourceTemplates").await, ["note"]);
+    assert_eq!(gate.rpc("resources/read", uri).await["contents"][0]["uri"], "test://7/note");
+    assert!(gate.error("resources/read", json!({ "uri": "test://7/photo" })).await.contains("list resources first"));
+}
+
+#[tokio::test]
 async fn a_server_that_fails_is_missing_in_lists_and_named_in_errors() {
     let (origin, log) = (over_http(100).await, Log::create());
     let nowhere = format!("[mcp.server.gone]\ncommand = '{}'\n", log.path.display());

@@ -30,6 +30,8 @@ pub struct Knobs {
     pub calls: usize,
     /// `strict=1`: refuses what the real provider refuses; see `strict`.
     pub strict: bool,
+    /// `mistral=1`: with `strict`, Chat Completions are those of Mistral, which refuses more.
+    pub mistral: bool,
     /// `thinking=1`: thinks first (Responses: a reasoning item).
     pub thinking: bool,
     /// `signed=1`: calls of Gemini's tools have a thought signature, [`CALL_SIGNATURE`](super::CALL_SIGNATURE).
@@ -58,6 +60,7 @@ impl Knobs {
             tool: text("tool"),
             calls: number("calls").unwrap_or(1).clamp(1, 8) as usize,
             strict: number("strict") == Some(1),
+            mistral: number("mistral") == Some(1),
             thinking: number("thinking") == Some(1),
             signed: number("signed") == Some(1),
             stamp: number("stamp") == Some(1),

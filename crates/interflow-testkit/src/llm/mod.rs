@@ -248,7 +248,7 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     }
     let knobs = Knobs::of(request);
     if knobs.strict
-        && let Err(why) = strict::check(api, request, &body)
+        && let Err(why) = strict::check(api, request, &body, knobs.mistral)
     {
         return Err(refuse(400, "invalid_request_error", &why));
     }

@@ -10,8 +10,16 @@ use crate::message::Request;
 
 type Checked = Result<(), String>;
 
-/// Checks a request; the error says what is wrong.
-pub(super) fn check(api: Api, request: &Request, body: &Value) -> Checked {
+/// Whose messages are checked, of those that have OpenAI's form.
+#[derive(Clone, Copy, PartialEq)]
+enum Dialect {
+    OpenAi,
+    Mistral,
+    Cohere,
+}
+
+/// Checks a request; the error says what is wrong. Chat Completions are Mistral's if `mistral` is set.
+pub(super) fn check(api: Api, request: &Request, body: &Value, mistral: bool) -> Checked {
     match api {
         Api::Anthropic => {
             demand(request.header("anthropic-version") == Some("2023-06-01"), "anthropic-version: header is required")?;
@@ -20,7 +28,7 @@ pub(super) fn check(api: Api, request: &Request, body: &Value) -> Checked {
         }
         Api::VertexClaude => vertex_claude(request, body),
         Api::VertexClaudeCount => demand(body["model"].is_string(), "model: field required"),
-        Api::Chat => chat(body),
+        Api::Chat => chat(body, if mistral { Dialect::Mistral } else { Dialect::OpenAi }),
         Api::Responses => responses(body),
         Api::ResponsesCount => {
             only(
@@ -189,6 +197,22 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
                 _ => Err("source.type".into()),
             }
         }
+        Some("document") if !assistant => {
+            only(block, &["type", "source", "title"], "document")?;
+            let source = &block["source"];
+            match source["type"].as_str() {
+                Some("url") => text(&source["url"], "source.url"),
+                Some("base64") => {
+                    demand(source["media_type"] == "application/pdf", "source.media_type")?;
+                    text(&source["data"], "source.data")
+                }
+                Some("text") => {
+                    demand(source["media_type"] == "text/plain", "source.media_type")?;
+                    text(&source["data"], "source.data")
+                }
+                _ => Err("source.type".into()),
+            }
+        }
         Some("tool_use") if assistant => {
             demand(block["input"].is_object(), "tool_use.input")?;
             calls.call(&block["id"], 128, "_-")
@@ -204,7 +228,7 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
     }
 }
 
-fn chat(body: &Value) -> Checked {
+fn chat(body: &Value, dialect: Dialect) -> Checked {
     only(
         body,
         &[
@@ -235,14 +259,18 @@ fn chat(body: &Value) -> Checked {
         function(&tool["function"], &["name", "description", "parameters", "strict"], "/parameters")?;
     }
     demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
-    openai_messages(&body["messages"], &["text", "image_url", "file", "input_audio"], false)
+    let file = if dialect == Dialect::Mistral { "document_url" } else { "file" };
+    openai_messages(&body["messages"], &["text", "image_url", "input_audio", file], dialect)
 }
 
-/// Messages in the form that OpenAI, Cohere and Ollama share.
-fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
-    let mut calls = Calls::default();
+/// Messages in the form that OpenAI, Mistral and Cohere share.
+fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checked {
+    let (mut calls, mut before) = (Calls::default(), "");
     for message in list(messages, "messages")? {
         let role = message["role"].as_str().unwrap_or_default();
+        let follows = !(dialect == Dialect::Mistral && role == "user" && before == "tool");
+        demand(follows, "Unexpected role 'user' after role 'tool'")?;
+        before = role;
         if role != "tool" {
             calls.settled()?;
         }
@@ -252,9 +280,21 @@ fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
             "user" => {
                 for part in list(&message["content"], "user")? {
                     demand(parts.iter().any(|known| part["type"] == *known), "part.type")?;
-                    if part["type"] == "image_url" {
-                        let url = part["image_url"]["url"].as_str().unwrap_or_default();
-                        demand(url.starts_with("http") || url.starts_with("data:image/"), "image_url.url")?;
+                    match part["type"].as_str() {
+                        Some("image_url") => {
+                            let url = part["image_url"]["url"].as_str().unwrap_or_default();
+                            demand(url.starts_with("http") || url.starts_with("data:image/"), "image_url.url")?;
+                        }
+                        Some("file") => {
+                            let data = part["file"]["file_data"].as_str().unwrap_or_default();
+                            demand(data.starts_with("data:") && data.contains(";base64,"), "file.file_data")?;
+                            text(&part["file"]["filename"], "file.filename")?;
+                        }
+                        Some("document_url") => {
+                            let url = part["document_url"].as_str().unwrap_or_default();
+                            demand(url.starts_with("http") || url.starts_with("data:"), "document_url")?;
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -266,7 +306,14 @@ fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                     demand(serde_json::from_str::<Value>(arguments).is_ok(), "arguments: no JSON in a string")?;
                     demand(call["type"] == "function", "tool_call.type")?;
-                    calls.call(&call["id"], if cohere { 200 } else { 64 }, "_-.:")?;
+                    match dialect {
+                        Dialect::Mistral => {
+                            demand(call["id"].as_str().is_some_and(|id| id.len() == 9), "tool_call.id")?;
+                            calls.call(&call["id"], 9, "")?;
+                        }
+                        Dialect::OpenAi => calls.call(&call["id"], 64, "_-.:")?,
+                        Dialect::Cohere => calls.call(&call["id"], 200, "_-.:")?,
+                    }
                 }
             }
             "tool" => {
@@ -389,7 +436,16 @@ fn gemini(body: &Value) -> Checked {
 }
 
 fn bedrock(body: &Value) -> Checked {
-    only(body, &["messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields"], "")?;
+    only(
+        body,
+        &["messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields", "outputConfig"],
+        "",
+    )?;
+    if let Some(config) = body.get("outputConfig") {
+        let schema = config["textFormat"]["structure"]["jsonSchema"]["schema"].as_str().unwrap_or_default();
+        let is_schema = serde_json::from_str::<Value>(schema).is_ok_and(|schema| schema.is_object());
+        demand(config["textFormat"]["type"] == "json_schema" && is_schema, "outputConfig.textFormat")?;
+    }
     if body.get("inferenceConfig").is_some() {
         only(&body["inferenceConfig"], &["maxTokens", "temperature", "topP", "stopSequences"], "inferenceConfig")?;
     }
@@ -422,6 +478,16 @@ fn bedrock(body: &Value) -> Checked {
                     let known = ["png", "jpeg", "gif", "webp"];
                     demand(known.iter().any(|k| inner["format"] == *k), "image.format")?;
                     text(&inner["source"]["bytes"], "image.source")?;
+                }
+                "document" => {
+                    let known = ["pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"];
+                    demand(known.iter().any(|k| inner["format"] == *k), "document.format")?;
+                    let fits = |c: char| c.is_ascii_alphanumeric() || " -()[]".contains(c);
+                    demand(
+                        inner["name"].as_str().is_some_and(|n| !n.is_empty() && n.chars().all(fits)),
+                        "document.name",
+                    )?;
+                    text(&inner["source"]["bytes"], "document.source")?;
                 }
                 "reasoningContent" => text(&inner["reasoningText"]["signature"], "signature")?,
                 other => return Err(format!("a block {other}")),
@@ -456,7 +522,7 @@ fn cohere(body: &Value) -> Checked {
         ],
         "",
     )?;
-    openai_messages(&body["messages"], &["text", "image_url"], true)
+    openai_messages(&body["messages"], &["text", "image_url"], Dialect::Cohere)
 }
 
 fn ollama(body: &Value) -> Checked {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use interflow_admin::metrics::table;
 use interflow_approvals::approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
+use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{McpCallCounts, McpDeps, McpService};
+use interflow_mcp_gateway::{CallGuard, McpCallCounts, McpDeps, McpService};
 use interflow_proxy::LocalClient;
+use interflow_types::{BoxFuture, Flow, RequestHead};
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -26,8 +28,10 @@ impl McpComponent {
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
         limits: &Arc<LimitStage>,
+        guardrails: &Arc<GuardrailService>,
     ) -> Result<Self, String> {
         check_policies(config)?;
+        let guardrails = Arc::clone(guardrails);
         let limits = Arc::clone(limits);
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
         let deps = McpDeps {
@@ -39,8 +43,30 @@ impl McpComponent {
             }),
             policy: Box::new(move |flow, name| policies.value_policy(flow, name)),
             count: Box::new(move |direction, found| counts.count_findings(direction, found)),
+            guard: Box::new(move |flow, server| {
+                let guards = guardrails.of_mcp_call(flow, server)?;
+                Some(Arc::new(GuardedCall(guards)) as Arc<dyn CallGuard>)
+            }),
         };
         Ok(Self { service: McpService::new(&config.mcp, deps)? })
+    }
+}
+
+/// The guardrails of LLM traffic, on a call of a tool.
+struct GuardedCall(McpCallGuards);
+
+impl CallGuard for GuardedCall {
+    fn check_arguments<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(self.0.check_arguments(flow, head, json))
+    }
+
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(self.0.check_result(json))
     }
 }
 

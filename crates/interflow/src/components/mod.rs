@@ -121,8 +121,14 @@ impl ComponentSet {
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
-        let mcp =
-            Arc::new(McpComponent::new(config, &local, &redaction.redaction, &approvals.approvals, &limits.stage)?);
+        let mcp = Arc::new(McpComponent::new(
+            config,
+            &local,
+            &redaction.redaction,
+            &approvals.approvals,
+            &limits.stage,
+            &guardrails.guardrails,
+        )?);
         let [mcp_prepare, mcp_restore] = mcp.service.stages();
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));

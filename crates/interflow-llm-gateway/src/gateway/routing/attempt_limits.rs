@@ -1,15 +1,21 @@
-//! Time limits of one attempt: until its response begins, and until the first token of a stream.
+//! Time limits of one attempt: until its response begins, and until the first token of a stream. Until then a response
+//! may turn out to be an error.
 
 use std::time::{Duration, Instant};
 
-use interflow_codec::content_coding::ContentDecoder;
+use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::reply_error;
 use interflow_llm::usage::UsageScanner;
 use interflow_types::units::HumanDuration;
 use interflow_types::{Body, BodyFrame, Response};
 
 /// What is held at most while the first token is awaited; a response with more before it has begun.
 const MAX_HELD_BYTES: usize = 256 << 10;
+/// A whole reply that is larger is none that only reports an error.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+/// How long a stream without a time limit for its first token is held.
+const MAX_HOLD: Duration = Duration::from_secs(15);
 
 /// The time limits of one attempt at a deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,42 +58,113 @@ impl AttemptLimits {
     }
 }
 
-/// Waits until the first token of a stream is there, and returns the response with all that was read. `Err` if it is
-/// not there in time. What fails or ends before is a response, too: its client is to see it.
-pub(crate) async fn await_first_token(response: Response, grows: bool, until: Instant) -> Result<Response, ()> {
+/// How long a response is held until it is known that it is no error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldLimits {
+    /// When the first token of a stream has to be there; `None` if nothing limits it. Then a stream is passed on after
+    /// [`MAX_HOLD`], so that its client sees that it is alive.
+    pub first_token_until: Option<Instant>,
+    /// When the attempts are over: what is held is passed on.
+    pub deadline: Instant,
+}
+
+/// Why a response with a status of success is none.
+#[derive(Debug)]
+pub(crate) enum HoldFailure {
+    /// The first token was not there in time.
+    Late,
+    /// The provider reported an error, or the response broke off, before anything was generated.
+    Failed(String),
+}
+
+/// Reads a response until it is known that it is no error: a stream until its first token, a whole reply if it is as
+/// short as an error. Returns the response with all that was read. A stream that ends without a token is a response,
+/// too.
+pub(crate) async fn hold_until_content(
+    response: Response,
+    grows: bool,
+    is_stream: bool,
+    limits: HoldLimits,
+) -> Result<Response, HoldFailure> {
+    let framing = StreamFraming::from_headers(&response.head.headers, grows);
+    match framing {
+        StreamFraming::Whole => hold_whole(response, limits.deadline).await,
+        _ if is_stream => hold_stream(response, framing, limits).await,
+        _ => Ok(response),
+    }
+}
+
+async fn hold_stream(response: Response, framing: StreamFraming, limits: HoldLimits) -> Result<Response, HoldFailure> {
     let Response { head, mut body } = response;
-    let framing = StreamFraming::from_headers(&head.headers, grows);
-    let decoder = ContentDecoder::new(&head.headers, MAX_HELD_BYTES as u64 * 16);
-    let (true, Ok(mut decoder)) = (framing != StreamFraming::Whole && matches!(body, Body::Stream(_)), decoder) else {
+    let Ok(mut decoder) = ContentDecoder::new(&head.headers, MAX_HELD_BYTES as u64 * 16) else {
         return Ok(Response { head, body });
     };
+    let until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
     let (mut scanner, mut read, mut length) = (UsageScanner::new(framing), Vec::new(), 0);
     loop {
-        let Ok(frame) = tokio::time::timeout_at(until.into(), body.frame()).await else { return Err(()) };
-        let Some(frame) = frame else {
-            body = Body::Empty;
-            break;
+        let Ok(frame) = tokio::time::timeout_at(until.into(), body.frame()).await else {
+            match limits.first_token_until {
+                Some(_) => return Err(HoldFailure::Late),
+                None => break,
+            }
         };
-        let data = match &frame {
-            Ok(BodyFrame::Data(data)) => Some(data.clone()),
-            _ => None,
-        };
-        let is_last = frame.is_err();
-        read.push(frame);
-        let Some(data) = data else {
-            if is_last {
+        let data = match frame {
+            None => {
                 body = Body::Empty;
                 break;
             }
-            continue;
+            Some(Err(e)) => return Err(HoldFailure::Failed(e.to_string())),
+            Some(Ok(BodyFrame::Data(data))) => data,
+            Some(Ok(trailers)) => {
+                read.push(Ok(trailers));
+                continue;
+            }
         };
         length += data.len();
         match &mut decoder {
             None => scanner.push(&data),
             Some(decoder) => scanner.push(&decoder.push(&data).unwrap_or_default()),
         }
+        read.push(Ok(BodyFrame::Data(data)));
+        if let Some(error) = scanner.error() {
+            return Err(HoldFailure::Failed(error.to_owned()));
+        }
         if scanner.has_text() || !scanner.examines() || length > MAX_HELD_BYTES {
             break;
+        }
+    }
+    Ok(Response { head, body: Body::replay(read, body) })
+}
+
+async fn hold_whole(response: Response, deadline: Instant) -> Result<Response, HoldFailure> {
+    let Response { head, mut body } = response;
+    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    let declared = head.headers.get_str("content-length").and_then(|length| length.trim().parse::<usize>().ok());
+    if !media_type.contains("json") || declared.is_some_and(|length| length > MAX_ERROR_BYTES) {
+        return Ok(Response { head, body });
+    }
+    let (mut read, mut raw) = (Vec::new(), Vec::new());
+    loop {
+        let Ok(frame) = tokio::time::timeout_at(deadline.into(), body.frame()).await else { break };
+        match frame {
+            None => {
+                body = Body::Empty;
+                let plain = coding::decode(&head.headers, &raw, MAX_ERROR_BYTES as u64 * 16).ok().flatten();
+                if let Some(error) = reply_error(None, plain.as_deref().unwrap_or(&raw)) {
+                    return Err(HoldFailure::Failed(error));
+                }
+                break;
+            }
+            Some(Err(e)) => return Err(HoldFailure::Failed(e.to_string())),
+            Some(Ok(frame)) => {
+                if let BodyFrame::Data(data) = &frame {
+                    raw.extend_from_slice(data);
+                }
+                read.push(Ok(frame));
+                if raw.len() > MAX_ERROR_BYTES {
+                    break;
+                }
+            }
         }
     }
     Ok(Response { head, body: Body::replay(read, body) })

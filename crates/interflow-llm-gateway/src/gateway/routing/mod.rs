@@ -22,7 +22,7 @@ use super::circuit_breaker::CircuitBreaker;
 use super::{LlmUpstream, UpstreamTable};
 
 pub(super) use affinity::Affinity;
-pub(super) use attempt_limits::{AttemptLimits, await_first_token};
+pub(super) use attempt_limits::{AttemptLimits, HoldFailure, HoldLimits, hold_until_content};
 pub(super) use pins::{Pin, ResponsePins};
 pub(super) use retry::{Backoff, RetryBudget, retry_after};
 pub(super) use selection::{Next, Selection};

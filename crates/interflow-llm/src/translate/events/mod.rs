@@ -5,9 +5,10 @@ mod others;
 
 use serde_json::Value;
 
-use super::{ChatEvent, StopReason, WireFormat};
+use super::json_answer::ANSWER_TOOL;
+use super::{ChatEvent, StopReason, WireFormat, failure_message};
 use crate::event_stream::{EventError, EventReader, StreamEvent, StreamFraming};
-use crate::message::{ContentBlock, ModelReply, error_block};
+use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
 use crate::usage;
 
 /// Maximum size of an event of an upstream's stream.
@@ -28,10 +29,15 @@ struct StreamState {
     started: bool,
     stopped: Option<StopReason>,
     called_tool: bool,
+    /// OpenAI's models decline in words of their own kind, and end normally.
+    declines: bool,
+    /// The upstream's index of a call whose arguments are the answer.
+    answer_call: Option<u64>,
     over: bool,
     /// Index of the last call of a tool, for formats that do not count them.
     calls: u64,
-    /// Calls whose arguments have begun, by the upstream's index.
+    chat_calls: StreamedCalls,
+    /// Calls of Responses whose arguments have begun, by the upstream's index.
     with_input: Vec<u64>,
 }
 
@@ -47,8 +53,11 @@ impl EventTranslator {
             started: false,
             stopped: None,
             called_tool: false,
+            declines: false,
+            answer_call: None,
             over: false,
             calls: 0,
+            chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
         };
         Self { reader: EventReader::new(framing, MAX_EVENT_BYTES), state }
@@ -187,11 +196,19 @@ impl StreamState {
         if self.calls > MAX_CALLS {
             return self.fail("too_many_tool_calls", "the upstream's reply calls too many tools");
         }
+        if name == ANSWER_TOOL {
+            self.answer_call = Some(index);
+            return;
+        }
+        self.answer_call = self.answer_call.filter(|answer| *answer != index);
         self.called_tool = true;
         self.out.push(ChatEvent::ToolStart { index, id, name });
     }
 
     fn tool_input(&mut self, index: u64, json: &str) {
+        if self.answer_call == Some(index) {
+            return self.text(Some(json));
+        }
         if !json.is_empty() {
             self.out.push(ChatEvent::ToolInput { index, json: json.to_owned() });
         }
@@ -205,6 +222,9 @@ impl StreamState {
     }
 
     fn stop(&mut self, name: &str) {
+        if let Some(message) = failure_message(name) {
+            return self.fail(name, message);
+        }
         self.stopped = Some(StopReason::from_name(name));
     }
 
@@ -214,7 +234,9 @@ impl StreamState {
         }
         // Several APIs name a normal end for a reply that calls tools.
         let reason = match self.stopped.take() {
+            Some(StopReason::EndTurn) if self.declines => StopReason::Declined,
             Some(StopReason::EndTurn) | None if self.called_tool => StopReason::ToolUse,
+            Some(StopReason::ToolUse) if self.answer_call.is_some() && !self.called_tool => StopReason::EndTurn,
             reason => reason.unwrap_or(StopReason::EndTurn),
         };
         self.out.push(ChatEvent::Stop(reason));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::StreamState;
-use crate::message::{number, take_list, take_string, take_value};
+use crate::message::{number, take_list, take_string, take_value, thought_in};
 use crate::translate::ChatEvent;
 use crate::translate::request::OPENAI_MARK;
 
@@ -21,31 +21,36 @@ impl StreamState {
                 continue;
             }
             let mut delta = take_value(&mut choice, "delta");
-            for key in ["reasoning_content", "reasoning"] {
-                self.thinking(delta[key].as_str());
-            }
+            self.thinking(thought_in(&delta));
             match take_value(&mut delta, "content") {
                 Value::String(text) => self.text(Some(&text)),
                 Value::Array(parts) => parts.into_iter().for_each(|part| self.chat_part(part)),
                 _ => {}
             }
-            self.text(delta["refusal"].as_str());
-            for (i, mut call) in take_list(&mut delta, "tool_calls").into_iter().enumerate() {
-                let index = call["index"].as_u64().unwrap_or(i as u64);
+            self.refusal(delta["refusal"].as_str());
+            for mut call in take_list(&mut delta, "tool_calls") {
+                let index = call["index"].as_u64();
                 let id = take_string(&mut call, "id");
                 let mut function = take_value(&mut call, "function");
                 let name = take_string(&mut function, "name");
-                // Only the first fragment of a call has a name; some servers repeat it.
-                if !self.with_input.contains(&index) {
-                    self.with_input.push(index);
-                    self.tool_start(index, id, name);
+                let (at, begins) = self.chat_calls.find(index, &id, &name);
+                if begins {
+                    self.tool_start(at as u64, id, name);
                 }
-                self.tool_input(index, &take_string(&mut function, "arguments"));
+                self.tool_input(at as u64, &take_string(&mut function, "arguments"));
             }
             if let Some(reason) = choice["finish_reason"].as_str() {
                 self.stop(reason);
             }
         }
+    }
+
+    /// Words with which the model declines.
+    fn refusal(&mut self, text: Option<&str>) {
+        if text.is_some_and(|text| !text.is_empty()) {
+            self.declines = true;
+        }
+        self.text(text);
     }
 
     /// Mistral's content in parts: text and thoughts.
@@ -72,7 +77,8 @@ impl StreamState {
                 let mut item = take_value(event, "item");
                 self.tool_start(index, take_string(&mut item, "call_id"), take_string(&mut item, "name"));
             }
-            "response.output_text.delta" | "response.refusal.delta" => self.text(event["delta"].as_str()),
+            "response.output_text.delta" => self.text(event["delta"].as_str()),
+            "response.refusal.delta" => self.refusal(event["delta"].as_str()),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.thinking(event["delta"].as_str());
             }

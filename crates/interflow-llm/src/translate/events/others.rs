@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::StreamState;
 use crate::message::{REDACTED, number, take_list, take_string, take_value};
 use crate::translate::call_signature::signed_id;
-use crate::translate::{ChatEvent, StopReason};
+use crate::translate::{ChatEvent, StopReason, failure_message};
 
 impl StreamState {
     pub(super) fn anthropic(&mut self, event: &mut Value) {
@@ -137,16 +137,12 @@ impl StreamState {
             }
             "message-end" => {
                 let reason = take_string(&mut delta, "finish_reason");
-                match reason.as_str() {
-                    "ERROR" | "TIMEOUT" => {
-                        let message = take_string(&mut delta, "error");
-                        self.fail(&reason, if message.is_empty() { "the upstream's reply failed" } else { &message });
-                    }
-                    _ => {
-                        self.stop(&reason);
-                        self.end();
-                    }
+                let why = take_string(&mut delta, "error");
+                if failure_message(&reason).is_some() && !why.is_empty() {
+                    self.fail(&reason, &why);
                 }
+                self.stop(&reason);
+                self.end();
             }
             _ => {}
         }

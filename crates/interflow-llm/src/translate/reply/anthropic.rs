@@ -177,7 +177,7 @@ fn stop_reason(reason: &StopReason) -> (&'static str, Option<&str>) {
         StopReason::MaxTokens => ("max_tokens", None),
         StopReason::StopSequence(sequence) => ("stop_sequence", sequence.as_deref()),
         StopReason::ToolUse => ("tool_use", None),
-        StopReason::Refusal => ("refusal", None),
+        StopReason::Refusal | StopReason::Declined => ("refusal", None),
     }
 }
 

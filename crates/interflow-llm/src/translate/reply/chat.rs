@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, completed_id, reply_id};
+use super::{ReplyHead, call_id, completed_id, custom_input, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, StopReason};
@@ -16,13 +16,15 @@ pub struct ChatWriter {
     started: bool,
     /// The upstream's index of each call; a client gets its position.
     calls: Vec<u64>,
+    /// Position and arguments of calls of custom tools, whose input is known at the end only.
+    custom: Vec<(usize, String)>,
     stop: Option<StopReason>,
 }
 
 impl ChatWriter {
     pub fn new(head: ReplyHead) -> Self {
         let (id, model) = (reply_id("chatcmpl-", None, &head), head.model.clone());
-        Self { head, id, model, started: false, calls: Vec::new(), stop: None }
+        Self { head, id, model, started: false, calls: Vec::new(), custom: Vec::new(), stop: None }
     }
 
     pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
@@ -39,12 +41,21 @@ impl ChatWriter {
                 let at = self.calls.len();
                 let id = completed_id(id, || call_id(&self.head.id, at));
                 self.calls.push(index);
+                if self.head.custom_tools.contains(&name) {
+                    self.custom.push((at, String::new()));
+                    let call =
+                        json!({ "index": at, "id": id, "type": "custom", "custom": { "name": name, "input": "" } });
+                    return self.chunk(json!({ "tool_calls": [call] }), None, out);
+                }
                 let function = json!({ "name": name, "arguments": "" });
                 let call = json!({ "index": at, "id": id, "type": "function", "function": function });
                 self.chunk(json!({ "tool_calls": [call] }), None, out);
             }
             ChatEvent::ToolInput { index, json } => {
                 if let Some(at) = self.calls.iter().rposition(|i| *i == index) {
+                    if let Some((_, input)) = self.custom.iter_mut().find(|(custom, _)| *custom == at) {
+                        return input.push_str(&json);
+                    }
                     let call = json!({ "index": at, "function": { "arguments": json } });
                     self.chunk(json!({ "tool_calls": [call] }), None, out);
                 }
@@ -55,6 +66,10 @@ impl ChatWriter {
     }
 
     pub fn end(&mut self, usage: CallUsage, out: &mut Vec<u8>) {
+        for (at, input) in std::mem::take(&mut self.custom) {
+            let call = json!({ "index": at, "custom": { "input": custom_input(&input) } });
+            self.chunk(json!({ "tool_calls": [call] }), None, out);
+        }
         let reason = finish_reason(self.stop.as_ref().unwrap_or(&StopReason::EndTurn));
         self.chunk(json!({}), Some(reason), out);
         if self.head.stream_usage {
@@ -104,13 +119,20 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
                     Value::Null => "{}".to_owned(),
                     other => other.to_string(),
                 };
+                if head.custom_tools.contains(name) {
+                    let custom = json!({ "name": name, "input": custom_input(&arguments) });
+                    calls.push(json!({ "id": id, "type": "custom", "custom": custom }));
+                    continue;
+                }
                 let function = json!({ "name": name, "arguments": arguments });
                 calls.push(json!({ "id": id, "type": "function", "function": function }));
             }
             _ => {}
         }
     }
-    let mut message = json!({ "role": "assistant", "content": text, "refusal": null });
+    let is_refusal = *reason == StopReason::Declined;
+    let (text, refusal) = if is_refusal { (None, text) } else { (text, None) };
+    let mut message = json!({ "role": "assistant", "content": text, "refusal": refusal });
     if !thought.is_empty() {
         message["reasoning_content"] = thought.into();
     }
@@ -129,7 +151,7 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
 
 const fn finish_reason(reason: &StopReason) -> &'static str {
     match reason {
-        StopReason::EndTurn | StopReason::StopSequence(_) => "stop",
+        StopReason::EndTurn | StopReason::StopSequence(_) | StopReason::Declined => "stop",
         StopReason::MaxTokens => "length",
         StopReason::ToolUse => "tool_calls",
         StopReason::Refusal => "content_filter",

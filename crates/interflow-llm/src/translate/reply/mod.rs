@@ -22,6 +22,8 @@ pub struct ReplyHead {
     pub created: i64,
     /// Whether a Chat client asked for usage at the end of a stream.
     pub stream_usage: bool,
+    /// The names of the client's custom tools, whose input is a text: upstreams have them as functions.
+    pub custom_tools: Vec<String>,
 }
 
 /// Writes the stream of one client.
@@ -90,6 +92,15 @@ impl ReplyWriter {
         }
     }
 
+    /// Appends what keeps a connection alive and means nothing: Anthropic's event for it, or a comment.
+    pub fn ping(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(match self.client {
+            _ if self.ended => b"",
+            WireFormat::Anthropic => b"event: ping\ndata: {\"type\":\"ping\"}\n\n",
+            _ => b": ping\n\n",
+        });
+    }
+
     /// Ends the stream with an error.
     pub fn fail(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.ended, true) {
@@ -121,6 +132,12 @@ pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> 
         WireFormat::OpenAiResponses => responses::whole(head, &reply, &reason),
         _ => chat::whole(head, &reply, &reason),
     }
+}
+
+/// The input of a custom tool, from the arguments of the function in its place.
+fn custom_input(arguments: &str) -> String {
+    let parsed = serde_json::from_str::<Value>(arguments).ok();
+    parsed.as_ref().and_then(|value| value["input"].as_str()).unwrap_or(arguments).to_owned()
 }
 
 /// The id of a tool call that the upstream gave none.

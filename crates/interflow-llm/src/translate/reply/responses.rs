@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, completed_id, reply_id};
+use super::{ReplyHead, call_id, completed_id, custom_input, reply_id};
 use crate::CallUsage;
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::request::ANTHROPIC_MARK;
@@ -67,6 +67,10 @@ impl ResponsesWriter {
                 if let Some((_, at, input)) = self.calls.iter_mut().rev().find(|(i, ..)| *i == index) {
                     input.push_str(&json);
                     let at = *at;
+                    if self.is_custom(at) {
+                        // Its input is known at the end only.
+                        return self.size <= MAX_REPLY_BYTES;
+                    }
                     let delta = json!({ "item_id": self.item_id("fc", at), "output_index": at, "delta": json });
                     self.event("response.function_call_arguments.delta", delta, out);
                 }
@@ -82,6 +86,18 @@ impl ResponsesWriter {
         self.close(out);
         for (_, at, input) in std::mem::take(&mut self.calls) {
             let input = if input.is_empty() { "{}".to_owned() } else { input };
+            if self.is_custom(at) {
+                let (id, text) = (self.item_id("ctc", at), custom_input(&input));
+                let delta = json!({ "item_id": id, "output_index": at, "delta": text });
+                self.event("response.custom_tool_call_input.delta", delta, out);
+                let done = json!({ "item_id": id, "output_index": at, "input": text });
+                self.event("response.custom_tool_call_input.done", done, out);
+                if let Some(ContentBlock::ToolUse { input: whole, .. }) = self.reply.blocks.get_mut(at) {
+                    *whole = Value::String(input);
+                }
+                self.item_done(at, out);
+                continue;
+            }
             let done = json!({ "item_id": self.item_id("fc", at), "output_index": at, "arguments": input });
             self.event("response.function_call_arguments.done", done, out);
             if let Some(ContentBlock::ToolUse { input: whole, .. }) = self.reply.blocks.get_mut(at) {
@@ -192,6 +208,13 @@ impl ResponsesWriter {
         }
     }
 
+    fn is_custom(&self, at: usize) -> bool {
+        match self.reply.blocks.get(at) {
+            Some(ContentBlock::ToolUse { name, .. }) => self.head.custom_tools.contains(name),
+            _ => false,
+        }
+    }
+
     fn item_id(&self, prefix: &str, at: usize) -> String {
         item_id(&self.head, prefix, at)
     }
@@ -277,6 +300,12 @@ fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str) -> Valu
                 Value::Null => "{}".to_owned(),
                 other => other.to_string(),
             };
+            if head.custom_tools.contains(name) {
+                return json!({
+                    "id": item_id(head, "ctc", at), "type": "custom_tool_call", "status": status, "call_id": id,
+                    "name": name, "input": if input == "" { String::new() } else { custom_input(&arguments) },
+                });
+            }
             json!({
                 "id": item_id(head, "fc", at), "type": "function_call", "status": status, "call_id": id, "name": name,
                 "arguments": arguments,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
+use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::{Reasoning, ToolChoice};
 
 /// Smallest budget that the API accepts.
@@ -12,7 +13,7 @@ pub const MIN_BUDGET: u64 = 1_024;
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
-    let turns = chat.turns();
+    let turns = chat.turns_from_user(losses);
     let thinks = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     let unsigned = thinks && lacks_thinking(chat, &turns);
     if unsigned {
@@ -25,10 +26,14 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         "messages": messages,
     });
     set(&mut body, "system", Some(chat.system()).filter(|s| !s.is_empty()));
-    set_list(&mut body, "tools", tools(chat, losses));
     let thinking = if unsigned { None } else { settings.reasoning.as_ref() };
     let thinks = set_thinking(&mut body, thinking, chat, target, losses);
-    set_tool_choice(&mut body, chat, thinks, losses);
+    let choice = settings.tool_choice.as_ref();
+    let answer = settings.output.as_ref();
+    let answer = answer.map(|output| JsonAnswer::new(output, has_structured_outputs(target.model), !thinks, choice));
+    let answer_tool = answer.as_ref().and_then(JsonAnswer::tool);
+    set_list(&mut body, "tools", tools(chat, answer_tool, losses));
+    set_tool_choice(&mut body, chat, thinks, answer_tool.map(|(name, ..)| name), losses);
     if chat.request.stream {
         body["stream"] = true.into();
     }
@@ -54,16 +59,16 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     );
     set(&mut body, "top_p", top_p);
     set(&mut body, "top_k", settings.top_k.clone().filter(|_| !thinks));
-    match settings.output.as_ref().map(|output| output.schema.as_ref()) {
-        Some(Some(schema)) => {
+    match answer {
+        Some(JsonAnswer::Structured(schema)) => {
             let format = json!({ "type": "json_schema", "schema": schema });
             match body["output_config"].as_object_mut() {
                 Some(config) => drop(config.insert("format".to_owned(), format)),
                 None => body["output_config"] = json!({ "format": format }),
             }
         }
-        Some(None) => losses.add("response_format"),
-        None => {}
+        Some(JsonAnswer::Lost) => losses.add("response_format"),
+        Some(JsonAnswer::Tool(_)) | None => {}
     }
     body
 }
@@ -115,11 +120,23 @@ fn set_thinking(
 
 /// Whether a model takes an effort in place of a budget: Claude 4.6 and later.
 fn is_adaptive(model: &str) -> bool {
+    let (major, minor) = version(model);
+    major > 4 && major < 100 || major == 4 && (6..100).contains(&minor)
+}
+
+/// Whether a model has structured outputs: Claude 4.5 and later. One under another name is taken to have them.
+pub fn has_structured_outputs(model: &str) -> bool {
+    let (major, minor) = version(model);
+    let is_old = model.contains("claude-3") || model.contains("claude-2") || major == 4 && !(5..100).contains(&minor);
+    !is_old
+}
+
+/// Major and minor version in the name of a model; 0 for a number that it does not have.
+fn version(model: &str) -> (u32, u32) {
     let name = model.rsplit(['/', '.']).find(|part| part.starts_with("claude-")).unwrap_or_default();
     // `claude-opus-4-6`, `claude-opus-4-20250514`; older names begin with the version.
     let mut numbers = name.split('-').skip(2).map(|part| part.parse::<u32>().ok());
-    let (major, minor) = (numbers.next().flatten().unwrap_or(0), numbers.next().flatten().unwrap_or(0));
-    major > 4 && major < 100 || major == 4 && (6..100).contains(&minor)
+    (numbers.next().flatten().unwrap_or(0), numbers.next().flatten().unwrap_or(0))
 }
 
 fn message(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
@@ -163,6 +180,10 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
             losses.add("input_audio");
             return None;
         }
+        ContentBlock::Document(file) if file.text().is_none() && !takes_document(file) => {
+            losses.add("document");
+            return None;
+        }
         ContentBlock::Document(file) => {
             let title = Some(&file.title).filter(|t| !t.is_empty());
             object(json!({ "type": "document", "source": source(file, losses)?, "title": title }))
@@ -175,7 +196,15 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
     })
 }
 
+/// Beside text the API has PDF only.
+fn takes_document(file: &Attachment) -> bool {
+    file.data.get().is_none() || file.media_type == "application/pdf"
+}
+
 fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    if let Some(text) = file.text() {
+        return Some(json!({ "type": "text", "media_type": "text/plain", "data": text }));
+    }
     match file.data.get() {
         Some(data) => Some(json!({ "type": "base64", "media_type": file.media_type, "data": data })),
         None if file.url.starts_with("http") => Some(json!({ "type": "url", "url": file.url })),
@@ -187,18 +216,29 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     }
 }
 
-fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
+fn tools(chat: &ChatRequest, answer: Option<(&str, &str, &Value)>, losses: &mut Losses) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
+    let answer = answer
+        .map(|(name, description, schema)| json!({ "name": name, "description": description, "input_schema": schema }));
     functions
         .map(|f| {
-            let description = Some(f.description).filter(|d| !d.is_empty());
+            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             object(json!({ "name": f.name, "description": description, "input_schema": f.schema }))
         })
+        .chain(answer)
         .collect()
 }
 
-fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, losses: &mut Losses) {
-    if body.get("tools").is_none() {
+fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, answer: Option<&str>, losses: &mut Losses) {
+    let Some(tools) = body["tools"].as_array() else { return };
+    if let Some(answer) = answer {
+        // The client's own tools may be called instead, unless it forbids that.
+        let is_only = tools.len() == 1 || chat.forbids_tools();
+        body["tool_choice"] =
+            if is_only { json!({ "type": "tool", "name": answer }) } else { json!({ "type": "any" }) };
+        if chat.settings.parallel_tools == Some(false) {
+            body["tool_choice"]["disable_parallel_tool_use"] = true.into();
+        }
         return;
     }
     let forced = |choice: Value, losses: &mut Losses| {

@@ -4,17 +4,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::anthropic::{MIN_BUDGET, lacks_thinking};
+use super::anthropic::{MIN_BUDGET, has_structured_outputs, lacks_thinking};
 use super::cache_marks::CacheMarks;
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
+use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let claude = target.model.contains("anthropic");
-    let turns = chat.turns();
+    let turns = chat.turns_from_user(losses);
     let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
     let mut body = json!({ "messages": messages });
     let caches = CacheUse::of(target.model);
@@ -33,6 +34,16 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         limit = Some(most);
     }
     let thinks = budget.is_some();
+    let nova = target.model.contains("amazon.nova");
+    let is_structured = if claude { has_structured_outputs(target.model) } else { !nova };
+    let choice = settings.tool_choice.as_ref();
+    let answer = settings.output.as_ref();
+    let answer = answer.map(|output| JsonAnswer::new(output, is_structured, (claude || nova) && !thinks, choice));
+    if let (Some(JsonAnswer::Structured(schema)), Some(output)) = (&answer, &settings.output) {
+        let definition = json!({ "name": output.name, "schema": schema.to_string() });
+        let format = json!({ "type": "json_schema", "structure": { "jsonSchema": definition } });
+        body["outputConfig"] = json!({ "textFormat": format });
+    }
     let mut config = object(json!({
         "maxTokens": limit,
         "temperature": settings.temperature.as_ref().filter(|_| !thinks),
@@ -52,7 +63,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
             ("frequency_penalty", settings.frequency_penalty.is_some()),
             ("presence_penalty", settings.presence_penalty.is_some()),
             ("user", settings.user.is_some()),
-            ("response_format", settings.output.is_some()),
+            ("response_format", answer == Some(JsonAnswer::Lost)),
             ("parallel_tool_calls", settings.parallel_tools == Some(false)),
         ],
     );
@@ -62,32 +73,43 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         "additionalModelRequestFields",
         Some(extra).filter(|e| e.as_object().is_some_and(|e| !e.is_empty())),
     );
-    set_tools(&mut body, chat, &turns, thinks, caches, losses);
+    let answer = answer.as_ref().and_then(JsonAnswer::tool);
+    set_tools(&mut body, chat, &turns, &ToolUse { thinks, caches, answer }, losses);
     body
 }
 
-/// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
-fn set_tools(
-    body: &mut Value,
-    chat: &ChatRequest,
-    turns: &[Turn<'_>],
+/// What the tools of a request depend on.
+struct ToolUse<'a> {
     thinks: bool,
     caches: CacheUse,
-    losses: &mut Losses,
-) {
+    /// Name, description and schema of the tool whose arguments are the answer.
+    answer: Option<(&'static str, &'static str, &'a Value)>,
+}
+
+/// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
+fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &ToolUse<'_>, losses: &mut Losses) {
+    let ToolUse { thinks, caches, answer } = *with;
     let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
     let called = turns.iter().any(|turn| turn.blocks.iter().any(&is_call));
-    let functions = chat.functions(losses);
-    if functions.is_empty() || chat.forbids_tools() && !called {
+    let mut functions = chat.functions(losses);
+    if chat.forbids_tools() && !called {
+        functions.clear();
+    }
+    if functions.is_empty() && answer.is_none() {
         return;
     }
+    let has_own = !functions.is_empty() && !chat.forbids_tools();
+    let answer_tool = answer.map(|(name, description, schema)| {
+        json!({ "toolSpec": { "name": name, "description": description, "inputSchema": { "json": schema } } })
+    });
     let mut tools: Vec<Value> = functions
         .into_iter()
         .map(|f| {
-            let description = Some(f.description).filter(|d| !d.is_empty());
+            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             let spec = json!({ "name": f.name, "description": description, "inputSchema": { "json": f.schema } });
             json!({ "toolSpec": object(spec) })
         })
+        .chain(answer_tool)
         .collect();
     // Tools that the provider would run are left out, so that a mark in the list has no place; one at its end has.
     let mark = (0..chat.request.tools.len()).rev().find_map(|i| chat.cache_marks.of_tool(i));
@@ -102,6 +124,12 @@ fn set_tools(
             None
         }
         None => None,
+    };
+    // The client's own tools may be called instead, unless it forbids that.
+    let choice = match answer {
+        Some(_) if has_own => Some(json!({ "any": {} })),
+        Some((name, ..)) => Some(json!({ "tool": { "name": name } })),
+        None => choice,
     };
     set(&mut config, "toolChoice", choice);
     body["toolConfig"] = config;
@@ -213,10 +241,14 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
 fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     let format = match file.media_type.as_str() {
         "application/pdf" => "pdf",
-        "text/plain" => "txt",
         "text/markdown" => "md",
         "text/html" => "html",
         "text/csv" => "csv",
+        "application/msword" => "doc",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => "docx",
+        "application/vnd.ms-excel" => "xls",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => "xlsx",
+        _ if file.text().is_some() => "txt",
         _ => {
             losses.add("document");
             return None;
@@ -226,7 +258,7 @@ fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
         losses.add("document.url");
         return None;
     };
-    let bytes = if format == "pdf" { data.to_owned() } else { STANDARD.encode(data) };
+    let bytes = file.text().map_or_else(|| data.to_owned(), |text| STANDARD.encode(text));
     // The API accepts few characters in names.
     let name: String = file.title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
     let name = if name.is_empty() { "document".to_owned() } else { name };

@@ -82,11 +82,20 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
     for turn in chat.turns() {
         match turn.role {
             MessageRole::Assistant => out.extend(assistant(&turn, id_length, losses)),
-            MessageRole::User => user(&turn, id_length, losses, &mut out),
+            MessageRole::User => {
+                let words = user(&turn, id_length, losses, &mut out);
+                if words.is_some() && target.assistant_after_tools && out.last().is_some_and(|m| m["role"] == "tool") {
+                    out.push(json!({ "role": "assistant", "content": AFTER_TOOLS }));
+                }
+                out.extend(words);
+            }
         }
     }
     out
 }
+
+/// Stands between the results of tools and the user's words, for APIs that refuse the one after the other.
+const AFTER_TOOLS: &str = "OK.";
 
 fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<Value> {
     let (mut text, mut calls) = (Vec::new(), Vec::new());
@@ -113,9 +122,9 @@ fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<V
     Some(message)
 }
 
-/// Results of tools are messages of their own, before the user's words. They hold text only: images follow as the
-/// user's.
-fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Value>) {
+/// Appends the results of tools, which are messages of their own, and returns the user's words. Results hold text only:
+/// images follow as the user's.
+fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Value>) -> Option<Value> {
     let mut parts = Vec::new();
     for block in &turn.blocks {
         match block {
@@ -136,12 +145,12 @@ fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Va
             }
             ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),
             ContentBlock::Image(image) => parts.extend(image_part(image, losses)),
-            ContentBlock::Document(file) => parts.extend(file_part(file, losses)),
+            ContentBlock::Document(file) => parts.extend(file_part(file, id_length == MISTRAL_ID, losses)),
             ContentBlock::Other { kind, .. } => losses.add(kind),
             ContentBlock::Thinking { .. } | ContentBlock::ToolUse { .. } | ContentBlock::Error { .. } => {}
         }
     }
-    out.extend(user_message(parts));
+    user_message(parts)
 }
 
 fn image_part(image: &Attachment, losses: &mut Losses) -> Option<Value> {
@@ -150,21 +159,29 @@ fn image_part(image: &Attachment, losses: &mut Losses) -> Option<Value> {
         losses.add("file_id");
         return None;
     }
-    Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+    let image = object(json!({ "url": url, "detail": image.detail.get() }));
+    Some(json!({ "type": "image_url", "image_url": image }))
 }
 
-fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+fn file_part(file: &Attachment, mistral: bool, losses: &mut Losses) -> Option<Value> {
+    let name = if file.title.is_empty() { "document" } else { &file.title };
+    let url = || Some(json!({ "type": "document_url", "document_url": data_url(file), "document_name": name }));
     let Some(data) = file.data.get() else {
+        if mistral && file.url.starts_with("http") {
+            return url();
+        }
         losses.add("document.url");
         return None;
     };
     if let Some(format) = file.media_type.strip_prefix("audio/") {
         return Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }));
     }
-    if file.media_type.starts_with("text/") {
-        return Some(json!({ "type": "text", "text": data }));
+    if let Some(text) = file.text() {
+        return Some(json!({ "type": "text", "text": text }));
     }
-    let name = if file.title.is_empty() { "document" } else { &file.title };
+    if mistral {
+        return url();
+    }
     Some(json!({ "type": "file", "file": { "filename": name, "file_data": data_url(file) } }))
 }
 
@@ -173,7 +190,7 @@ pub fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
     functions
         .map(|f| {
-            let description = Some(f.description).filter(|d| !d.is_empty());
+            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             let function =
                 json!({ "name": f.name, "description": description, "parameters": f.schema, "strict": f.strict });
             json!({ "type": "function", "function": object(function) })

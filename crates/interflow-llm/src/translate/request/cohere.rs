@@ -8,6 +8,7 @@ use super::{
 };
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
+use crate::translate::call_signature::plain_id;
 use crate::translate::settings::{Reasoning, ToolChoice};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
@@ -73,7 +74,7 @@ fn assistant(turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
         match block {
             ContentBlock::Text { text: more } => text.push(more.as_str()),
             ContentBlock::ToolUse { id, name, input } => calls.push(json!({
-                "id": id, "type": "function", "function": { "name": name, "arguments": input_text(input) },
+                "id": plain_id(id), "type": "function", "function": { "name": name, "arguments": input_text(input) },
             })),
             ContentBlock::Thinking { .. } => losses.add("thinking"),
             ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),
@@ -101,15 +102,15 @@ fn user(turn: &Turn<'_>, losses: &mut Losses, out: &mut Vec<Value>) {
                     losses,
                     &[("tool_result.is_error", *is_error), ("tool_result.image", images(content).next().is_some())],
                 );
-                out.push(json!({ "role": "tool", "tool_call_id": id, "content": result_text(content) }));
+                out.push(json!({ "role": "tool", "tool_call_id": plain_id(id), "content": result_text(content) }));
             }
             ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),
             ContentBlock::Image(image) if image.data.get().is_some() || image.url.starts_with("http") => {
                 parts.push(json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
             }
             ContentBlock::Image(_) => losses.add("file_id"),
-            ContentBlock::Document(file) if file.media_type.starts_with("text/") && file.data.get().is_some() => {
-                parts.push(json!({ "type": "text", "text": file.data.get() }));
+            ContentBlock::Document(file) if file.text().is_some() => {
+                parts.push(json!({ "type": "text", "text": file.text() }));
             }
             ContentBlock::Document(_) => losses.add("document"),
             ContentBlock::Other { kind, .. } => losses.add(kind),

@@ -123,8 +123,8 @@ fn content(
 
 fn file(file: &Attachment, image: bool, losses: &mut Losses) -> Option<Value> {
     if let Some(data) = file.data.get() {
-        if file.media_type.starts_with("text/") {
-            return Some(json!({ "text": data }));
+        if let Some(text) = file.text() {
+            return Some(json!({ "text": text }));
         }
         return Some(json!({ "inlineData": { "mimeType": file.media_type, "data": data } }));
     }
@@ -149,7 +149,7 @@ fn functions(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
     functions
         .map(|f| {
             let mut function = json!({ "name": f.name });
-            set(&mut function, "description", Some(f.description).filter(|d| !d.is_empty()));
+            set(&mut function, "description", Some(f.description.as_ref()).filter(|d| !d.is_empty()));
             // `parameters` would accept a part of JSON Schema only.
             function["parametersJsonSchema"] = f.schema;
             function

@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
 use super::settings::{Settings, ToolChoice};
-use super::{Losses, WireFormat};
+use super::{Losses, WireFormat, unread};
 use crate::Provider;
-use crate::message::{Attachment, ContentBlock, MessageRole, ModelRequest, joined, parse};
+use crate::message::{Attachment, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
 use cache_marks::{CacheMark, CacheMarks};
 
 /// A chat request in the message model, with its settings.
@@ -42,6 +42,8 @@ pub struct Target<'a> {
     pub max_tokens: u64,
     /// OpenAI itself, or its models on Azure: some members have other names than at servers with its API.
     pub is_openai: bool,
+    /// A message of the assistant has to come between the result of a tool and the user's words, as Mistral demands.
+    pub assistant_after_tools: bool,
 }
 
 impl ChatRequest {
@@ -64,6 +66,7 @@ impl ChatRequest {
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
         let cache_marks = CacheMarks::read(client, &body);
+        unread::name_in_request(client, &body, &mut losses);
         let request = parse::request_with_data(api, "", body);
         Ok(Self { client, request, settings, losses, cache_marks })
     }
@@ -73,6 +76,14 @@ impl ChatRequest {
         let mut losses = self.losses.clone();
         if !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock {
             losses.add("cache_control");
+        }
+        if !matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses) {
+            let is_strict = |tool: &ToolDefinition| {
+                tool.definition["strict"] == true || tool.definition["function"]["strict"] == true
+            };
+            let lost =
+                [("image.detail", self.has_image_detail()), ("tools.strict", self.request.tools.iter().any(is_strict))];
+            lose(&mut losses, &lost);
         }
         let body = match target.format {
             WireFormat::Anthropic => anthropic::write(self, target, &mut losses),
@@ -105,16 +116,51 @@ impl ChatRequest {
         turns
     }
 
+    /// As [`turns`](Self::turns), for APIs whose history begins with the user: one that does not, gets a turn of the
+    /// user's in front.
+    fn turns_from_user(&self, losses: &mut Losses) -> Vec<Turn<'_>> {
+        let mut turns = self.turns();
+        if turns.first().is_some_and(|turn| turn.role == MessageRole::Assistant) {
+            losses.add("messages.assistant_first");
+            let first = Turn { role: MessageRole::User, blocks: vec![&FIRST_TURN], cached: vec![None] };
+            turns.insert(0, first);
+        }
+        turns
+    }
+
     fn system(&self) -> String {
         self.request.system.iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The client's own tools; those that a provider runs itself are lost.
+    fn has_image_detail(&self) -> bool {
+        let blocks = self.request.messages.iter().flat_map(|message| &message.blocks);
+        let mut images = blocks.filter_map(|block| match block {
+            ContentBlock::Image(image) => Some(image),
+            _ => None,
+        });
+        images.any(|image| image.detail.get().is_some())
+    }
+
+    /// The names of the client's custom tools, whose input is a text.
+    pub fn custom_tools(&self) -> Vec<String> {
+        let tools = self.request.tools.iter().filter(|tool| self.is_custom(tool));
+        tools.map(|tool| tool.name.clone()).collect()
+    }
+
+    fn is_custom(&self, tool: &ToolDefinition) -> bool {
+        self.client != WireFormat::Anthropic && tool.definition["type"] == "custom"
+    }
+
+    /// The client's own tools; those that a provider runs itself are lost. Custom tools become functions with one text.
     fn functions(&self, losses: &mut Losses) -> Vec<Function<'_>> {
         let mut functions = Vec::new();
         for tool in &self.request.tools {
             let definition = &tool.definition;
             let kind = definition["type"].as_str().unwrap_or("custom");
+            if self.is_custom(tool) {
+                functions.push(custom_function(tool));
+                continue;
+            }
             let own = match self.client {
                 WireFormat::Anthropic => kind == "custom",
                 _ => kind == "function",
@@ -128,7 +174,7 @@ impl ChatRequest {
             let schema = schema.filter(|s| s.as_object().is_some_and(|s| !s.is_empty())).cloned();
             functions.push(Function {
                 name: &tool.name,
-                description: &tool.description,
+                description: tool.description.as_str().into(),
                 schema: schema.unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
                 strict: inner["strict"].as_bool(),
             });
@@ -162,6 +208,10 @@ pub(super) const OPENAI_MARK: &str = "openai:";
 /// Marks a signature of Anthropic in reasoning that a Responses client keeps.
 pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
 
+/// Stands for what the user said before a history that begins with the assistant.
+static FIRST_TURN: std::sync::LazyLock<ContentBlock> =
+    std::sync::LazyLock::new(|| ContentBlock::text("(The beginning of the conversation is not available.)"));
+
 struct Turn<'a> {
     role: MessageRole,
     blocks: Vec<&'a ContentBlock>,
@@ -171,9 +221,27 @@ struct Turn<'a> {
 
 struct Function<'a> {
     name: &'a str,
-    description: &'a str,
+    description: Cow<'a, str>,
     schema: Value,
     strict: Option<bool>,
+}
+
+/// A function in place of a custom tool. A grammar, which a function does not enforce, is part of its description.
+fn custom_function(tool: &ToolDefinition) -> Function<'_> {
+    let definition = &tool.definition;
+    let inner = if definition["custom"].is_object() { &definition["custom"] } else { definition };
+    let format = if inner["format"]["grammar"].is_object() { &inner["format"]["grammar"] } else { &inner["format"] };
+    let mut description = inner["description"].as_str().unwrap_or_default().to_owned();
+    if let Some(grammar) = format["definition"].as_str() {
+        let syntax = format["syntax"].as_str().unwrap_or("given");
+        let sentence = format!("The member `input` is a text that follows this grammar ({syntax}):\n{grammar}");
+        description = if description.is_empty() { sentence } else { format!("{description}\n\n{sentence}") };
+    }
+    let schema = json!({
+        "type": "object", "properties": { "input": { "type": "string" } }, "required": ["input"],
+        "additionalProperties": false,
+    });
+    Function { name: &tool.name, description: description.into(), schema, strict: None }
 }
 
 fn is_blank(block: &ContentBlock) -> bool {
@@ -246,10 +314,10 @@ fn input_object(input: &Value) -> Value {
     }
 }
 
-/// Arguments as JSON in a string.
+/// Arguments as JSON in a string. A text, the input of a custom tool, is wrapped as in [`input_object`].
 fn input_text(input: &Value) -> String {
     match input {
-        Value::String(text) => text.clone(),
+        Value::String(_) => input_object(input).to_string(),
         Value::Null => "{}".to_owned(),
         other => other.to_string(),
     }

@@ -72,9 +72,7 @@ fn add(turn: &Turn<'_>, names: &std::collections::HashMap<String, String>, losse
                 pictures.extend(images(content).filter_map(|image| picture(image, losses)));
             }
             ContentBlock::Image(image) => pictures.extend(picture(image, losses)),
-            ContentBlock::Document(file) if file.media_type.starts_with("text/") && file.data.get().is_some() => {
-                text.extend(file.data.get());
-            }
+            ContentBlock::Document(file) if file.text().is_some() => text.extend(file.text()),
             ContentBlock::Document(_) => losses.add("document"),
             ContentBlock::Other { kind, .. } => losses.add(kind),
             ContentBlock::Error { .. } => {}

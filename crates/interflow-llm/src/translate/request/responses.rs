@@ -21,6 +21,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let mut body = json!({ "model": target.model, "input": input, "store": false });
     set(&mut body, "instructions", Some(chat.system()).filter(|s| !s.is_empty()));
     set(&mut body, "max_output_tokens", chat.request.max_tokens.map(|n| n.max(MIN_OUTPUT_TOKENS)));
+    lose(losses, &[("max_tokens", chat.request.max_tokens.is_some_and(|n| n < MIN_OUTPUT_TOKENS))]);
     if chat.request.stream {
         body["stream"] = true.into();
     }
@@ -146,6 +147,9 @@ fn result_output(content: &[ContentBlock], losses: &mut Losses) -> Value {
 }
 
 fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    if let Some(text) = file.text() {
+        return Some(json!({ "type": "input_text", "text": text }));
+    }
     let url = data_url(file);
     if !url.starts_with("data:") && !url.starts_with("http") {
         losses.add("file_id");
@@ -157,8 +161,9 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
             return None;
         }
         // An image by its URL has no media type.
-        Some("image" | "") => json!({ "type": "input_image", "image_url": url, "detail": "auto" }),
-        Some("text") if file.data.get().is_some() => json!({ "type": "input_text", "text": file.data.get() }),
+        Some("image" | "") => {
+            json!({ "type": "input_image", "image_url": url, "detail": file.detail.get().unwrap_or("auto") })
+        }
         _ if url.starts_with("http") => json!({ "type": "input_file", "file_url": url }),
         _ => {
             let name = if file.title.is_empty() { "document" } else { &file.title };
@@ -171,7 +176,7 @@ fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
     functions
         .map(|f| {
-            let description = Some(f.description).filter(|d| !d.is_empty());
+            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             // Strict is the default here, which schemas written for other APIs do not fit.
             let strict = f.strict.unwrap_or(false);
             object(json!({

@@ -1,0 +1,151 @@
+//! Guardrails on calls of the MCP gateway, as on LLM traffic: arguments are what a model wrote, so that guardrails of
+//! output check them; results are what a model reads, so that guardrails of input check them.
+
+use std::sync::Arc;
+
+use interflow_llm::LlmCall;
+use interflow_llm::spans::TextPlace;
+use interflow_types::{Direction, Flow, RequestHead};
+use serde_json::Value;
+
+use super::GuardrailService;
+use super::evaluate::{CheckJob, SettledOutcomes, blocked_refusal};
+use super::record::{GuardrailRecord, GuardrailResult};
+use super::settings::{ActiveGuards, Guard};
+use super::texts::{GuardText, TextEdit, masked_text, merge_edits, whole_text};
+
+/// The name of MCP servers in the filters `providers` and `models`; `routes` has the names of the servers.
+const PROVIDER: &str = "mcp";
+/// Members of results that hold bytes in base64.
+const BINARY_MEMBERS: [&str; 2] = ["data", "blob"];
+
+/// The guardrails of one call.
+#[derive(Clone)]
+pub struct McpCallGuards {
+    service: Arc<GuardrailService>,
+    active: ActiveGuards,
+    record: GuardrailRecord,
+}
+
+impl GuardrailService {
+    /// The guardrails of a call to an MCP server; `None` if there are none.
+    pub fn of_mcp_call(self: &Arc<Self>, flow: &mut Flow, server: &str) -> Option<McpCallGuards> {
+        let settings = self.settings.load();
+        if settings.is_empty() {
+            return None;
+        }
+        let call = LlmCall {
+            upstream: Some(PROVIDER.into()),
+            route: Some(server.into()),
+            model: Some(PROVIDER.into()),
+            ..LlmCall::default()
+        };
+        let mut active = settings.for_flow(flow, &call);
+        for guards in [&mut active.input, &mut active.output] {
+            // Those that judge a reply as a whole have no reply here.
+            guards.retain(|guard| !guard.check.wants_replies_only());
+        }
+        let is_none = active.input.is_empty() && active.output.is_empty();
+        (!is_none).then(|| McpCallGuards { service: Arc::clone(self), active, record: GuardrailRecord::of(flow) })
+    }
+}
+
+impl McpCallGuards {
+    /// Checks the arguments of a call, and returns them with what is masked. May wait for a person.
+    ///
+    /// # Errors
+    /// Why the call is refused.
+    pub async fn check_arguments(&self, flow: &mut Flow, head: &RequestHead, json: String) -> Result<String, String> {
+        let Some(checked) = self.check(&json, Direction::Response, TextPlace::ToolCall).await? else {
+            return Ok(json);
+        };
+        let CheckedValues { job, settled, .. } = &checked;
+        for (guard, findings) in &settled.asking {
+            let asked = job.ask(&self.service, flow, head, &self.record, guard, findings).await;
+            asked.map_err(|refusal| refusal.message)?;
+        }
+        Ok(checked.into_json(json))
+    }
+
+    /// Checks the result of a call, and returns it with what is masked. A person is not asked about a result: what would
+    /// be asked about is refused.
+    ///
+    /// # Errors
+    /// Why the client does not get it.
+    pub async fn check_result(&self, json: String) -> Result<String, String> {
+        let Some(checked) = self.check(&json, Direction::Request, TextPlace::ToolResult).await? else {
+            return Ok(json);
+        };
+        if let Some((guard, findings)) = checked.settled.asking.first() {
+            let (direction, service) = (checked.job.direction, &self.service);
+            service.record(&self.record, guard, direction, GuardrailResult::Denied, findings);
+            let what = format!("{}; nobody is asked about the result of a tool", checked.job.describe(findings));
+            return Err(blocked_refusal(guard, direction, &what).message);
+        }
+        Ok(checked.into_json(json))
+    }
+
+    async fn check(&self, json: &str, direction: Direction, place: TextPlace) -> Result<Option<CheckedValues>, String> {
+        let guards: &[Arc<Guard>] = match direction {
+            Direction::Request => &self.active.input,
+            Direction::Response => &self.active.output,
+        };
+        if guards.is_empty() {
+            return Ok(None);
+        }
+        let mut value: Value = serde_json::from_str(json).map_err(|e| format!("it is no JSON: {e}"))?;
+        let mut texts = Vec::new();
+        each_text(&mut value, &mut |text| texts.push(whole_text(text, place)));
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let job = CheckJob { direction, facts: Arc::clone(&self.active.facts), texts: Arc::new(texts) };
+        let outcomes = job.run(&self.service, guards).await;
+        let settled = job.settle(&self.service, &self.record, outcomes).map_err(|refusal| refusal.message)?;
+        Ok(Some(CheckedValues { value, job, settled }))
+    }
+}
+
+/// A value whose texts were checked.
+struct CheckedValues {
+    value: Value,
+    job: CheckJob,
+    settled: SettledOutcomes,
+}
+
+impl CheckedValues {
+    /// The value with what is masked; as it came if nothing is.
+    fn into_json(self, json: String) -> String {
+        let Self { mut value, job, settled } = self;
+        let edits = merge_edits(settled.edits);
+        if edits.is_empty() {
+            return json;
+        }
+        let mut at = 0;
+        each_text(&mut value, &mut |text| {
+            let own: Vec<&TextEdit> = edits.iter().filter(|edit| edit.text == at).collect();
+            if let Some(known) = job.texts.get(at).filter(|_| !own.is_empty()).map(|known: &GuardText| &known.text) {
+                *text = masked_text(known, &own);
+            }
+            at += 1;
+        });
+        value.to_string()
+    }
+}
+
+/// Visits the texts of a value in order, names of members and binary data left out.
+fn each_text(value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
+    match value {
+        Value::String(text) if !text.is_empty() => visit(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, visit)),
+        Value::Object(members) => {
+            let is_binary = members.contains_key("mimeType");
+            for (name, inner) in members.iter_mut() {
+                if !(is_binary && BINARY_MEMBERS.contains(&name.as_str())) {
+                    each_text(inner, visit);
+                }
+            }
+        }
+        _ => {}
+    }
+}
