@@ -232,12 +232,12 @@ fn write_row(
 }
 
 fn write_shared(flow: SharedFlow, parts: &mut PartWriter<'_>) -> Result<()> {
-    let flow = if parts.has_bodies() { with_bodies(flow)? } else { FlowWithBodies::new(flow.row) };
+    let flow = if parts.has_bodies() { with_bodies(&flow)? } else { FlowWithBodies::new(flow.row) };
     parts.add(&flow.row, &flow as &dyn BodySource)
 }
 
 /// Loads the bodies that are archived, each with one read. Damaged ones end at the damage.
-fn with_bodies(shared: SharedFlow) -> Result<FlowWithBodies> {
+fn with_bodies(shared: &SharedFlow) -> Result<FlowWithBodies> {
     let mut flow = FlowWithBodies::new(shared.row.clone());
     for direction in [Direction::Request, Direction::Response] {
         let Some(body) = shared.row.body(direction).copied() else { continue };

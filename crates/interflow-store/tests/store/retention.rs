@@ -240,7 +240,8 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
         }
     };
 
-    let position = [insert(DAY), insert_other()][1];
+    insert(DAY);
+    let position = insert_other();
     // Not before the archive is known.
     store.configure(&config);
     store.set_archive_place(place);

@@ -111,7 +111,6 @@ async fn hours_are_archived_once_though_the_replica_that_does_it_is_killed() {
     assert_eq!(hours(&server.objects()).len(), 3, "in the middle");
     let died = Instant::now();
     fails.store(false, SeqCst);
-    let other = &replicas[1 - killed];
     wait_for("the other replica archives all", || {
         (archived(&server.objects()).as_ref() == Some(&expected)).then_some(())
     });
