@@ -68,6 +68,7 @@ fn preferences(proxy: SocketAddr) -> Vec<(&'static str, Value)> {
         ("browser.startup.page", json!(0)),
         ("captivedetect.canonicalURL", json!("")),
         ("datareporting.healthreport.uploadEnabled", json!(false)),
+        ("datareporting.usage.uploadEnabled", json!(false)),
         ("dom.push.connection.enabled", json!(false)),
         ("extensions.getAddons.cache.enabled", json!(false)),
         ("extensions.systemAddon.update.enabled", json!(false)),

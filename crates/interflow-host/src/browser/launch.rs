@@ -117,6 +117,10 @@ impl BrowserProcess {
         let mut command = Command::new(&browser.path);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped()).kill_on_drop(true);
         remove_secrets(command.as_std_mut());
+        if browser.family == BrowserFamily::Firefox {
+            // Without it, Firefox ignores the preference that keeps it from fetching its settings.
+            command.env("MOZ_REMOTE_SETTINGS_DEVTOOLS", "1");
+        }
         // A group of its own: it ends as a whole, and Ctrl-C reaches it once only.
         #[cfg(unix)]
         command.process_group(0);

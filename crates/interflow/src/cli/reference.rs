@@ -2,7 +2,6 @@
 //! `make docs` writes them.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use interflow_host::CliExit;

@@ -25,7 +25,10 @@ pub const SYSTEM: &[Variable] = &[
     ("CLICOLOR_FORCE", "colours even if the output is no terminal"),
     ("COLUMNS", "the width of tables"),
     ("SSLKEYLOGFILE", "a file for the TLS session secrets of both sides; for debugging only"),
-    ("XDG_DATA_HOME", "the folder of the default data directory; else `LOCALAPPDATA`, else `~/.local/share`"),
+    (
+        "XDG_DATA_HOME",
+        "the folder of the default data directory, and of the user's Flatpaks; else `LOCALAPPDATA`, else `~/.local/share`",
+    ),
     ("LOCALAPPDATA", "the folder of the default data directory on Windows"),
     ("XDG_RUNTIME_DIR", "the folder of the user's Podman socket (`proxy.containers`)"),
     ("HOME", "the home directory: data directory, trust stores, credentials of the clouds"),
@@ -39,6 +42,10 @@ pub const SYSTEM: &[Variable] = &[
     ("WGETRC", "Wget's start-up file, which `exec` extends"),
     ("NODE_OPTIONS", "options of Node.js, which `exec` extends"),
     ("JAVA_TOOL_OPTIONS", "options of Java, which `exec` extends"),
+    ("COMPOSE_FILE", "the files of Compose, to which `exec --docker` adds one"),
+    ("COMPOSE_PATH_SEPARATOR", "what separates them"),
+    ("EDITOR", "the editor of `interflow top`, unless `VISUAL` is set; else `vi`"),
+    ("VISUAL", "see `EDITOR`"),
 ];
 
 /// Whether the variable is one of [`OWN`].

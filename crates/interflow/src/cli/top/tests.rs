@@ -205,7 +205,8 @@ fn only_what_a_rule_holds_is_opened_in_the_editor() {
 #[test]
 fn requests_like_the_selected_flow_are_held() {
     let mut app = app();
-    let [TopCommand::AddHold(target)] = &press(&mut app, "B")[..] else { panic!("no rule") };
+    let commands = press(&mut app, "B");
+    let [TopCommand::AddHold(target)] = &commands[..] else { panic!("no rule: {commands:?}") };
     let flow = app.list.selected().unwrap();
     assert_eq!(Some(target), HoldTarget::from_flow(flow).as_ref());
 }
