@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Error, Row};
 
-use super::connect::{Connector, PooledClient, TlsClientFactory};
+use super::connect::{PooledClient, SharedAccess, TlsClientFactory};
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::migrate;
@@ -45,8 +45,9 @@ impl IdentityStore {
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        let connector = Connector::new(url.clone(), tls)?;
-        let (database, connections) = Database::new(connector.clone(), &RecordConfig::default())?;
+        let access = SharedAccess { tls, objects: None };
+        let (database, connections) = Database::new(url, access, &RecordConfig::default(), None)?;
+        let connector = database.connector.clone();
         database.wait_for(async move { migrate::migrate(&connector).await })?;
         Ok(Self { database, _connections: connections })
     }
