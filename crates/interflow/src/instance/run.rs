@@ -25,7 +25,7 @@ use interflow_types::Recorder;
 
 use crate::CliError;
 use crate::components::record_archive::RecordArchiver;
-use crate::components::{CompatApis, ComponentSet, record_store};
+use crate::components::{CompatApis, ComponentSet, record_store, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ReloadStatus, ReloadedParts};
