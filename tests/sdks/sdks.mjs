@@ -57,7 +57,7 @@ async function translatedOpenai(OpenAI) {
     same(message.content, `${upstream}, chat`);
     checkCalls(message.tool_calls.map((call) => [call.id, JSON.parse(call.function.arguments)]), upstream);
     const results = message.tool_calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: "rain" }));
-    await client.chat.completions.create({ ...ask, messages: [...ask.messages, message, ...results] });
+    await client.chat.completions.create({ ...ask, messages: [...ask.messages, { role: message.role, content: message.content, tool_calls: message.tool_calls }, ...results] });
     const final = await client.chat.completions.stream(ask).finalMessage();
     same(final.content, `${upstream}, chat, stream`);
     checkCalls(final.tool_calls.map((call) => [call.id, JSON.parse(call.function.arguments)]), `${upstream}, stream`);

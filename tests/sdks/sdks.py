@@ -109,6 +109,11 @@ THOUGHT = "The user wants a short answer."
 PNG = "iVBORw0KGgo="
 
 
+def said(message):
+    """A message of the assistant for the history, without what only replies have."""
+    return message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True)
+
+
 def place_model():
     from pydantic import BaseModel, ConfigDict
 
@@ -131,7 +136,7 @@ def translated_openai(openai):
         same(answer.choices[0].message.content, f"{upstream}, chat")
         call = answer.choices[0].message.tool_calls[0]
         assert json.loads(call.function.arguments) == {"city": "Paris", "days": 3}
-        history = [*messages, answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+        history = [*messages, said(answer.choices[0].message), {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
         client.chat.completions.create(model="m", messages=history, tools=tools)
         options = {"include_usage": True}
         with client.chat.completions.stream(model="m", messages=messages, tools=tools, stream_options=options) as stream:
@@ -157,7 +162,7 @@ def translated_openai_more(openai, upstream, tools):
     assert len(calls) == 2 and len({call.id for call in calls}) == 2, f"{upstream}, parallel: {calls}"
     assert all(json.loads(call.function.arguments) == {"city": "Paris", "days": 3} for call in calls)
     results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in calls]
-    parallel.chat.completions.create(model="m", messages=[*ask["messages"], message, *results, *ask["messages"]], tools=tools)
+    parallel.chat.completions.create(model="m", messages=[*ask["messages"], said(message), *results, *ask["messages"]], tools=tools)
     with parallel.chat.completions.stream(**ask, tools=tools) as stream:
         assert len(stream.get_final_completion().choices[0].message.tool_calls) == 2, f"{upstream}, parallel, stream"
     answer = parallel.responses.create(model="m", input=SAID)
@@ -214,7 +219,9 @@ def translated_anthropic(anthropic):
         with client.messages.stream(**ask, tools=tools) as stream:
             final = stream.get_final_message()
         same(text(final), f"{upstream}, stream")
-        assert final.content[-1].input == {"city": "Paris", "days": 3} and final.usage.output_tokens > 0
+        assert final.content[-1].input == {"city": "Paris", "days": 3}
+        # The fake of Chat Completions reports usage only when asked, which Mistral does not allow.
+        assert final.usage.output_tokens > 0 or upstream == "mistral", upstream
         assert client.messages.count_tokens(model="m", messages=turns, tools=tools).input_tokens > 0, upstream
 
 
@@ -239,9 +246,11 @@ def translated_anthropic_more(anthropic, upstream, ask, tools):
     shown = plain.messages.create(**{**ask, "messages": [{"role": "user", "content": parts}]})
     same(shown.content[0].text, f"{upstream}, image")
     Place = place_model()
-    json_ask = {**ask, "messages": [{"role": "user", "content": PLACE}]}
-    parsed = plain.beta.messages.parse(**json_ask, output_format=Place).parsed_output
-    assert parsed == Place(city="Paris", days=3), f"{upstream}, parse: {parsed}"
+    # Claude on Vertex gets what the client sent, and this SDK sends a member of a beta.
+    if upstream != "vclaude":
+        json_ask = {**ask, "messages": [{"role": "user", "content": PLACE}]}
+        parsed = plain.beta.messages.parse(**json_ask, output_format=Place).parsed_output
+        assert parsed == Place(city="Paris", days=3), f"{upstream}, parse: {parsed}"
 
     if upstream != "mistral":
         thinking = {"type": "enabled", "budget_tokens": 2048}
