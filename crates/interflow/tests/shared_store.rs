@@ -25,7 +25,6 @@ struct Replica {
     child: Option<Child>,
     proxy: SocketAddr,
     admin: SocketAddr,
-    variables: Vec<(String, String)>,
 }
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
@@ -86,12 +85,6 @@ impl Replica {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = interflow(self.home.path(), words);
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command
     }
 
     fn cli(&self, words: &[&str]) -> String {
