@@ -230,10 +230,10 @@ impl PostgresServer {
     }
 
     fn signal_all(&self, signal: &str) {
-        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
-        let Some(server) = text.lines().next() else { return };
-        // The server first, so that it starts no further process meanwhile.
-        let script = format!("kill -{signal} {server}; kill -{signal} $(ps -o pid= --ppid {server})");
+        let Some(server) = self.process() else { return };
+        // The server first, so that it starts no further process meanwhile. One that has just ended needs no signal.
+        let each = format!("for each in $(ps -o pid= --ppid {server}); do kill -{signal} $each 2>/dev/null || :; done");
+        let script = format!("kill -{signal} {server} && {each}");
         succeed(Command::new("/bin/sh").args(["-c", &script]));
     }
 

@@ -577,7 +577,7 @@ async fn a_replica_that_is_cut_off_says_so_and_a_frozen_one_stops_nobody() {
     // The figures of this replica do not wait for the server.
     let begun = Instant::now();
     let metrics = String::from_utf8(get("/metrics").await.body.to_vec()).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert!(metrics.contains("interflow_shared_store_up 0\n"), "{metrics}");
     assert!(metrics.contains("interflow_shared_store_waiting_flows 3\n"), "{metrics}");
     server.thaw();

@@ -225,7 +225,7 @@ metric_table! { pub TABLE:
 "Archive" {
     ARCHIVE_UP = gauge "interflow_archive_up" [] "0 if the last run of the archive (`record.archive`) failed, otherwise 1.";
     ARCHIVE_ACTIVE = gauge "interflow_archive_active" []
-        "1 if this instance archives the record, 0 if another replica with the same `record.store` does.";
+        "0 while another replica with the same `record.store` archives the record, otherwise 1.";
     ARCHIVE_ARCHIVED_TO = gauge "interflow_archive_archived_to_timestamp_seconds" []
         "The time up to which the record is archived, in Unix time.";
     ARCHIVE_LAST_SUCCESS = gauge "interflow_archive_last_success_timestamp_seconds" []
