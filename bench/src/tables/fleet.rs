@@ -109,6 +109,14 @@ impl FleetBench<'_> {
             anywhere: true,
             running: Some(running),
         };
+        // The proxy listens before everything else is there.
+        let until = Instant::now() + Duration::from_secs(30);
+        while !get(admin, "/readyz", None).is_ok_and(|(status, _)| status == 200) {
+            if Instant::now() > until {
+                return Err(format!("{name} is not ready").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         Ok(Replica { arm, proxy, admin, home })
     }
 
@@ -356,11 +364,14 @@ fn drain_once(fleet: &FleetBench<'_>) -> Result<[(&'static str, f64, usize); 5]>
     let replica = fleet.start("drain", Record::Shared(&database))?;
     fleet.server.stop();
     let mut answered = 0;
-    while answered < fleet.effort.flows.min(200_000) {
-        answered += fleet.load(&replica, Pace::Closed(CLIENTS), 5.0)?.outcome.answered;
-    }
-    let begun = replica.metric("interflow_shared_store_waiting_flows")?;
+    let recorded = (|| {
+        while answered < fleet.effort.flows.min(200_000) {
+            answered += fleet.load(&replica, Pace::Closed(CLIENTS), 5.0)?.outcome.answered;
+        }
+        replica.metric("interflow_shared_store_waiting_flows")
+    })();
     fleet.server.start();
+    let begun = recorded?;
     let (before, server) = (replica.cpu(), fleet.database_cpu());
     let stored = || number(&database, "SELECT count(*) FROM interflow.flows");
     // The pause between attempts is not part of the rate.

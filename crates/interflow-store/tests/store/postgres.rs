@@ -297,7 +297,7 @@ fn a_check_reads_everything_and_names_what_is_damaged() {
     assert_eq!(report.problem_count, 3, "{:?}", report.problems);
     let has = |what: &str| report.problems.iter().any(|p| p.contains(what));
     assert!(
-        has("another length than its row says") && has("0 of 700000 bytes") && has("unknown transport"),
+        has("fewer bytes are stored than its row says") && has("0 of 700000 bytes") && has("unknown transport"),
         "{report:?}"
     );
 }
