@@ -93,7 +93,7 @@ fn changes(item: &Value, edited: &str) -> Result<Option<Value>, String> {
     let body = if member(item, "what") == "message" {
         edited.as_str()
     } else {
-        let lines = edited.trim_start_matches(|c: char| c == '\n');
+        let lines = edited.trim_start_matches('\n');
         let lines = lines.strip_prefix('#').map_or(lines, |note| note.split_once('\n').map_or("", |(_, rest)| rest));
         let (head, body) = lines.split_once("\n\n").unwrap_or((lines.trim_end(), ""));
         if head.is_empty() {
