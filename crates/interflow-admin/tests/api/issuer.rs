@@ -198,6 +198,9 @@ async fn a_key_that_was_replaced_is_fetched_once_and_another_signature_is_refuse
     assert!(fetched() <= 6, "{}", fetched());
 }
 
+/// Makes a token of a header and claims that must be refused.
+type Forgery = Box<dyn Fn(&Value, &Value) -> String + Send>;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_refused() {
     use base64::Engine as _;
@@ -214,7 +217,7 @@ async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_re
         let header = Header { kid: Some("first".into()), ..Header::new(Algorithm::HS256) };
         encode(&header, claims, &EncodingKey::from_secret(secret)).unwrap()
     };
-    let forgeries: [Box<dyn Fn(&Value, &Value) -> String + Send>; 5] = [
+    let forgeries: [Forgery; 5] = [
         Box::new(move |claims, _| unsigned("none", claims)),
         Box::new(move |claims, _| unsigned("None", claims)),
         Box::new(move |claims, _| unsigned("RS256", claims)),

@@ -48,7 +48,7 @@ pub struct TestStore {
 
 enum Inner {
     Embedded(SqliteStore),
-    Shared(SharedStore),
+    Shared(Box<SharedStore>),
 }
 
 impl StoreKind {
@@ -93,7 +93,7 @@ impl StoreKind {
             Self::Embedded => Inner::Embedded(SqliteStore::open(dir.path(), config).unwrap()),
             Self::Shared(database, folder) => {
                 let url = database.url().parse().unwrap();
-                Inner::Shared(SharedStore::open(&url, access(folder.as_ref()), dir.path(), config).unwrap())
+                Inner::Shared(Box::new(SharedStore::open(&url, access(folder.as_ref()), dir.path(), config).unwrap()))
             }
         };
         TestStore { inner, dir }
@@ -107,7 +107,7 @@ impl StoreKind {
             Self::Embedded => Inner::Embedded(SqliteStore::open_read(dir.path()).unwrap()),
             Self::Shared(database, folder) => {
                 let url = database.url().parse().unwrap();
-                Inner::Shared(SharedStore::open_read(&url, access(folder.as_ref()), dir.path()).unwrap())
+                Inner::Shared(Box::new(SharedStore::open_read(&url, access(folder.as_ref()), dir.path()).unwrap()))
             }
         };
         TestStore { inner, dir }
@@ -161,7 +161,7 @@ impl Deref for TestStore {
     fn deref(&self) -> &Self::Target {
         match &self.inner {
             Inner::Embedded(store) => store,
-            Inner::Shared(store) => store,
+            Inner::Shared(store) => &**store,
         }
     }
 }

@@ -87,7 +87,7 @@ fn bodies_of_a_batch_are_one_object_and_short_ones_stay_in_their_rows() {
     // Held until all are recorded: they would be several batches otherwise.
     kind.database().sql("ALTER TABLE interflow.objects RENAME TO away");
     let flows: Vec<_> = bodies.iter().map(|body| exchange(&recorder, "a.test", "/", b"", body)).collect();
-    (&*store).flush().unwrap();
+    (*store).flush().unwrap();
     wait_until("the attempts fail", || store.stats().unwrap().shared.unwrap().failures > 0);
     kind.database().sql("ALTER TABLE interflow.away RENAME TO objects");
     wait_until("all are moved", || store.flush().is_ok());
@@ -210,7 +210,7 @@ fn objects_are_deleted_with_the_last_of_their_flows() {
     kind.database().sql("ALTER TABLE interflow.objects RENAME TO away");
     let flows: Vec<_> =
         ["a.test", "a.test", "b.test"].iter().enumerate().map(|(i, h)| long(&store, h, i as u64)).collect();
-    (&*store).flush().unwrap();
+    (*store).flush().unwrap();
     wait_until("the attempts fail", || store.stats().unwrap().shared.unwrap().failures > 0);
     kind.database().sql("ALTER TABLE interflow.away RENAME TO objects");
     wait_until("all are moved", || store.flush().is_ok());
