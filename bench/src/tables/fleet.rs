@@ -484,7 +484,7 @@ fn query_once(fleet: &FleetBench<'_>, flows: u64) -> Result<Vec<(&'static str, f
         let mut times = Vec::new();
         for _ in 0..QUERIES {
             let began = Instant::now();
-            let (status, text) = get(replica.admin, &format!("/api/v1/flows?limit=100&q={query}"), Some(&token))?;
+            let (status, text) = get(replica.admin, &format!("/api/v1/flows?limit=100&query={query}"), Some(&token))?;
             if status != 200 {
                 return Err(format!("{query}: {status} {text}").into());
             }
