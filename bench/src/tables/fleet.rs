@@ -522,11 +522,11 @@ fn multiply(database: &PostgresDatabase, flows: u64) -> Result<()> {
              SELECT (lpad(to_hex(at), 12, '0') || lpad(to_hex(n), 20, '0'))::uuid, at * 1000, 'host-' || n % 1000 || '.test', \
              (ARRAY[200,200,200,200,200,200,301,404,500,503])[1 + n % 10], 'http://host-' || n % 1000 || '.test/item-' || n, '/item-' || n, {columns} \
              FROM (SELECT n, (extract(epoch FROM now()) * 1000)::bigint - {span} + 3600000 + n * ({span} - 7200000) / {flows} AS at \
-             FROM generate_series({first}::bigint, {last}::bigint) n) made, (SELECT * FROM interflow.flows WHERE kind = 1 ORDER BY id LIMIT 1) flow"
+             FROM generate_series({first}::bigint, {last}::bigint) n) made, (SELECT * FROM interflow.flows ORDER BY id LIMIT 1) flow"
         ));
     }
     database.sql("ANALYZE interflow.flows");
-    Ok(())
+    check_stored(database, flows).map(drop)
 }
 
 fn push(session: &mut Session<'_>, name: &str, what: &str, rows: Vec<Row>) {
