@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 
 use crate::Result;
-use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
+use crate::load::spec::{Check, Exchange, Pace, Spec, Via};
 use crate::measure::{Run, measure};
 use crate::peers::Arm;
 use crate::process::{Running, tree_cpu};
-use crate::tables::{Case, Effort, Figure, Kind, Row, Session, Table};
+use crate::tables::{Case, Effort, Figure, Kind, Row, Session, Table, fixed_body};
 use crate::testbed::{Role, Testbed, beside_us, free_port};
 
 /// Bytes of a body, and how many different ones the origin has. They do not compress, as media and encrypted bodies do not.
@@ -128,22 +128,8 @@ impl FleetBench<'_> {
             body: None,
             check: Check::File(self.testbed.path(&format!("www/r/{n}"))),
         };
-        Spec {
-            via: Via::Absolute(proxy),
-            tls: false,
-            version: Version::H1,
-            exchanges: (0..BODIES).map(exchange).collect(),
-            headers: vec![("User-Agent".into(), "interflow-bench".into()), ("Accept".into(), "*/*".into())],
-            login: None,
-            pace,
-            new_connection: false,
-            resume_tls: false,
-            cancel_every: 0,
-            certificate: None,
-            warm_up: 0.3,
-            seconds,
-            threads: 1,
-        }
+        let one = fixed_body(self.testbed, self.effort, Via::Absolute(proxy), false, BODY, CLIENTS);
+        Spec { exchanges: (0..BODIES).map(exchange).collect(), pace, warm_up: 0.3, seconds, ..one }
     }
 
     fn load(&self, replica: &Replica, pace: Pace, seconds: f64) -> Result<Run> {
@@ -303,9 +289,7 @@ fn ingest(session: &mut Session<'_>, fleet: &FleetBench<'_>, replicas: usize) {
     }
     eprintln!("  {name}");
     let seconds = fleet.effort.seconds.max(4.0);
-    let measured = ingest_once(fleet, replicas, seconds);
-    let figures = measured.as_ref().map(|f| f.to_vec()).unwrap_or_default();
-    let row = row(&name, measured.err().map(|e| e.to_string()).as_ref(), &figures);
+    let row = measured_row(&name, ingest_once(fleet, replicas, seconds).map(Vec::from));
     let what = format!(
         "A closed loop of {CLIENTS} connections on each replica for {seconds} s; flows per second until the last one is in the database. \
          Generator, origin, replicas and PostgreSQL share the machine"
@@ -352,9 +336,7 @@ fn drain(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
         return;
     }
     eprintln!("  {NAME}");
-    let measured = drain_once(fleet);
-    let figures = measured.as_ref().map(|f| f.to_vec()).unwrap_or_default();
-    let row = row("1 replica", measured.err().map(|e| e.to_string()).as_ref(), &figures);
+    let row = measured_row("1 replica", drain_once(fleet).map(Vec::from));
     let what = "Flows that were recorded while PostgreSQL was stopped, from its start until the last one is stored. The machine has nothing else to do";
     push(session, NAME, what, vec![row]);
 }
@@ -398,15 +380,8 @@ fn faults(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
         return;
     }
     eprintln!("  {NAME}");
-    let rows = [
-        ("PostgreSQL crashes and restarts", fault_once as fn(&FleetBench<'_>, bool) -> _, true),
-        ("the replica restarts (SIGUSR2)", fault_once, false),
-    ]
-    .map(|(name, run, crash)| {
-        let measured: Result<[(&'static str, f64, usize); 4]> = run(fleet, crash);
-        let figures = measured.as_ref().map(|f| f.to_vec()).unwrap_or_default();
-        row(name, measured.err().map(|e| e.to_string()).as_ref(), &figures)
-    });
+    let rows = [("PostgreSQL crashes and restarts", true), ("the replica restarts (SIGUSR2)", false)];
+    let rows = rows.map(|(name, crash)| measured_row(name, fault_once(fleet, crash).map(Vec::from)));
     push(session, NAME, "500 requests per second for 8 seconds; the fault comes after 2 seconds", rows.into());
 }
 
@@ -456,9 +431,7 @@ fn queries(session: &mut Session<'_>, fleet: &FleetBench<'_>, flows: u64) {
         return;
     }
     eprintln!("  {name}");
-    let measured = query_once(fleet, flows);
-    let figures = measured.as_deref().unwrap_or_default();
-    let row = row("median of the API's answers", measured.as_ref().err().map(|e| e.to_string()).as_ref(), figures);
+    let row = measured_row("median of the API's answers", query_once(fleet, flows));
     let what = format!(
         "{QUERIES} requests to `/api/v1/flows?limit=100` for each filter, from the second on. The flows are copies of recorded ones with other ids, \
          over 20 days, 1,000 hosts and 10 statuses"
@@ -535,6 +508,14 @@ fn push(session: &mut Session<'_>, name: &str, what: &str, rows: Vec<Row>) {
     }
     let what = what.to_owned();
     session.table.cases.push(Case { name: name.into(), what, kind: Kind::Figures, rows, apart: None });
+}
+
+/// A row of what was measured, or of why it was not.
+fn measured_row(arm: &str, measured: Result<Vec<(&str, f64, usize)>>) -> Row {
+    match measured {
+        Ok(figures) => row(arm, None, &figures),
+        Err(e) => row(arm, Some(&e.to_string()), &[]),
+    }
 }
 
 fn row(arm: &str, failure: Option<&String>, figures: &[(&str, f64, usize)]) -> Row {
