@@ -57,7 +57,10 @@ fn exit_code_is_that_of_the_command() {
     assert!(text(&said.stderr).contains("no requests were sent through the proxy"), "{}", text(&said.stderr));
     let missing = interflow(home.path(), &["exec", "--", "/no/such/command"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(127), "{}", text(&missing.stderr));
+    let refused = interflow(home.path(), &["exec", "--secret", "A=none", "--", "true"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
     let killed = exec(home.path(), "kill -KILL $$");
+    assert!(!text(&killed.stderr).contains("not closed"), "an error closes the store: {}", text(&killed.stderr));
     assert_eq!(killed.status.code(), Some(137), "as a shell tells it");
 }
 

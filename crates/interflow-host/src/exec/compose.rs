@@ -6,9 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value, json};
 
-use super::container::{
-    ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options, unreachable_from,
-};
+use super::container::{ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options};
 use super::remove_secrets;
 use crate::CliError;
 use crate::data_dir::DataDir;
@@ -60,7 +58,7 @@ impl ComposeCommand {
     /// Adds an override file for all services.
     pub fn prepare(self, settings: &ContainerSettings, home: &DataDir) -> Result<PreparedCommand, CliError> {
         if let ContainerNetwork::Host(proxy) = settings.network {
-            return Err(unreachable_from("network of Compose", proxy));
+            return Err(settings.unreachable_from("network of Compose", proxy));
         }
         let services = self.services()?;
         let file = PrivateFile::write(home, "compose.yaml", override_file(&services, settings).to_string().as_bytes())?;
@@ -130,7 +128,7 @@ fn override_file(services: &[String], settings: &ContainerSettings) -> Value {
     }
     let mut service =
         json!({ "environment": environment, "volumes": [mount(&settings.trust_folder).replace('$', "$$")] });
-    if let Some(host) = settings.network.extra_host() {
+    if let Some(host) = settings.extra_host() {
         service["extra_hosts"] = json!([host]);
     }
     let services: Map<String, Value> = services.iter().map(|name| (name.clone(), service.clone())).collect();
@@ -139,6 +137,7 @@ fn override_file(services: &[String], settings: &ContainerSettings) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::container::ContainerEngine;
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
@@ -160,6 +159,7 @@ mod tests {
         let settings = ContainerSettings {
             environment: vec![("no_proxy".into(), "a.test".into()), ("X".into(), "p$w".into())],
             trust_folder: "/t".into(),
+            engine: ContainerEngine::Docker,
             network: ContainerNetwork::Gateway(7),
         };
         let file = override_file(&["web".into(), "db".into()], &settings);

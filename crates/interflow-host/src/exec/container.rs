@@ -12,8 +12,33 @@ use super::{EnvSetting, ExecRequest, ProxyTarget, TrustFiles, settings};
 use crate::CliError;
 use crate::data_dir::DataDir;
 
-/// The name of the host in a container, as Docker and Podman call it.
-const HOST_NAME: &str = "host.docker.internal";
+/// The engines, which differ in how a container finds the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContainerEngine {
+    /// Docker and nerdctl: the name is defined for a container on request (`host-gateway`).
+    Docker,
+    /// Podman defines a name of its own; before 4.7 it rejects `host-gateway`.
+    Podman,
+}
+
+impl ContainerEngine {
+    /// The name of the host in a container.
+    const fn host_name(self) -> &'static str {
+        match self {
+            Self::Docker => "host.docker.internal",
+            Self::Podman => "host.containers.internal",
+        }
+    }
+
+    /// An address of the host in the network that containers get if none is chosen.
+    const fn bridge_address(self) -> &'static str {
+        match self {
+            Self::Docker => "172.17.0.1",
+            // Podman's bridge, 10.88.0.1, exists only while a container uses it.
+            Self::Podman => "0.0.0.0",
+        }
+    }
+}
 
 /// Options of the engines that precede the command and take a value as their next argument.
 const ENGINE_VALUES: [&str; 18] = [
@@ -73,7 +98,26 @@ pub(super) struct ContainerSettings {
     pub environment: Vec<(String, String)>,
     /// The folder with the trust files, on this machine.
     pub trust_folder: PathBuf,
+    pub engine: ContainerEngine,
     pub network: ContainerNetwork,
+}
+
+impl ContainerSettings {
+    /// The name and the address of the host, for a container that does not know them.
+    pub fn extra_host(&self) -> Option<String> {
+        let is_unknown = self.engine == ContainerEngine::Docker && matches!(self.network, ContainerNetwork::Gateway(_));
+        is_unknown.then(|| format!("{}:host-gateway", self.engine.host_name()))
+    }
+
+    /// That containers of this network do not reach a proxy on loopback.
+    pub fn unreachable_from(&self, what: &str, proxy: SocketAddr) -> CliError {
+        CliError::Usage(format!(
+            "--docker: the proxy listens on {proxy}, which is out of reach in a {what}: run an instance that listens on an \
+             address of a container network too, such as `interflow run --listen-proxy {}:{}`",
+            self.engine.bridge_address(),
+            proxy.port()
+        ))
+    }
 }
 
 /// How a container reaches the proxy.
@@ -101,16 +145,11 @@ impl ContainerNetwork {
         Some(if linux { Self::Host(first) } else { Self::Gateway(first.port()) })
     }
 
-    fn target(&self) -> (String, u16) {
+    fn target(&self, engine: ContainerEngine) -> (String, u16) {
         match self {
             Self::Host(address) | Self::Address(address) => (address.ip().to_canonical().to_string(), address.port()),
-            Self::Gateway(port) => (HOST_NAME.to_owned(), *port),
+            Self::Gateway(port) => (engine.host_name().to_owned(), *port),
         }
-    }
-
-    /// The name and the address of the host, for a container that does not know them.
-    pub fn extra_host(&self) -> Option<String> {
-        matches!(self, Self::Gateway(_)).then(|| format!("{HOST_NAME}:host-gateway"))
     }
 }
 
@@ -119,17 +158,17 @@ impl ContainerNetwork {
 /// # Errors
 /// See [`run_container_command`](super::run_container_command).
 pub(super) fn prepare(request: &ExecRequest<'_>, home: &DataDir) -> Result<PreparedCommand, CliError> {
-    let command = EngineCommand::parse(request.command)?;
+    let (engine, command) = EngineCommand::parse(request.command)?;
     let network = ContainerNetwork::choose(request.proxies, cfg!(target_os = "linux"))
         .ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
     let (trust_folder, trust) = TrustFiles::write(home)?.write_for_containers(home)?;
-    let (host, port) = network.target();
+    let (host, port) = network.target(engine);
     let target = ProxyTarget { host: &host, port, login: &request.login_in_url() };
     // The variables of this process say nothing about a container.
     let environment = settings(target, &trust, request.no_proxy, &|_| None);
     let environment = environment.into_iter().map(|EnvSetting { name, value }| (name.to_owned(), value));
     let environment = environment.chain(request.variables.iter().cloned()).collect();
-    let settings = ContainerSettings { environment, trust_folder, network };
+    let settings = ContainerSettings { environment, trust_folder, engine, network };
     match command {
         EngineCommand::Run { at } => run(request.command, at, &settings, home),
         EngineCommand::Compose(compose) => compose.prepare(&settings, home),
@@ -146,7 +185,7 @@ enum EngineCommand {
 }
 
 impl EngineCommand {
-    fn parse(command: &[String]) -> Result<Self, CliError> {
+    fn parse(command: &[String]) -> Result<(ContainerEngine, Self), CliError> {
         let program =
             command.first().map(|p| Path::new(p).file_stem().unwrap_or_default().to_string_lossy().into_owned());
         let unknown = || {
@@ -157,20 +196,25 @@ impl EngineCommand {
             )
         };
         let program = program.ok_or_else(unknown)?;
-        if ["docker-compose", "podman-compose"].contains(&program.as_str()) {
-            return ComposeCommand::parse(command, 1).map(Self::Compose);
-        }
-        if !["docker", "podman", "nerdctl"].contains(&program.as_str()) {
-            return Err(unknown());
+        let (engine, is_compose) = match program.as_str() {
+            "docker" | "nerdctl" => (ContainerEngine::Docker, false),
+            "podman" => (ContainerEngine::Podman, false),
+            "docker-compose" => (ContainerEngine::Docker, true),
+            "podman-compose" => (ContainerEngine::Podman, true),
+            _ => return Err(unknown()),
+        };
+        if is_compose {
+            return Ok((engine, Self::Compose(ComposeCommand::parse(command, 1)?)));
         }
         let at = skip_options(command, 1, &ENGINE_VALUES);
         let word = |at: usize| command.get(at).map(String::as_str).unwrap_or_default();
-        match (word(at), word(at + 1)) {
-            ("run" | "create", _) => Ok(Self::Run { at: at + 1 }),
-            ("container", "run" | "create") => Ok(Self::Run { at: at + 2 }),
-            ("compose", _) => ComposeCommand::parse(command, at + 1).map(Self::Compose),
-            _ => Err(unknown()),
-        }
+        let found = match (word(at), word(at + 1)) {
+            ("run" | "create", _) => Self::Run { at: at + 1 },
+            ("container", "run" | "create") => Self::Run { at: at + 2 },
+            ("compose", _) => Self::Compose(ComposeCommand::parse(command, at + 1)?),
+            _ => return Err(unknown()),
+        };
+        Ok((engine, found))
     }
 }
 
@@ -195,10 +239,10 @@ fn run(
         match chosen_network(own) {
             None => options.push("--network=host".to_owned()),
             Some("host") => {}
-            Some(other) => return Err(unreachable_from(&format!("network `{other}`"), address)),
+            Some(other) => return Err(settings.unreachable_from(&format!("network `{other}`"), address)),
         }
     }
-    options.extend(settings.network.extra_host().map(|host| format!("--add-host={host}")));
+    options.extend(settings.extra_host().map(|host| format!("--add-host={host}")));
     options.push(format!("--volume={}", mount(&settings.trust_folder)));
     // In a file, because other users of this machine can read command lines.
     let text: String = settings.environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
@@ -223,15 +267,6 @@ fn chosen_network(options: &[String]) -> Option<&str> {
         }
     }
     chosen
-}
-
-/// That containers of this network do not reach a proxy on loopback.
-pub(super) fn unreachable_from(what: &str, proxy: SocketAddr) -> CliError {
-    CliError::Usage(format!(
-        "--docker: the proxy listens on {proxy}, which is out of reach in a {what}: run an instance that listens on an address \
-         of a container network too, such as `interflow run --listen-proxy 172.17.0.1:{}`",
-        proxy.port()
-    ))
 }
 
 /// The argument of a mount that makes the trust files readable in a container. `z` lets SELinux agree.
@@ -278,8 +313,8 @@ mod tests {
             ("kubectl run web", None),
         ] {
             let found = match EngineCommand::parse(&words(command)) {
-                Ok(EngineCommand::Run { at }) => Some(at),
-                Ok(EngineCommand::Compose(_)) => panic!("{command}"),
+                Ok((_, EngineCommand::Run { at })) => Some(at),
+                Ok((_, EngineCommand::Compose(_))) => panic!("{command}"),
                 Err(_) => None,
             };
             assert_eq!(found, at, "{command}");
@@ -313,5 +348,21 @@ mod tests {
             assert_eq!(ContainerNetwork::choose(&addresses(list), linux), Some(network), "{list}");
         }
         assert_eq!(ContainerNetwork::choose(&[], true), None);
+    }
+
+    #[test]
+    fn each_engine_has_its_own_name_of_the_host() {
+        for (command, host, extra) in [
+            ("docker run alpine", "host.docker.internal", Some("host.docker.internal:host-gateway")),
+            ("nerdctl run alpine", "host.docker.internal", Some("host.docker.internal:host-gateway")),
+            ("podman run alpine", "host.containers.internal", None),
+            ("podman-compose up", "host.containers.internal", None),
+        ] {
+            let (engine, _) = EngineCommand::parse(&words(command)).unwrap();
+            let network = ContainerNetwork::Gateway(7);
+            assert_eq!(network.target(engine), (host.to_owned(), 7), "{command}");
+            let settings = ContainerSettings { environment: Vec::new(), trust_folder: PathBuf::new(), engine, network };
+            assert_eq!(settings.extra_host().as_deref(), extra, "{command}");
+        }
     }
 }

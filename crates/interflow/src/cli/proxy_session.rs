@@ -110,21 +110,26 @@ impl ProxySession<'_> {
             .then(|| ProxyLogin { user: self.user.to_owned(), password: running.engine.issue_credential(self.user) });
         let stored = running.components.approvals.approvals.secrets();
         let stored: Vec<_> = stored.iter().map(|s| (s.label.as_str(), s.placeholder.as_str())).collect();
-        let variables = secret_variables(self.secrets, &stored)?;
         let began = Timestamp::now();
-        let code = program(ProxyAccess { addresses, login: login.as_ref(), variables }).await?;
+        // An error must not leave the store open.
+        let code = match secret_variables(self.secrets, &stored) {
+            Ok(variables) => program(ProxyAccess { addresses, login: login.as_ref(), variables }).await,
+            Err(e) => Err(e),
+        };
         running.engine.stop().await;
         let mut flows = 0;
         if let Some(store) = &running.store {
             let _ = store.flush();
             flows = store.stats().map_or(1, |s| s.flows);
-            self.summarise(&***store, began, aside.as_deref());
+            if code.is_ok() {
+                self.summarise(&***store, began, aside.as_deref());
+            }
         }
         running.close();
         if let Some(empty) = aside.filter(|_| flows == 0) {
             let _ = std::fs::remove_dir_all(empty);
         }
-        Ok(code)
+        code
     }
 
     async fn with_instance(
