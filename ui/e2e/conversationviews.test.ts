@@ -149,7 +149,7 @@ describe('the trace', () => {
     const tree = page.getByRole('tree', { name: 'Trace' });
     await expect.poll(() => tree.getByRole('treeitem').count()).toBe(4);
     await tree.getByRole('treeitem', { name: /^Bash make test/ }).waitFor();
-    expect(await tree.getByRole('treeitem', { name: /^claude-sonnet-4-5 .* ms$/ }).count()).toBe(2);
+    expect(await tree.getByRole('treeitem', { name: /^claude-sonnet-4-5 .* [mµ]?s$/ }).count()).toBe(2);
     expect(await tree.getByTitle(/claude-sonnet-4-5.*first token after.*input 2150, output 20/).count()).toBe(2);
     expect(await page.getByLabel('Where the time went').textContent()).toMatch(/Whole time .*Model .*%.*Tools .*Waiting .*Parallel work/s);
     await tree.focus();
