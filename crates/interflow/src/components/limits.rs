@@ -6,8 +6,10 @@ use std::sync::Arc;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
+use interflow_store::shared::SpendStore;
 use interflow_types::HttpClient;
 
+use super::spend_database::SharedSpendDatabase;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
@@ -36,19 +38,36 @@ impl LimitsComponent {
         let stage =
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
         stage.set_capacity(config.gateway.max_concurrent_requests);
-        // Before the thread that writes both.
-        limits.set_spend_ledger(SpendLedger::open(home.join("spend"), config.quota.keep_spend.0));
         limits.set_alert_sender(AlertSender::new(unrecorded));
         let budgets = BudgetFile::restore(&limits, &home.join("budgets.json"));
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
     }
 
+    /// Begins the ledger of spending, in the database that replicas share if there is one.
+    pub fn open_spend_ledger(&self, config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) {
+        let ledger = spend_ledger(config, home, shared);
+        ledger.keep_sending();
+        self.limits.set_spend_ledger(ledger);
+    }
+
     pub fn close(&self) {
         self.budgets.write(&self.limits);
+        if let Some(Err(e)) = self.limits.spend_ledger().map(|ledger| ledger.send()) {
+            tracing::warn!("limits: the spend of this replica goes to the database at the next start: {e}");
+        }
     }
 
     fn file(&self, path: &Path) -> PathBuf {
         self.home.join(path)
+    }
+}
+
+/// The ledger of an instance, or of a command while none is running.
+pub fn spend_ledger(config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) -> Arc<SpendLedger> {
+    let (folder, keep) = (home.join("spend"), config.quota.keep_spend.0);
+    match shared {
+        Some(store) => SpendLedger::open_shared(&folder, keep, Arc::new(SharedSpendDatabase(store))),
+        None => SpendLedger::open(folder, keep),
     }
 }
 
