@@ -26,7 +26,7 @@ use crate::person_sessions::PersonSessions;
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
-use crate::settings::SettingsEditor;
+use crate::settings::{SettingsEditor, SharedSettings};
 use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
@@ -99,6 +99,11 @@ impl AdminServer {
     /// Lets the API change the configuration file.
     pub fn set_settings(&self, settings: Arc<dyn SettingsEditor>) {
         let _ = self.state.settings.set(settings);
+    }
+
+    /// Lets the API show and restore revisions of the settings that replicas share.
+    pub fn set_shared_settings(&self, settings: SharedSettings) {
+        let _ = self.state.shared_settings.set(settings);
     }
 
     /// Gives what the page "Intercept" needs of the machine to the API.

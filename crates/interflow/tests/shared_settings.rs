@@ -331,3 +331,92 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     insert(first + 3, &good);
     until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
 }
+
+/// The answer of a replica's API to a request with this token: its status and JSON.
+async fn api(replica: &Replica, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let info: Value = serde_json::from_str(&replica.file("instance.json")).unwrap();
+    let admin = info["admin"].as_str().unwrap();
+    let mut wire = interflow_testkit::Wire::connect(admin).await.unwrap().patience(Some(PATIENCE));
+    let length = body.len();
+    let head = format!(
+        "{method} /api/v1{path} HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    wire.send(head).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    (answer.status, answer.json())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replicas() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    for (revision, text) in [(1, TAG_ALL.to_owned()), (2, TAG_ALL.replace("first", "second"))] {
+        a.write("rules.yaml", &text);
+        until("it is published", || (newest(&a, "rules") == Some(revision)).then_some(()));
+        until("b has it", || (b.file("rules.yaml") == text).then_some(()));
+    }
+    let admin = b.file("admin.token").trim().to_owned();
+    let (status, listed) = api(&b, &admin, "GET", "/fleet/settings", "").await;
+    assert_eq!((status, &listed["enabled"]), (200, &true.into()));
+    let rules = listed["settings"].as_array().unwrap().iter().find(|s| s["name"] == "rules").unwrap();
+    assert_eq!(rules["revision"], 2);
+    let (_, history) = api(&b, &admin, "GET", "/fleet/settings/rules/revisions", "").await;
+    let history = history["revisions"].as_array().unwrap();
+    assert_eq!((history.len(), &history[1]["author"]), (2, &"a".into()));
+    assert!(history[0]["at"].as_u64() >= history[1]["at"].as_u64() && history[1]["at"].as_u64() > Some(0));
+    let (_, diff) = api(&b, &admin, "GET", "/fleet/settings/rules/diff?from=1", "").await;
+    let changed = |kind: &str| {
+        let lines = diff["lines"].as_array().unwrap().iter().filter(|line| line["kind"] == kind);
+        lines.map(|line| line["text"].as_str().unwrap().trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((changed("removed"), changed("added")), (vec!["- tag: first".into()], vec!["- tag: second".into()]));
+    let (_, first) = api(&b, &admin, "GET", "/fleet/settings/rules/diff?from=0&to=1", "").await;
+    assert_eq!((first["lines"].as_array().unwrap().len(), &first["to"]), (TAG_ALL.lines().count(), &1.into()));
+
+    let back = "/fleet/settings/rules/rollback";
+    for (path, body, status, kind) in [
+        (back, r#"{"revision":1,"base":1}"#, 409, "changed_meanwhile"),
+        (back, r#"{"revision":9,"base":2}"#, 404, "not_found"),
+        ("/fleet/settings/secrets/rollback", r#"{"revision":1,"base":1}"#, 404, "not_found"),
+    ] {
+        let (found, answer) = api(&b, &admin, "POST", path, body).await;
+        assert_eq!((found, &answer["error"]["kind"]), (status, &kind.into()), "{answer}");
+    }
+    // Whoever may not administer sees and changes nothing of it.
+    let operator = b.run(&["tokens", "create", "--name", "ci", "--role", "operator"]).trim().to_owned();
+    until_held(&b, &operator).await;
+    for (method, path) in [("GET", "/fleet/settings"), ("GET", "/fleet/settings/rules/revisions"), ("POST", back)] {
+        let (status, _) = api(&b, &operator, method, path, r#"{"revision":1,"base":2}"#).await;
+        assert_eq!(status, 403, "{method} {path}");
+    }
+    let (status, done) = api(&b, &admin, "POST", back, r#"{"revision":1,"base":2}"#).await;
+    assert_eq!((status, done), (200, serde_json::json!({ "revision": 3, "changed": true })));
+    for replica in [&a, &b] {
+        until("the earlier text is in force", || (replica.file("rules.yaml") == TAG_ALL).then_some(()));
+    }
+    let (_, history) =
+        api(&a, &a.file("admin.token").trim().to_owned(), "GET", "/fleet/settings/rules/revisions?limit=1", "").await;
+    let made = &history["revisions"][0];
+    assert_eq!(
+        (&made["revision"], &made["restores"], &made["author"]),
+        (&3.into(), &1.into(), &"admin token (b)".into())
+    );
+    let (_, again) = api(&b, &admin, "POST", back, r#"{"revision":1,"base":3}"#).await;
+    assert_eq!(again, serde_json::json!({ "revision": 3, "changed": false }));
+    let lines = b.json(&["audit", "list", "rollback", "--json"]);
+    let line = lines.as_array().unwrap().iter().find(|line| line["detail"]["changed"] == true);
+    let line = line.unwrap_or_else(|| panic!("{lines}"));
+    assert_eq!((&line["actor"], &line["status"]), (&"admin token".into(), &200.into()));
+    assert_eq!((&line["detail"]["setting"], &line["detail"]["restores"]), (&"rules".into(), &1.into()));
+}
+
+/// Waits until a token that was just created is known to a replica.
+async fn until_held(replica: &Replica, token: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while api(replica, token, "GET", "/me", "").await.0 != 200 {
+        assert!(Instant::now() < deadline, "the token is not known within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -66,7 +66,13 @@ impl SpendLedger {
         });
         let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();
         let days = BTreeMap::from([(today, Day { rows, is_changed: false })]);
-        Arc::new(Self { folder, days: Mutex::new(days), keep: Mutex::new(keep), writing: Mutex::default(), shared: None })
+        Arc::new(Self {
+            folder,
+            days: Mutex::new(days),
+            keep: Mutex::new(keep),
+            writing: Mutex::default(),
+            shared: None,
+        })
     }
 
     /// Begins a ledger whose sums go to a database that replicas share. What was in this folder before goes there too.

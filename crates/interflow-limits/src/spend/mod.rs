@@ -317,4 +317,6 @@ fn groups(by: &[SpendBy], day: Date, account: &SpendAccount) -> Vec<Vec<Option<S
 }
 
 #[cfg(test)]
+mod shared_sums_tests;
+#[cfg(test)]
 mod tests;

@@ -84,7 +84,9 @@ impl SharedSums {
                 if let Some(first) = first_kept.filter(|_| state.removed_old != Some(today())) {
                     match self.database.remove_before(first) {
                         Ok(()) => state.removed_old = Some(today()),
-                        Err(e) => tracing::warn!("limits: spend that is older than quota.keep_spend stays for now: {e}"),
+                        Err(e) => {
+                            tracing::warn!("limits: spend that is older than quota.keep_spend stays for now: {e}")
+                        }
                     }
                 }
             }
@@ -192,8 +194,9 @@ fn import(ledger: &Path, waiting: &Path) {
         return;
     }
     let writer = new_writer();
-    let moved = fs::create_dir_all(waiting)
-        .and_then(|()| files.iter().try_for_each(|(date, path)| fs::rename(path, waiting_path(waiting, *date, &writer))));
+    let moved = fs::create_dir_all(waiting).and_then(|()| {
+        files.iter().try_for_each(|(date, path)| fs::rename(path, waiting_path(waiting, *date, &writer)))
+    });
     match moved {
         Ok(()) => tracing::info!(
             "limits: the spend of {} days in {} moves to the database of record.store",

@@ -44,6 +44,6 @@ pub use identity::{IdentityStore, SharedAuditLine, SharedToken};
 pub use pending::{
     CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };
-pub use settings::{Announcements, NewSetting, SettingRevision, SettingStatus, SettingsStore};
+pub use settings::{Announcements, NewSetting, RollBack, SettingRevision, SettingStatus, SettingsStore};
 pub use spend::{SharedSpend, SpendStore};
 pub use store::SharedStore;

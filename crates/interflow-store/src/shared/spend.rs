@@ -41,7 +41,8 @@ impl SpendStore {
     /// A database error, here and below.
     pub fn put(&self, day: Date, writer: &str, rows: &[SharedSpend]) -> Result<()> {
         let (day, writer) = (day.to_string(), writer.to_owned());
-        let digests: Vec<Vec<u8>> = rows.iter().map(|r| blake3::hash(r.account.as_bytes()).as_bytes().to_vec()).collect();
+        let digests: Vec<Vec<u8>> =
+            rows.iter().map(|r| blake3::hash(r.account.as_bytes()).as_bytes().to_vec()).collect();
         let accounts: Vec<String> = rows.iter().map(|r| r.account.clone()).collect();
         let sums: Vec<Vec<i64>> = (0..7).map(|i| rows.iter().map(|r| signed(r.sums[i])).collect()).collect();
         self.calls.run(async move |client| {
@@ -77,7 +78,15 @@ impl SpendStore {
         let rows = self.calls.run(async move |client| {
             // Of one digest, all accounts are equal. Sums of bigint are numeric: none overflows.
             let sum = |column: &str| format!("least(sum({column}), 9223372036854775807)::bigint");
-            let columns = ["requests", "estimated", "input_tokens", "output_tokens", "cached_tokens", "micro_dollars", "unpriced"];
+            let columns = [
+                "requests",
+                "estimated",
+                "input_tokens",
+                "output_tokens",
+                "cached_tokens",
+                "micro_dollars",
+                "unpriced",
+            ];
             let columns = columns.map(sum).join(", ");
             let day = if by_day { "day" } else { "$1::text::date" };
             let sql = format!(
@@ -92,7 +101,8 @@ impl SpendStore {
     /// Removes the sums of days before this one.
     pub fn remove_before(&self, day: Date) -> Result<u64> {
         let day = day.to_string();
-        self.calls.run(async move |client| client.execute("DELETE FROM spend WHERE day < $1::text::date", &[&day]).await)
+        self.calls
+            .run(async move |client| client.execute("DELETE FROM spend WHERE day < $1::text::date", &[&day]).await)
     }
 }
 

@@ -46,7 +46,7 @@ use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
 use guardrails::GuardrailComponent;
-pub use limits::{LimitsComponent, spend_ledger};
+pub use limits::{LimitsComponent, separate_limits_warning, spend_ledger};
 use llm::LlmComponent;
 use mcp::McpComponent;
 #[cfg(feature = "media")]

@@ -8,7 +8,8 @@ pub struct SharedSpendDatabase(pub SpendStore);
 
 impl SpendDatabase for SharedSpendDatabase {
     fn put(&self, day: Date, writer: &str, rows: &[(String, SpendSums)]) -> Result<(), String> {
-        let row = |(account, sums): &(String, SpendSums)| SharedSpend { account: account.clone(), sums: sums.to_array() };
+        let row =
+            |(account, sums): &(String, SpendSums)| SharedSpend { account: account.clone(), sums: sums.to_array() };
         self.0.put(day, writer, &rows.iter().map(row).collect::<Vec<_>>()).map_err(|e| e.to_string())
     }
 

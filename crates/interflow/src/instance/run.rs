@@ -191,6 +191,9 @@ pub async fn start_with_store(
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
         components.attach_admin(admin);
+        if let Some(settings) = &settings {
+            admin.set_shared_settings(settings.for_admin());
+        }
         if let Some(archiver) = &archiver {
             archiver.attach_admin(admin);
         }
