@@ -47,7 +47,8 @@ impl AdminServer {
     pub fn new(config: &AdminConfig, listener: TcpListener, deps: AdminDeps) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
         let scope = CookieScope::new(config, address.port());
-        let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0));
+        let codes = deps.shared.as_ref().map(|shared| Arc::clone(&shared.store));
+        let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0, codes));
         let (token, token_file) = (deps.token.clone(), deps.token_file.clone());
         let access = open_access(config, &deps, &scope).map_err(std::io::Error::other)?;
         let audit = Arc::clone(&access.audit);

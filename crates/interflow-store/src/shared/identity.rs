@@ -1,4 +1,6 @@
-//! What the admin sides of all replicas share: API tokens and the audit trail. Calls block, and may come from any thread.
+//! What the admin sides of all replicas share: API tokens, login codes and the audit trail. Calls block, and may come from any thread.
+
+use std::time::Duration;
 
 use tokio_postgres::Row;
 
@@ -8,6 +10,9 @@ use super::dsn::PostgresUrl;
 use super::rows::clean;
 use super::spend::SpendStore;
 use crate::error::Result;
+
+/// Bound on the codes that are valid at a time.
+const MAX_LOGIN_CODES: i64 = 1000;
 
 /// An API token, as the admin side writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +104,29 @@ impl IdentityStore {
         })
     }
 
+    /// Adds a code that is valid for this time. The oldest of very many are dropped.
+    pub fn add_login_code(&self, code: &str, lifetime: Duration) -> Result<()> {
+        let (digest, seconds) = (digest(code), lifetime.as_secs_f64());
+        self.calls.run(async move |client| {
+            let sql = "DELETE FROM login_codes WHERE expires <= clock_timestamp() \
+                       OR digest IN (SELECT digest FROM login_codes ORDER BY expires DESC OFFSET $1)";
+            client.execute(sql, &[&MAX_LOGIN_CODES]).await?;
+            let sql =
+                "INSERT INTO login_codes(digest, expires) VALUES($1, clock_timestamp() + make_interval(secs => $2))";
+            client.execute(sql, &[&digest, &seconds]).await.map(drop)
+        })
+    }
+
+    /// Takes a code; false if it is not valid, or somebody took it before.
+    pub fn take_login_code(&self, code: &str) -> Result<bool> {
+        let digest = digest(code);
+        self.calls.run(async move |client| {
+            let sql = "WITH taken AS (DELETE FROM login_codes WHERE digest = $1 RETURNING expires) \
+                       SELECT count(*) FROM taken WHERE expires > clock_timestamp()";
+            client.query_one(sql, &[&digest]).await.map(|row| row.get::<_, i64>(0) > 0)
+        })
+    }
+
     /// Appends lines to the audit trail. A line that is there already is not appended again.
     pub fn append_audit(&self, lines: Vec<SharedAuditLine>) -> Result<()> {
         self.calls.run(async move |client| {
@@ -140,6 +168,10 @@ impl IdentityStore {
         let before = signed(before);
         self.calls.run(async move |client| client.execute("DELETE FROM admin_audit WHERE at < $1", &[&before]).await)
     }
+}
+
+fn digest(code: &str) -> Vec<u8> {
+    blake3::hash(code.as_bytes()).as_bytes().to_vec()
 }
 
 fn signed(micros: u64) -> i64 {
