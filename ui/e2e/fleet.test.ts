@@ -1,5 +1,5 @@
 // Settings that replicas share: their revisions are listed and compared, and one takes the place of the newest.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -17,7 +17,9 @@ describe.skipIf(!programs)('with a shared store', () => {
     postgres = await Postgres.start();
     world = await World.start({ config: () => `[record]\nstore = ${JSON.stringify(postgres.url)}\n[fleet]\nname = "gateway-1"\n` });
     for (const [n, tag] of ['first', 'second'].entries()) {
-      writeFileSync(join(world.home, 'rules.yaml'), ruleFile(tag));
+      // At once: half a file would be a revision of its own.
+      writeFileSync(join(world.home, 'rules.new'), ruleFile(tag));
+      renameSync(join(world.home, 'rules.new'), join(world.home, 'rules.yaml'));
       const newest = async () => (await world.api<{ settings: { name: string; revision: number }[] }>('/fleet/settings')).settings.find((s) => s.name === 'rules')?.revision;
       await expect.poll(newest, { timeout: 20_000 }).toBe(n + 1);
     }

@@ -353,7 +353,9 @@ async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replica
     let database = server.database();
     let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
     for (revision, text) in [(1, TAG_ALL.to_owned()), (2, TAG_ALL.replace("first", "second"))] {
-        a.write("rules.yaml", &text);
+        // At once: half a file would be a revision of its own.
+        a.write("rules.new", &text);
+        std::fs::rename(a.home.path().join("rules.new"), a.home.path().join("rules.yaml")).unwrap();
         until("it is published", || (newest(&a, "rules") == Some(revision)).then_some(()));
         until("b has it", || (b.file("rules.yaml") == text).then_some(()));
     }
