@@ -147,7 +147,8 @@ impl SharedSums {
                     unless_gone(fs::remove_file(&claimed)).map_err(|e| format!("{}: {e}", claimed.display()))?;
                 }
                 Err(e) => {
-                    tracing::error!("limits: {e}; it is set aside as {}", set_aside(&claimed).display());
+                    let aside = set_aside(&claimed);
+                    tracing::error!("limits: {e}; it is set aside as {}", aside.display());
                 }
             }
         }
