@@ -69,11 +69,20 @@ fn list<T: Ord>(folder: &Path, parse: impl Fn(PathBuf) -> Option<T>) -> Result<V
 
 /// The rows of a file; none if there is no such file.
 pub(super) fn read_rows(path: &Path) -> Result<DayRows, String> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(DayRows::new()),
-        Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
-    };
+    parse_rows(path, &read_file(path)?)
+}
+
+/// A file's content, which is empty if there is no such file.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    match fs::read(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{} cannot be read: {e}", path.display())),
+        content => Ok(content.unwrap_or_default()),
+    }
+}
+
+/// The rows in the content of a file.
+pub(super) fn parse_rows(path: &Path, content: &[u8]) -> Result<DayRows, String> {
+    let text = std::str::from_utf8(content).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut rows = DayRows::new();
     for (i, line) in text.lines().enumerate() {
         let line: LedgerLine =

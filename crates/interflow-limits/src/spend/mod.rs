@@ -30,7 +30,8 @@ pub enum SpendError {
     Database(String),
 }
 
-/// What a row of the ledger is the sum of.
+/// What a row of the ledger is the sum of. Its JSON names the row in a database, where it has to stay what it is: a field
+/// that is added is left out while it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SpendAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use jiff::civil::Date;
 use parking_lot::Mutex;
 
-use super::day_files::{day_files, read_rows, remove_old_file, set_aside, waiting_files, waiting_path};
+use super::day_files::{day_files, parse_rows, read_file, remove_old_file, set_aside, waiting_files, waiting_path};
 use super::ledger::{Day, today};
 use super::{SpendAccount, SpendBy, SpendQuery, SpendSums};
 
@@ -35,7 +35,8 @@ pub trait SpendDatabase: Send + Sync {
     /// first.
     fn sums(&self, since: Date, until: Date, by_day: bool) -> Result<Vec<(Date, String, SpendSums)>, String>;
 
-    fn remove_before(&self, day: Date) -> Result<(), String>;
+    /// Removes some sums of days before this one; returns whether all are removed.
+    fn remove_before(&self, day: Date) -> Result<bool, String>;
 }
 
 /// What a ledger does with a database.
@@ -83,7 +84,9 @@ impl SharedSums {
                 }
                 if let Some(first) = first_kept.filter(|_| state.removed_old != Some(today())) {
                     match self.database.remove_before(first) {
-                        Ok(()) => state.removed_old = Some(today()),
+                        Ok(true) => state.removed_old = Some(today()),
+                        // More with the next sums.
+                        Ok(false) => {}
                         Err(e) => {
                             tracing::warn!("limits: spend that is older than quota.keep_spend stays for now: {e}")
                         }
@@ -140,7 +143,7 @@ impl SharedSums {
             if claimed != path {
                 unless_gone(fs::rename(&path, &claimed)).map_err(|e| format!("{}: {e}", path.display()))?;
             }
-            match read_rows(&claimed) {
+            match parse_rows(&claimed, &read_file(&claimed)?) {
                 Ok(rows) => {
                     let rows: Vec<_> = rows.into_iter().collect();
                     rows.chunks(BATCH).try_for_each(|batch| self.put(date, &writer, batch))?;

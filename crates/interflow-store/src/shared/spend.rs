@@ -8,6 +8,9 @@ use super::connect::TlsClientFactory;
 use super::dsn::PostgresUrl;
 use crate::error::{Result, StoreError};
 
+/// Rows that are removed by one statement, which somebody may wait for.
+const REMOVED_AT_ONCE: i64 = 20_000;
+
 /// The sums of an account, in the order of the table's columns: requests, estimated, input tokens, output tokens, cached
 /// tokens, millionths of a dollar, unpriced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,9 +91,9 @@ impl SpendStore {
                 "unpriced",
             ];
             let columns = columns.map(sum).join(", ");
-            let day = if by_day { "day" } else { "$1::text::date" };
+            let day = if by_day { "to_char(day, 'YYYY-MM-DD')" } else { "$1::text" };
             let sql = format!(
-                "SELECT ({day})::text, min(account), {columns} FROM spend \
+                "SELECT {day}, min(account), {columns} FROM spend \
                  WHERE day BETWEEN $1::text::date AND $2::text::date GROUP BY 1, digest"
             );
             client.query(&sql, &[&days.0, &days.1]).await
@@ -98,11 +101,15 @@ impl SpendStore {
         rows.iter().map(row).collect()
     }
 
-    /// Removes the sums of days before this one.
-    pub fn remove_before(&self, day: Date) -> Result<u64> {
+    /// Removes the sums of days before this one, some at a time; returns whether all are removed.
+    pub fn remove_before(&self, day: Date) -> Result<bool> {
         let day = day.to_string();
-        self.calls
-            .run(async move |client| client.execute("DELETE FROM spend WHERE day < $1::text::date", &[&day]).await)
+        let removed = self.calls.run(async move |client| {
+            let sql = "DELETE FROM spend WHERE ctid = ANY(ARRAY(\
+                         SELECT ctid FROM spend WHERE day < $1::text::date LIMIT $2))";
+            client.execute(sql, &[&day, &REMOVED_AT_ONCE]).await
+        })?;
+        Ok(removed < REMOVED_AT_ONCE.unsigned_abs())
     }
 }
 

@@ -18,7 +18,7 @@ impl SpendDatabase for SharedSpendDatabase {
         Ok(rows.into_iter().map(|(day, row)| (day, row.account, SpendSums::from_array(row.sums))).collect())
     }
 
-    fn remove_before(&self, day: Date) -> Result<(), String> {
-        self.0.remove_before(day).map(drop).map_err(|e| e.to_string())
+    fn remove_before(&self, day: Date) -> Result<bool, String> {
+        self.0.remove_before(day).map_err(|e| e.to_string())
     }
 }
