@@ -1,7 +1,6 @@
 // Settings that replicas share: their revisions are listed and compared, and one takes the place of the newest.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Postgres, programs } from './postgres';
 import { World } from './world';
@@ -11,18 +10,10 @@ const ruleFile = (tag: string) => `rules:\n  - name: all\n    then:\n      - tag
 describe.skipIf(!programs)('with a shared store', () => {
   let postgres: Postgres;
   let world: World;
-  let page: Page;
 
   beforeAll(async () => {
     postgres = await Postgres.start();
     world = await World.start({ config: () => `[record]\nstore = ${JSON.stringify(postgres.url)}\n[fleet]\nname = "gateway-1"\n` });
-    for (const tag of ['first', 'second']) {
-      // At once: half a file would be a revision of its own.
-      writeFileSync(join(world.home, 'rules.new'), ruleFile(tag));
-      renameSync(join(world.home, 'rules.new'), join(world.home, 'rules.yaml'));
-      await expect.poll(() => newestText(), { timeout: 20_000 }).toContain(`tag: ${tag}`);
-    }
-    page = await world.page('/settings');
   }, 60_000);
 
   /** The lines of the newest revision of the rules. */
@@ -37,6 +28,13 @@ describe.skipIf(!programs)('with a shared store', () => {
   });
 
   it('revisions are compared, and going back needs a confirmation', async () => {
+    for (const tag of ['first', 'second']) {
+      // At once: half a file would be a revision of its own.
+      writeFileSync(join(world.home, 'rules.new'), ruleFile(tag));
+      renameSync(join(world.home, 'rules.new'), join(world.home, 'rules.yaml'));
+      await expect.poll(() => newestText(), { timeout: 20_000 }).toContain(`tag: ${tag}`);
+    }
+    const page = await world.page('/settings');
     const card = page.locator('#settings-revisions');
     await card.getByLabel('Setting').selectOption('Rules');
     const rows = card.getByRole('table', { name: 'Revisions of Rules' }).locator('tbody tr');
@@ -59,5 +57,5 @@ describe.skipIf(!programs)('with a shared store', () => {
     expect(await rows.nth(0).textContent()).toMatch(new RegExp(`admin token \\(gateway-1\\).*back to ${count - 1}`));
     await expect.poll(() => readFileSync(join(world.home, 'rules.yaml'), 'utf8')).toBe(ruleFile('first'));
     expect(world.complaints).toEqual([]);
-  });
+  }, 60_000);
 });

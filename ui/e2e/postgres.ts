@@ -23,7 +23,7 @@ export class Postgres {
     chmodSync(folder, 0o777);
     const data = join(folder, 'data');
     // The server refuses to run as root.
-    const account = process.getuid?.() === 0 ? ['runuser', '-u', 'postgres', '--'] : ['env'];
+    const account = process.getuid?.() === 0 ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups'] : ['env'];
     const command = (name: string, ...args: string[]) => [...account.slice(1), join(programs!, name), ...args];
     execFileSync(account[0]!, command('initdb', '-D', data, '-A', 'trust', '-U', 'postgres', '--no-sync'), { stdio: 'ignore' });
     const port = await freePort();

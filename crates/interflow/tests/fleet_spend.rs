@@ -197,8 +197,8 @@ async fn reports_add_up_both_replicas_through_an_outage_and_restarts() {
     // One replica is killed with what it has in files only.
     until("the sums wait in a file", || {
         let files = std::fs::read_dir(a.home.path().join("spend/waiting")).ok()?;
-        let texts = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
-        texts.filter(|text| text.contains("\"requests\":8,")).next()
+        let mut texts = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
+        texts.find(|text| text.contains("\"requests\":8,"))
     });
     let home = a.kill();
     server.start();
