@@ -164,6 +164,11 @@ it('a managed file locks every field', async () => {
   await other.context().close();
 });
 
+it('without a shared store there are no revisions', async () => {
+  await page.locator('#settings-audit').waitFor();
+  expect(await page.locator('#settings-revisions').count()).toBe(0);
+});
+
 it('no external requests and no console errors', () => {
   expect(world.strays).toEqual([]);
   expect(world.complaints).toEqual([]);

@@ -315,7 +315,7 @@ mod tests {
     fn refused(method: &str, path: &str, fields: &[(&str, &str)]) -> Option<u16> {
         let config = AdminConfig { hosts: vec!["admin.test".into()], ..AdminConfig::default() };
         let sessions =
-            Arc::new(BrowserSessions::new("right", CookieScope::Port(7072), std::time::Duration::from_secs(60)));
+            Arc::new(BrowserSessions::new("right", CookieScope::Port(7072), std::time::Duration::from_secs(60), None));
         let cookie = sessions.issue_cookie(false);
         let session = cookie.split(';').next().unwrap().to_owned();
         let dir = tempfile::tempdir().unwrap();

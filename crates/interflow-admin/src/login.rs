@@ -86,7 +86,9 @@ pub(crate) async fn handle_login(
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
                 // A code leads to the first page only, so that it cannot be combined with a redirect.
-                Some(code) if guard.sessions.redeem_code(&code) => begin_session(guard, client, "/"),
+                Some(code) if guard.sessions.redeem_code(&code, client.address).await => {
+                    begin_session(guard, client, "/")
+                }
                 Some(_) if !in_session => {
                     let why = "This link was used already, or is older than a minute. Run interflow open again.";
                     login_page(guard, client, &next, Some(why))

@@ -26,7 +26,7 @@ use crate::person_sessions::PersonSessions;
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
-use crate::settings::SettingsEditor;
+use crate::settings::{SettingsEditor, SharedSettings};
 use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
@@ -47,7 +47,8 @@ impl AdminServer {
     pub fn new(config: &AdminConfig, listener: TcpListener, deps: AdminDeps) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
         let scope = CookieScope::new(config, address.port());
-        let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0));
+        let codes = deps.shared.as_ref().map(|shared| Arc::clone(&shared.store));
+        let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0, codes));
         let (token, token_file) = (deps.token.clone(), deps.token_file.clone());
         let access = open_access(config, &deps, &scope).map_err(std::io::Error::other)?;
         let audit = Arc::clone(&access.audit);
@@ -99,6 +100,11 @@ impl AdminServer {
     /// Lets the API change the configuration file.
     pub fn set_settings(&self, settings: Arc<dyn SettingsEditor>) {
         let _ = self.state.settings.set(settings);
+    }
+
+    /// Lets the API show and restore revisions of the settings that replicas share.
+    pub fn set_shared_settings(&self, settings: SharedSettings) {
+        let _ = self.state.shared_settings.set(settings);
     }
 
     /// Gives what the page "Intercept" needs of the machine to the API.

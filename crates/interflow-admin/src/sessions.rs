@@ -3,13 +3,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use interflow_store::StoreError;
+use interflow_store::shared::IdentityStore;
 use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
 
 use crate::cookie_scope::CookieScope;
 
@@ -19,6 +23,8 @@ pub(crate) const LOGIN_PATH: &str = "/login";
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of one-time codes; the oldest is dropped.
 const MAX_CODES: usize = 16;
+/// Bound on the codes that are looked up at a time.
+const MAX_LOOKUPS: usize = 4;
 /// Wrong tokens that a client may submit on the login page per minute.
 const MAX_ATTEMPTS: u32 = 20;
 const ATTEMPTS_WITHIN: Duration = Duration::from_secs(60);
@@ -31,7 +37,12 @@ pub(crate) struct BrowserSessions {
     key: [u8; 32],
     scope: CookieScope,
     duration: Duration,
+    /// Codes of this process: all, unless replicas share them.
     codes: Mutex<VecDeque<(String, Instant)>>,
+    /// Where replicas share codes, so that a link may reach any of them.
+    shared: Option<Arc<IdentityStore>>,
+    /// Codes that are looked up in the database at a time: anybody may send one.
+    lookups: Semaphore,
     attempts: Mutex<HashMap<IpAddr, (u32, Instant)>>,
 }
 
@@ -42,9 +53,10 @@ impl std::fmt::Debug for BrowserSessions {
 }
 
 impl BrowserSessions {
-    pub(crate) fn new(token: &str, scope: CookieScope, duration: Duration) -> Self {
+    pub(crate) fn new(token: &str, scope: CookieScope, duration: Duration, shared: Option<Arc<IdentityStore>>) -> Self {
         let key = blake3::derive_key("Interflow admin session cookie, 2026", token.as_bytes());
-        Self { key, scope, duration, codes: Mutex::default(), attempts: Mutex::default() }
+        let (codes, attempts) = (Mutex::default(), Mutex::default());
+        Self { key, scope, duration, codes, shared, lookups: Semaphore::new(MAX_LOOKUPS), attempts }
     }
 
     /// The cookie's name. Browsers do not separate cookies by port, so the name contains it, or what stands in its place.
@@ -97,23 +109,75 @@ impl BrowserSessions {
         hasher.finalize().into()
     }
 
-    /// A code that starts one session, within [`CODE_LIFETIME`].
-    pub(crate) fn issue_code(&self) -> String {
+    /// A code that starts one session, within [`CODE_LIFETIME`]: at any replica, or at this one only while their database
+    /// does not answer.
+    pub(crate) async fn issue_code(&self) -> String {
         let code = interflow_types::random_token();
+        let added = self.with_shared({
+            let code = code.clone();
+            move |store| store.add_login_code(&code, CODE_LIFETIME)
+        });
+        match added.await {
+            Some(Ok(())) => {}
+            Some(Err(e)) => {
+                tracing::warn!("admin: a login link leads to this replica only: {e}");
+                self.keep_code(&code);
+            }
+            None => self.keep_code(&code),
+        }
+        code
+    }
+
+    fn keep_code(&self, code: &str) {
         let mut codes = self.codes.lock();
         if codes.len() >= MAX_CODES {
             codes.pop_front();
         }
-        codes.push_back((code.clone(), Instant::now()));
-        code
+        codes.push_back((code.to_owned(), Instant::now()));
     }
 
-    /// Redeems a code, which is valid once.
-    pub(crate) fn redeem_code(&self, shown: &str) -> bool {
+    /// Redeems a code, which is valid once. A client that sent too many wrong ones or tokens is refused.
+    pub(crate) async fn redeem_code(&self, shown: &str, client: Option<IpAddr>) -> bool {
+        if self.redeem_own_code(shown) {
+            return true;
+        }
+        if self.shared.is_none() || client.is_some_and(|client| self.has_exceeded(client)) {
+            return false;
+        }
+        let Ok(_turn) = self.lookups.acquire().await else { return false };
+        let shown = shown.to_owned();
+        match self.with_shared(move |store| store.take_login_code(&shown)).await {
+            Some(Ok(true)) => return true,
+            Some(Err(e)) => tracing::warn!("admin: the login codes of other replicas cannot be read: {e}"),
+            Some(Ok(false)) | None => {}
+        }
+        if let Some(client) = client {
+            self.count_wrong_token(client);
+        }
+        false
+    }
+
+    fn redeem_own_code(&self, shown: &str) -> bool {
         let mut codes = self.codes.lock();
         codes.retain(|(_, issued)| issued.elapsed() < CODE_LIFETIME);
         let at = codes.iter().position(|(code, _)| code.as_bytes().ct_eq(shown.as_bytes()).into());
         at.and_then(|at| codes.remove(at)).is_some()
+    }
+
+    /// Asks the database of the replicas, if there is one.
+    async fn with_shared<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&IdentityStore) -> interflow_store::Result<T> + Send + 'static,
+    ) -> Option<interflow_store::Result<T>> {
+        let store = Arc::clone(self.shared.as_ref()?);
+        let asked = tokio::task::spawn_blocking(move || ask(&store)).await;
+        Some(asked.unwrap_or(Err(StoreError::Closed)))
+    }
+
+    /// Whether this client has sent too many wrong tokens.
+    fn has_exceeded(&self, client: IpAddr) -> bool {
+        let attempts = self.attempts.lock();
+        attempts.get(&client).is_some_and(|(count, since)| *count > MAX_ATTEMPTS && since.elapsed() < ATTEMPTS_WITHIN)
     }
 
     /// Counts a wrong token of this client; returns whether it has exceeded the limit.
@@ -140,50 +204,55 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
+    fn browser_sessions(token: &str, port: u16, duration: Duration) -> BrowserSessions {
+        BrowserSessions::new(token, CookieScope::Port(port), duration, None)
+    }
+
     fn value(set_cookie: &str) -> &str {
         set_cookie.split_once('=').unwrap().1.split(';').next().unwrap()
     }
 
     #[test]
     fn session_cookie_is_valid_for_its_port_and_token_until_expiry() {
-        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
+        let sessions = browser_sessions("token", 7072, DAY);
         let cookie = sessions.issue_cookie(false);
         assert!(!cookie.contains("Secure") && sessions.issue_cookie(true).ends_with("; SameSite=Strict; Secure"));
         assert!(cookie.starts_with("interflow_session_7072=") && cookie.contains("Max-Age=86400"), "{cookie}");
         let value = value(&cookie);
         assert!(sessions.check(value).is_some());
         assert!(!value.contains("token") && !value.contains(&URL_SAFE_NO_PAD.encode("token")));
-        assert!(BrowserSessions::new("token", CookieScope::Port(7073), DAY).check(value).is_none(), "another port");
-        assert!(BrowserSessions::new("other", CookieScope::Port(7072), DAY).check(value).is_none(), "another token");
-        assert!(
-            BrowserSessions::new("token", CookieScope::Port(7072), DAY / 2).check(value).is_none(),
-            "sessions became shorter"
-        );
+        assert!(browser_sessions("token", 7073, DAY).check(value).is_none(), "another port");
+        assert!(browser_sessions("other", 7072, DAY).check(value).is_none(), "another token");
+        assert!(browser_sessions("token", 7072, DAY / 2).check(value).is_none(), "sessions became shorter");
         let mut bytes = URL_SAFE_NO_PAD.decode(value).unwrap();
         for at in [0, 7, 10, 30, 55] {
             bytes[at] ^= 1;
             assert!(sessions.check(&URL_SAFE_NO_PAD.encode(&bytes)).is_none(), "byte {at}");
             bytes[at] ^= 1;
         }
-        let over = BrowserSessions::new("token", CookieScope::Port(7072), Duration::ZERO);
+        let over = browser_sessions("token", 7072, Duration::ZERO);
         assert!(over.check(self::value(&over.issue_cookie(false))).is_none());
         for odd in ["", "token", "dG9rZW4"] {
             assert!(sessions.check(odd).is_none(), "{odd}");
         }
     }
 
-    #[test]
-    fn login_code_is_valid_once_and_the_oldest_is_evicted() {
-        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
-        let first = sessions.issue_code();
-        let codes: Vec<String> = (0..MAX_CODES).map(|_| sessions.issue_code()).collect();
-        assert!(!sessions.redeem_code(&first), "the oldest has gone");
-        assert!(sessions.redeem_code(&codes[3]) && !sessions.redeem_code(&codes[3]) && !sessions.redeem_code(""));
+    #[tokio::test]
+    async fn login_code_is_valid_once_and_the_oldest_is_evicted() {
+        let sessions = browser_sessions("token", 7072, DAY);
+        let first = sessions.issue_code().await;
+        let mut codes = Vec::new();
+        for _ in 0..MAX_CODES {
+            codes.push(sessions.issue_code().await);
+        }
+        assert!(!sessions.redeem_code(&first, None).await, "the oldest has gone");
+        assert!(sessions.redeem_code(&codes[3], None).await && !sessions.redeem_code(&codes[3], None).await);
+        assert!(!sessions.redeem_code("", None).await);
     }
 
     #[test]
     fn wrong_tokens_are_limited_per_client() {
-        let sessions = BrowserSessions::new("token", CookieScope::Port(7072), DAY);
+        let sessions = browser_sessions("token", 7072, DAY);
         let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
         let refused = (0..MAX_ATTEMPTS + 5).filter(|_| sessions.count_wrong_token(one)).count();
         assert_eq!(refused, 5);

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
+use interflow_store::shared::SettingsStore;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -185,6 +186,17 @@ pub enum SettingsError {
     ChangedMeanwhile(String),
     /// The file cannot be read or written.
     Disk(String),
+}
+
+/// The settings that replicas share, with their revisions.
+pub struct SharedSettings {
+    pub store: SettingsStore,
+    /// Which are shared.
+    pub names: Vec<String>,
+    /// This replica, in the authors of revisions.
+    pub replica: String,
+    /// The lines in which two texts differ, with their surroundings.
+    pub diff: fn(&str, &str) -> Vec<SettingsDiffLine>,
 }
 
 /// Shows and changes the configuration file. Methods block on the disk.

@@ -39,7 +39,7 @@ use crate::pending::queue::PendingQueue;
 use crate::reload::ReloadFn;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
-use crate::settings::SettingsEditor;
+use crate::settings::{SettingsEditor, SharedSettings};
 use crate::setup::MachineSetup;
 
 /// Concurrent store queries; more wait.
@@ -114,6 +114,8 @@ pub struct AdminState {
     pub reload: OnceLock<ReloadFn>,
     /// Changes the configuration file, if the instance has one.
     pub settings: OnceLock<Arc<dyn SettingsEditor>>,
+    /// Revisions of the settings that replicas share, if they do.
+    pub(crate) shared_settings: OnceLock<SharedSettings>,
     /// The machine, for the page "Intercept"; set after the start, too.
     pub(crate) setup: OnceLock<MachineSetup>,
     pub(crate) address: SocketAddr,
@@ -164,6 +166,7 @@ impl AdminState {
             doctor: deps.doctor,
             reload: OnceLock::new(),
             settings: OnceLock::new(),
+            shared_settings: OnceLock::new(),
             setup: OnceLock::new(),
             address,
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),

@@ -42,7 +42,7 @@ pub use redis_client::{RedisClient, RedisServer};
 pub use rules::{
     CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
 };
-pub use spend::{SpendBy, SpendLedger, SpendQuery, SpendReport, SpendSums};
+pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport, SpendSums};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
 pub use usage::{UsageRow, UsageSums, UsageTotals};

@@ -178,3 +178,56 @@ fn the_audit_trail_shows_all_replicas_and_what_was_written_while_the_database_wa
     let stored = database.sql("SELECT count(*) FROM interflow.admin_audit WHERE line LIKE '%three.example%'");
     assert_eq!(stored.trim(), "1");
 }
+
+impl Replica {
+    /// The status of a request without credentials, and where it leads to.
+    async fn visit(&self, path: &str) -> (u16, Option<String>) {
+        let instance = std::fs::read_to_string(self.home.path().join("instance.json")).unwrap();
+        let admin = serde_json::from_str::<Value>(&instance).unwrap()["admin"].as_str().unwrap().to_owned();
+        let mut wire = interflow_testkit::Wire::connect(&admin).await.unwrap().patience(Some(PATIENCE));
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n")).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        (answer.status, answer.header("set-cookie").map(str::to_owned))
+    }
+
+    /// The path of a login link, as `interflow open` gets it.
+    async fn login_link(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.home.path().join(name)).unwrap();
+        let instance: Value = serde_json::from_str(&read("instance.json")).unwrap();
+        let admin = instance["admin"].as_str().unwrap();
+        let mut wire = interflow_testkit::Wire::connect(admin).await.unwrap().patience(Some(PATIENCE));
+        let head = format!(
+            "POST /api/v1/login-links HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {}\r\nContent-Length: 0\r\n\r\n",
+            read("admin.token").trim()
+        );
+        wire.send(head).await.unwrap();
+        wire.answer().await.unwrap().json()["path"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_link_of_one_replica_works_at_another_once() {
+    let Some(server) = PostgresServer::new() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let logs_in = |(status, cookie): (u16, Option<String>)| status == 303 && cookie.is_some();
+    let link = a.login_link().await;
+    assert!(logs_in(b.visit(&link).await));
+    assert!(!logs_in(b.visit(&link).await) && !logs_in(a.visit(&link).await), "it was used");
+    // Of many at once, one succeeds.
+    let link = a.login_link().await;
+    let visits = (0..8).map(|i| if i % 2 == 0 { a.visit(&link) } else { b.visit(&link) });
+    let succeeded = futures_util::future::join_all(visits).await.into_iter().filter(|v| logs_in(v.clone())).count();
+    assert_eq!(succeeded, 1);
+    // The database has no code that could be used.
+    let link = a.login_link().await;
+    let code = link.rsplit('=').next().unwrap();
+    assert!(!database.sql("SELECT * FROM interflow.login_codes").contains(code));
+    database.sql("UPDATE interflow.login_codes SET expires = now() - interval '1 second'");
+    assert!(!logs_in(b.visit(&link).await), "it has expired");
+    // Without the database, a link leads to the replica that made it.
+    server.stop();
+    let link = a.login_link().await;
+    assert!(!logs_in(b.visit(&link).await));
+    assert!(logs_in(a.visit(&link).await) && !logs_in(a.visit(&link).await));
+}

@@ -104,6 +104,18 @@ fn newest(replica: &Replica, name: &str) -> Option<i64> {
     all["settings"].as_array().unwrap().iter().find(|s| s["name"] == name)?["revision"].as_i64()
 }
 
+/// Makes this the text of the rules; returns its revision.
+fn publish_rules(replica: &Replica, text: &str) -> i64 {
+    // At once: half a file would be a revision of its own.
+    replica.write("rules.new", text);
+    let file = |name: &str| replica.home.path().join(name);
+    std::fs::rename(file("rules.new"), file("rules.yaml")).unwrap();
+    until("it is published", || {
+        let revision = newest(replica, "rules")?;
+        (replica.run(&["fleet", "show", "rules"]) == text).then_some(revision)
+    })
+}
+
 #[test]
 fn what_changes_at_one_replica_takes_effect_at_all() {
     let Some(server) = PostgresServer::shared() else { return };
@@ -297,8 +309,7 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
     let a = Replica::start("a", &database);
-    a.write("rules.yaml", TAG_ALL);
-    let first = until("it is published", || newest(&a, "rules"));
+    let first = publish_rules(&a, TAG_ALL);
     a.run(&["keys", "add", "--owner", "somebody"]);
     until("the keys are published", || newest(&a, "keys"));
     drop(a);
@@ -330,4 +341,98 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     let good = TAG_ALL.replace("first", "good");
     insert(first + 3, &good);
     until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
+}
+
+/// The answer of a replica's API to a request with this token: its status and JSON.
+async fn api(replica: &Replica, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let info: Value = serde_json::from_str(&replica.file("instance.json")).unwrap();
+    let admin = info["admin"].as_str().unwrap();
+    let mut wire = interflow_testkit::Wire::connect(admin).await.unwrap().patience(Some(PATIENCE));
+    let length = body.len();
+    let head = format!(
+        "{method} /api/v1{path} HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    wire.send(head).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    (answer.status, answer.json())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replicas() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    // The rules that a replica begins with may be a revision, too.
+    let [first, second] = [TAG_ALL.to_owned(), TAG_ALL.replace("first", "second")].map(|text| {
+        let revision = publish_rules(&a, &text);
+        until("b has it", || (b.file("rules.yaml") == text).then_some(()));
+        revision
+    });
+    let third = second + 1;
+    let admin = b.file("admin.token").trim().to_owned();
+    let (status, listed) = api(&b, &admin, "GET", "/fleet/settings", "").await;
+    assert_eq!((status, &listed["enabled"]), (200, &true.into()));
+    let rules = listed["settings"].as_array().unwrap().iter().find(|s| s["name"] == "rules").unwrap();
+    assert_eq!(rules["revision"], second);
+    let (_, history) = api(&b, &admin, "GET", "/fleet/settings/rules/revisions", "").await;
+    let history = history["revisions"].as_array().unwrap();
+    assert_eq!((&history[0]["revision"], &history[1]["revision"]), (&second.into(), &first.into()));
+    assert_eq!((&history[0]["author"], &history[1]["author"]), (&"a".into(), &"a".into()));
+    assert!(history[0]["at"].as_u64() >= history[1]["at"].as_u64() && history[1]["at"].as_u64() > Some(0));
+    let (_, diff) = api(&b, &admin, "GET", &format!("/fleet/settings/rules/diff?from={first}"), "").await;
+    let changed = |kind: &str| {
+        let lines = diff["lines"].as_array().unwrap().iter().filter(|line| line["kind"] == kind);
+        lines.map(|line| line["text"].as_str().unwrap().trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((changed("removed"), changed("added")), (vec!["- tag: first".into()], vec!["- tag: second".into()]));
+    let whole = format!("/fleet/settings/rules/diff?from=0&to={first}");
+    let (_, whole) = api(&b, &admin, "GET", &whole, "").await;
+    assert_eq!((whole["lines"].as_array().unwrap().len(), &whole["to"]), (TAG_ALL.lines().count(), &first.into()));
+
+    let back = "/fleet/settings/rules/rollback";
+    let body = |revision: i64, base: i64| serde_json::json!({ "revision": revision, "base": base }).to_string();
+    for (path, body, status, kind) in [
+        (back, body(first, first), 409, "changed_meanwhile"),
+        (back, body(99, second), 404, "not_found"),
+        ("/fleet/settings/secrets/rollback", body(1, 1), 404, "not_found"),
+    ] {
+        let (found, answer) = api(&b, &admin, "POST", path, &body).await;
+        assert_eq!((found, &answer["error"]["kind"]), (status, &kind.into()), "{answer}");
+    }
+    // Whoever may not administer sees and changes nothing of it.
+    let operator = b.run(&["tokens", "create", "--name", "ci", "--role", "operator"]).trim().to_owned();
+    until_held(&b, &operator).await;
+    for (method, path) in [("GET", "/fleet/settings"), ("GET", "/fleet/settings/rules/revisions"), ("POST", back)] {
+        let (status, _) = api(&b, &operator, method, path, &body(first, second)).await;
+        assert_eq!(status, 403, "{method} {path}");
+    }
+    let (status, done) = api(&b, &admin, "POST", back, &body(first, second)).await;
+    assert_eq!((status, done), (200, serde_json::json!({ "revision": third, "changed": true })));
+    for replica in [&a, &b] {
+        until("the earlier text is in force", || (replica.file("rules.yaml") == TAG_ALL).then_some(()));
+    }
+    let token = a.file("admin.token");
+    let (_, history) = api(&a, token.trim(), "GET", "/fleet/settings/rules/revisions?limit=1", "").await;
+    let made = &history["revisions"][0];
+    assert_eq!(
+        (&made["revision"], &made["restores"], &made["author"]),
+        (&third.into(), &first.into(), &"admin token (b)".into())
+    );
+    let (_, again) = api(&b, &admin, "POST", back, &body(first, third)).await;
+    assert_eq!(again, serde_json::json!({ "revision": third, "changed": false }));
+    let lines = b.json(&["audit", "list", "rollback", "--json"]);
+    let line = lines.as_array().unwrap().iter().find(|line| line["detail"]["changed"] == true);
+    let line = line.unwrap_or_else(|| panic!("{lines}"));
+    assert_eq!((&line["actor"], &line["status"]), (&"admin token".into(), &200.into()));
+    assert_eq!((&line["detail"]["setting"], &line["detail"]["restores"]), (&"rules".into(), &first.into()));
+}
+
+/// Waits until a token that was just created is known to a replica.
+async fn until_held(replica: &Replica, token: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while api(replica, token, "GET", "/me", "").await.0 != 200 {
+        assert!(Instant::now() < deadline, "the token is not known within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -2651,10 +2651,34 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description The difference of two revisions. */
+        RevisionDiff: {
+            name: string;
+            from: number;
+            to: number;
+            /** @description The lines that differ, with their surroundings; none if the texts are equal. */
+            lines: components["schemas"]["SettingsDiffLine"][];
+        };
+        /** @description Revisions of a setting, the newest first. */
+        RevisionList: {
+            revisions: components["schemas"]["SettingRevision"][];
+        };
         /** @description What somebody may do. A role is a set of these; bodies are a right of their own. */
         Right: "view" | "read_bodies" | "operate" | "administer";
         /** @description The role of a person or a token. */
         Role: "viewer" | "operator" | "admin";
+        RollBackInput: {
+            /** @description The revision whose text is wanted. */
+            revision: number;
+            /** @description The newest revision that the caller has seen: if there is a newer one, the request fails. */
+            base: number;
+        };
+        /** @description The newest revision after going back. */
+        RolledBack: {
+            revision: number;
+            /** @description Whether it was made for this; false if the newest one had the same text. */
+            changed: boolean;
+        };
         RotateInput: {
             /**
              * @description How long the old secret stays valid, too: `24h`. If absent, it is rejected from now on.
@@ -2982,6 +3006,18 @@ export interface components {
         SettingGroup: "interception" | "recording" | "privacy" | "upstream" | "notifications" | "logging";
         /** @description The form of a setting's value. */
         SettingKind: ("choice" | "text" | "number") | "switch" | "size" | "duration" | "list" | "proxies";
+        /** @description A revision of a setting, without its text. */
+        SettingRevision: {
+            name: string;
+            /** @description Counts from 1 for each setting. */
+            revision: number;
+            /** @description Who made it: a person or a replica. */
+            author: string;
+            at: components["schemas"]["Timestamp"];
+            /** @description The revision whose text it has, if it is a return to that one. */
+            restores: number | null;
+            bytes: number;
+        };
         /** @description Where a value comes from. */
         SettingSource: {
             /** @constant */
@@ -2998,6 +3034,15 @@ export interface components {
             /** @constant */
             kind: "option";
             name: string;
+        };
+        /** @description What a replica did with the newest revision of a setting. */
+        SettingStatus: {
+            replica: string;
+            name: string;
+            revision: number;
+            at: components["schemas"]["Timestamp"];
+            /** @description Why it was refused; the previous one stays in force on this replica. */
+            refused: string | null;
         };
         SettingsDiffKind: ("same" | "removed" | "added") | "gap";
         /** @description A line of a difference between two texts. */
@@ -3055,6 +3100,15 @@ export interface components {
             /** @description Whether the request comes from the machine of the instance, which is where browsers are started. */
             local: boolean;
         };
+        /** @description The settings that replicas share. */
+        SharedSettingList: {
+            /** @description Whether any are shared: `record.store` and `fleet.share` say so. */
+            enabled: boolean;
+            /** @description The newest revision of each; none of one that was never changed. */
+            settings: components["schemas"]["SettingRevision"][];
+            /** @description What each replica did with the newest revision that it saw. */
+            replicas: components["schemas"]["SettingStatus"][];
+        };
         /** @description The shared store as one replica sees it. */
         SharedStoreStats: {
             /** @description Where it is, without the password. */
@@ -3105,6 +3159,11 @@ export interface components {
             rows: components["schemas"]["SpendRow"][];
             /** @description Everything, each request once. */
             total: components["schemas"]["SpendRow"];
+            /**
+             * @description Whether these are the sums of all replicas that share the database of `record.store`, rather than of one instance.
+             * @default false
+             */
+            all_replicas: boolean;
         };
         /** @description A row of a report. */
         SpendRow: {
@@ -3775,8 +3834,12 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RevisionDiff = components['schemas']['RevisionDiff'];
+export type RevisionList = components['schemas']['RevisionList'];
 export type Right = components['schemas']['Right'];
 export type Role = components['schemas']['Role'];
+export type RollBackInput = components['schemas']['RollBackInput'];
+export type RolledBack = components['schemas']['RolledBack'];
 export type RotateInput = components['schemas']['RotateInput'];
 export type RouteStrategy = components['schemas']['RouteStrategy'];
 export type RowDetails = components['schemas']['RowDetails'];
@@ -3805,7 +3868,9 @@ export type SettingChoice = components['schemas']['SettingChoice'];
 export type SettingEffect = components['schemas']['SettingEffect'];
 export type SettingGroup = components['schemas']['SettingGroup'];
 export type SettingKind = components['schemas']['SettingKind'];
+export type SettingRevision = components['schemas']['SettingRevision'];
 export type SettingSource = components['schemas']['SettingSource'];
+export type SettingStatus = components['schemas']['SettingStatus'];
 export type SettingsDiffKind = components['schemas']['SettingsDiffKind'];
 export type SettingsDiffLine = components['schemas']['SettingsDiffLine'];
 export type SettingsDraft = components['schemas']['SettingsDraft'];
@@ -3813,6 +3878,7 @@ export type SettingsInput = components['schemas']['SettingsInput'];
 export type SettingsPreview = components['schemas']['SettingsPreview'];
 export type SettingsView = components['schemas']['SettingsView'];
 export type SetupView = components['schemas']['SetupView'];
+export type SharedSettingList = components['schemas']['SharedSettingList'];
 export type SharedStoreStats = components['schemas']['SharedStoreStats'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
@@ -3921,6 +3987,7 @@ export interface ApiCalls {
     'GET /settings': { request: unknown; response: SettingsView };
     'POST /settings': { request: SettingsInput; response: AppliedSettings };
     'POST /settings/preview': { request: SettingsDraft; response: SettingsPreview };
+    'GET /fleet/settings': { request: unknown; response: SharedSettingList };
     'GET /ca': { request: unknown; response: CaView };
     'GET /doctor': { request: unknown; response: DoctorReport };
     'GET /passthrough': { request: unknown; response: BypassedClients };

@@ -151,7 +151,7 @@ pub(crate) struct LoginLink {
 /// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
 /// URL.
 pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<LoginLink> {
-    let path = format!("{}?code={}", LOGIN_PATH, state.sessions.issue_code());
+    let path = format!("{}?code={}", LOGIN_PATH, state.sessions.issue_code().await);
     Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
 

@@ -37,6 +37,7 @@ mod routes;
 pub(crate) mod rules;
 mod settings;
 mod setup;
+mod shared_settings;
 mod spend;
 mod teams;
 pub(crate) mod tokens;

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, audit, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm,
-    me, openapi, overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup, spend,
-    teams, tokens, transfer,
+    me, openapi, overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup,
+    shared_settings, spend, teams, tokens, transfer,
 };
 use crate::identity::Rights;
 use crate::identity::enforce::OperationAccess;
@@ -343,6 +343,30 @@ fn instance_routes() -> Vec<ApiRoute> {
             ADMINISTER,
             settings::change,
             "Change the configuration file and reload it, or change nothing",
+        ),
+        get(
+            "/fleet/settings",
+            ADMINISTER,
+            shared_settings::list,
+            "Settings that replicas share, and the replicas that refused one or do not have it yet",
+        ),
+        get(
+            "/fleet/settings/{name}/revisions",
+            ADMINISTER,
+            shared_settings::revisions,
+            "Revisions of a shared setting with author and time, the newest first",
+        ),
+        get(
+            "/fleet/settings/{name}/diff",
+            ADMINISTER,
+            shared_settings::diff,
+            "The difference of two revisions of a shared setting",
+        ),
+        post(
+            "/fleet/settings/{name}/rollback",
+            ADMINISTER,
+            shared_settings::roll_back,
+            "Make the text of an earlier revision the newest one, at every replica",
         ),
         get("/ca", VIEW, ca, "The certificate authority"),
         get("/doctor", VIEW, doctor, "Check this machine and instance"),

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use interflow_limits::{SpendQuery, SpendReport};
+use interflow_limits::{SpendError, SpendQuery, SpendReport};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,9 +34,12 @@ async fn report(state: &AdminState, params: SpendParams) -> Result<SpendReport> 
     let ledger = limit_deps(state)?.limits.spend_ledger().cloned().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no ledger of spending")
     })?;
-    // Reads files, and writes that of today.
+    // Reads files or a database, and writes what is new.
     let read = tokio::task::spawn_blocking(move || ledger.report(&query)).await;
-    read.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::internal)
+    read.map_err(|e| ApiError::internal(e.to_string()))?.map_err(|e| match e {
+        SpendError::File(e) => ApiError::internal(e),
+        SpendError::Database(e) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shared_store", e),
+    })
 }
 
 /// `GET /spend`

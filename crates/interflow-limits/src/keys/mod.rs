@@ -337,6 +337,12 @@ impl VirtualKeyRing {
         &self.keys
     }
 
+    /// Whether a key, a team or an organisation has limits.
+    pub fn has_limits(&self) -> bool {
+        let limits = self.keys.iter().map(|key| &key.limits).chain(self.groups.iter().map(|group| &group.limits));
+        limits.flatten().any(|quota| *quota != Quota::default())
+    }
+
     /// Organisations, then teams, each in the order of the file.
     pub fn groups(&self) -> &[Arc<KeyGroup>] {
         &self.groups

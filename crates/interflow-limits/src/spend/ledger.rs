@@ -1,51 +1,53 @@
-//! The ledger: a file of JSON lines for each day (UTC), which is replaced as a whole while its day lasts and never
-//! changed after that.
+//! The ledger: the sums of a day are kept in memory, and written every few seconds to a file that is replaced as a whole
+//! while its day lasts. Replicas with a database add theirs up there: see `shared_sums.rs`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use interflow_files::{FileAccess, write_atomic};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
-use super::{SpendAccount, SpendQuery, SpendReport, SpendSums};
+use super::day_files::{
+    DayRows, day_files, day_path, read_days, read_rows, remove_old_file, set_aside, waiting_path, write_rows,
+};
+use super::shared_sums::{SharedSums, SpendDatabase};
+use super::{SpendAccount, SpendError, SpendQuery, SpendReport, SpendSums};
 
 /// Bound on the rows of a day: clients choose tags. Further requests are summed without tags and model.
 const MAX_ROWS: usize = 10_000;
 /// Bound on the days kept in memory while they cannot be written.
 const MAX_UNWRITTEN_DAYS: usize = 3;
+/// How often new sums go to the database.
+const SEND_INTERVAL: Duration = Duration::from_secs(5);
 
-#[derive(Serialize, Deserialize)]
-struct LedgerLine {
-    #[serde(flatten)]
-    account: SpendAccount,
-    #[serde(flatten)]
-    sums: SpendSums,
+/// A row of a day.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Row {
+    pub sums: SpendSums,
+    /// Whether the database, if there is one, has exactly these sums.
+    pub is_sent: bool,
 }
 
-type DayRows = HashMap<SpendAccount, SpendSums>;
-
 #[derive(Default)]
-struct Day {
-    rows: DayRows,
+pub(super) struct Day {
+    pub rows: HashMap<SpendAccount, Row>,
+    /// Whether the file differs.
     is_changed: bool,
 }
 
 /// Daily sums by key, user, team, organisation, provider, model and tags.
 pub struct SpendLedger {
     folder: PathBuf,
-    /// Today, and days that are not written yet.
+    /// Today, yesterday, and days that are not written yet.
     days: Mutex<BTreeMap<Date, Day>>,
     keep: Mutex<Duration>,
     /// One writer at a time; it does not hold up requests.
     writing: Mutex<()>,
+    shared: Option<SharedSums>,
 }
 
 pub(crate) fn today() -> Date {
@@ -56,19 +58,56 @@ impl SpendLedger {
     /// Continues the ledger in this folder. A file of today that cannot be read is renamed with an error, and the day
     /// begins anew.
     pub fn open(folder: PathBuf, keep: Duration) -> Arc<Self> {
-        let today = today();
-        let rows = read_day(&folder, today).unwrap_or_else(|e| {
-            let aside = day_path(&folder, today).with_extension("broken");
-            let _ = fs::rename(day_path(&folder, today), &aside);
+        let (today, path) = (today(), day_path(&folder, today()));
+        let rows = read_rows(&path).unwrap_or_else(|e| {
+            let aside = set_aside(&path);
             tracing::error!("limits: {e}; it is set aside as {}, and the spend of today begins anew", aside.display());
             DayRows::new()
         });
+        let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();
         let days = BTreeMap::from([(today, Day { rows, is_changed: false })]);
-        Arc::new(Self { folder, days: Mutex::new(days), keep: Mutex::new(keep), writing: Mutex::new(()) })
+        Arc::new(Self {
+            folder,
+            days: Mutex::new(days),
+            keep: Mutex::new(keep),
+            writing: Mutex::default(),
+            shared: None,
+        })
+    }
+
+    /// Begins a ledger whose sums go to a database that replicas share. What was in this folder before goes there too.
+    pub fn open_shared(folder: &Path, keep: Duration, database: Arc<dyn SpendDatabase>) -> Arc<Self> {
+        let shared = SharedSums::new(folder, database);
+        Arc::new(Self {
+            folder: shared.folder().to_owned(),
+            days: Mutex::default(),
+            keep: Mutex::new(keep),
+            writing: Mutex::default(),
+            shared: Some(shared),
+        })
+    }
+
+    /// Sends new sums to the database from now on, on a thread of its own, until the ledger is dropped. Without a
+    /// database there is nothing to do.
+    pub fn keep_sending(self: &Arc<Self>) {
+        if self.shared.is_none() {
+            return;
+        }
+        let ledger = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("spend".into()).spawn(move || send_periodically(&ledger));
+        if let Err(e) = thread {
+            tracing::error!("limits: no thread to send the spend to the database ({e}); reports send it");
+        }
     }
 
     pub fn set_keep(&self, keep: Duration) {
         *self.keep.lock() = keep;
+    }
+
+    /// The first day that `quota.keep_spend` keeps; `None` if it keeps all.
+    fn first_kept(&self) -> Option<Date> {
+        let keep = SignedDuration::try_from(*self.keep.lock()).unwrap_or(SignedDuration::MAX);
+        today().checked_sub(keep).ok()
     }
 
     /// Adds a request.
@@ -80,121 +119,96 @@ impl SpendLedger {
             true => SpendAccount { model: Some("other".into()), tags: Arc::default(), ..account },
             false => account,
         };
-        day.rows.entry(account).or_default().add(&sums);
+        let row = day.rows.entry(account).or_default();
+        row.sums.add(&sums);
+        row.is_sent = false;
         day.is_changed = true;
     }
 
-    /// Writes what changed since the last time. An error is logged, and the next call tries again.
+    /// Writes what changed since the last time to this machine's files. An error is logged, and the next call tries again.
     pub fn write(&self) {
         let _alone = self.writing.lock();
         let changed: Vec<(Date, DayRows)> = {
             let mut days = self.days.lock();
-            let changed =
-                |(date, day): (&Date, &mut Day)| std::mem::take(&mut day.is_changed).then(|| (*date, day.rows.clone()));
+            let changed = |(date, day): (&Date, &mut Day)| {
+                let rows = || day.rows.iter().map(|(account, row)| (account.clone(), row.sums)).collect();
+                std::mem::take(&mut day.is_changed).then(|| (*date, rows()))
+            };
             days.iter_mut().filter_map(changed).collect()
         };
-        let (mut failed, today) = (false, today());
+        let mut failed = false;
         for (date, rows) in changed {
-            let is_new = !day_path(&self.folder, date).exists();
-            if let Err(e) = self.write_day(date, rows) {
+            let path = match &self.shared {
+                Some(shared) => waiting_path(&self.folder, date, shared.writer()),
+                None => day_path(&self.folder, date),
+            };
+            let is_new = !path.exists();
+            if let Err(e) = write_rows(&path, rows) {
                 failed = true;
                 tracing::error!("limits: the spend of {date} cannot be kept in {}: {e}", self.folder.display());
                 self.days.lock().entry(date).or_default().is_changed = true;
-            } else if is_new {
+            } else if is_new && self.shared.is_none() {
                 self.remove_old();
             }
         }
+        self.forget_past_days(failed);
+    }
+
+    /// Removes days from memory that are in their files. Yesterday stays: a clock that is set back may return to it.
+    fn forget_past_days(&self, failed: bool) {
+        let yesterday = today().yesterday().unwrap_or(Date::MIN);
         let mut days = self.days.lock();
         while days.len() > 1 && (!failed || days.len() > MAX_UNWRITTEN_DAYS) {
             // A request may have been added to it since it was written.
             match days.first_entry() {
-                Some(first) if *first.key() < today && (!first.get().is_changed || failed) => drop(first.remove()),
+                Some(first) if *first.key() < yesterday && (!first.get().is_changed || failed) => drop(first.remove()),
                 _ => break,
             }
         }
     }
 
-    fn write_day(&self, date: Date, rows: DayRows) -> io::Result<()> {
-        // Sorted, so that the file does not depend on the order of a hash map.
-        let rows: BTreeMap<_, _> = rows.into_iter().collect();
-        let mut text = Vec::new();
-        for (account, sums) in rows {
-            serde_json::to_writer(&mut text, &LedgerLine { account, sums })?;
-            text.push(b'\n');
-        }
-        fs::create_dir_all(&self.folder)?;
-        write_atomic(&day_path(&self.folder, date), &text, FileAccess::Private)
-    }
-
     /// Removes days that are older than `quota.keep_spend`.
     fn remove_old(&self) {
-        let keep = SignedDuration::try_from(*self.keep.lock()).unwrap_or(SignedDuration::MAX);
-        let Some(first) = today().checked_sub(keep).ok() else { return };
-        for (date, path) in day_files(&self.folder).unwrap_or_default() {
-            if date < first
-                && let Err(e) = fs::remove_file(&path)
-            {
-                tracing::warn!("limits: {} is older than quota.keep_spend, and cannot be removed: {e}", path.display());
-            }
-        }
+        let Some(first) = self.first_kept() else { return };
+        let files = day_files(&self.folder).unwrap_or_default();
+        files.iter().filter(|(date, _)| *date < first).for_each(|(_, path)| remove_old_file(path));
     }
 
-    /// A report that includes everything up to now.
+    /// Sends what the database does not have yet; waits for it no longer than its time limit. Without a database there
+    /// is nothing to do.
     ///
     /// # Errors
-    /// A file cannot be read.
-    pub fn report(&self, query: &SpendQuery) -> Result<SpendReport, String> {
+    /// The database does not answer; what was not sent waits.
+    pub fn send(&self) -> Result<(), String> {
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.send(&self.days, self.first_kept()))
+    }
+
+    /// A report that includes everything up to now: of all replicas, if they share a database.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the database does not answer.
+    pub fn report(&self, query: &SpendQuery) -> Result<SpendReport, SpendError> {
         self.write();
-        SpendReport::read(&self.folder, query)
+        let Some(shared) = &self.shared else {
+            let rows = read_days(&self.folder, query.since, query.until).map_err(SpendError::File)?;
+            return Ok(SpendReport::new(query, rows, false));
+        };
+        let rows = self.send().and_then(|()| shared.rows(query)).map_err(|e| {
+            SpendError::Database(format!(
+                "the spend of all replicas cannot be read: {e}; nothing is lost: what this replica has not sent yet waits \
+                 in {}",
+                self.folder.display()
+            ))
+        })?;
+        Ok(SpendReport::new(query, rows, true))
     }
 }
 
-fn day_path(folder: &Path, date: Date) -> PathBuf {
-    folder.join(format!("{date}.jsonl"))
-}
-
-fn day_files(folder: &Path) -> Result<Vec<(Date, PathBuf)>, String> {
-    let unread = |e: io::Error| format!("{} cannot be read: {e}", folder.display());
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(unread(e)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unread)?.path();
-        let date = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".jsonl")?.parse().ok());
-        files.extend(date.map(|date| (date, path)));
+fn send_periodically(ledger: &Weak<SpendLedger>) {
+    while let Some(current) = ledger.upgrade() {
+        // Logged where it is noticed.
+        let _ = current.send();
+        drop(current);
+        std::thread::sleep(SEND_INTERVAL);
     }
-    files.sort();
-    Ok(files)
-}
-
-fn read_day(folder: &Path, date: Date) -> Result<DayRows, String> {
-    let path = day_path(folder, date);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(DayRows::new()),
-        Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
-    };
-    let mut rows = DayRows::new();
-    for (i, line) in text.lines().enumerate() {
-        let line: LedgerLine =
-            serde_json::from_str(line).map_err(|e| format!("{}, line {}: {e}", path.display(), i + 1))?;
-        rows.entry(line.account).or_default().add(&line.sums);
-    }
-    Ok(rows)
-}
-
-/// The rows of these days, in their order.
-pub(super) fn read_days(
-    folder: &Path,
-    since: Date,
-    until: Date,
-) -> Result<Vec<(Date, SpendAccount, SpendSums)>, String> {
-    let mut all = Vec::new();
-    for (date, _) in day_files(folder)?.into_iter().filter(|(date, _)| (since..=until).contains(date)) {
-        all.extend(read_day(folder, date)?.into_iter().map(|(account, sums)| (date, account, sums)));
-    }
-    Ok(all)
 }

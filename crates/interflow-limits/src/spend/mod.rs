@@ -1,6 +1,8 @@
 //! What keys, teams and tags have spent: a ledger of daily sums that outlives the recorded flows, and reports from it.
 
+mod day_files;
 mod ledger;
+mod shared_sums;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +17,21 @@ use serde::{Deserialize, Serialize};
 use crate::tags::TagSet;
 pub use ledger::SpendLedger;
 pub(crate) use ledger::today;
+pub use shared_sums::SpendDatabase;
 
-/// What a row of the ledger is the sum of.
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum SpendError {
+    /// A file of the ledger cannot be read.
+    #[error("{0}")]
+    File(String),
+    /// The database that replicas share does not answer.
+    #[error("{0}")]
+    Database(String),
+}
+
+/// What a row of the ledger is the sum of. Its JSON names the row in a database, where it has to stay what it is: a field
+/// that is added is left out while it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SpendAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,18 +72,30 @@ pub struct SpendSums {
 
 impl SpendSums {
     fn add(&mut self, more: &Self) {
-        let Self { requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced } = self;
-        for (sum, n) in [
-            (requests, more.requests),
-            (estimated, more.estimated),
-            (input_tokens, more.input_tokens),
-            (output_tokens, more.output_tokens),
-            (cached_tokens, more.cached_tokens),
-            (micro_dollars, more.micro_dollars),
-            (unpriced, more.unpriced),
-        ] {
+        let (mut sums, more) = (self.to_array(), more.to_array());
+        for (sum, n) in sums.iter_mut().zip(more) {
             *sum = sum.saturating_add(n);
         }
+        *self = Self::from_array(sums);
+    }
+
+    /// In the order of the fields.
+    pub const fn to_array(self) -> [u64; 7] {
+        [
+            self.requests,
+            self.estimated,
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_tokens,
+            self.micro_dollars,
+            self.unpriced,
+        ]
+    }
+
+    /// As [`to_array`](Self::to_array) gives them.
+    pub const fn from_array(sums: [u64; 7]) -> Self {
+        let [requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced] = sums;
+        Self { requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced }
     }
 
     pub fn dollars(&self) -> f64 {
@@ -188,6 +215,9 @@ pub struct SpendReport {
     pub rows: Vec<SpendRow>,
     /// Everything, each request once.
     pub total: SpendRow,
+    /// Whether these are the sums of all replicas that share the database of `record.store`, rather than of one instance.
+    #[serde(default)]
+    pub all_replicas: bool,
 }
 
 impl SpendReport {
@@ -196,9 +226,13 @@ impl SpendReport {
     /// # Errors
     /// A file cannot be read.
     pub fn read(folder: &Path, query: &SpendQuery) -> Result<Self, String> {
+        Ok(Self::new(query, day_files::read_days(folder, query.since, query.until)?, false))
+    }
+
+    fn new(query: &SpendQuery, sums: Vec<(Date, SpendAccount, SpendSums)>, all_replicas: bool) -> Self {
         let mut rows: BTreeMap<Vec<Option<String>>, SpendSums> = BTreeMap::new();
         let mut total = SpendSums::default();
-        for (day, account, sums) in ledger::read_days(folder, query.since, query.until)? {
+        for (day, account, sums) in sums {
             total.add(&sums);
             for group in groups(&query.by, day, &account) {
                 rows.entry(group).or_default().add(&sums);
@@ -216,7 +250,8 @@ impl SpendReport {
             rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.micro_dollars));
         }
         let rows = rows.into_iter().map(|(group, sums)| row(&group, sums)).collect();
-        Ok(Self { since: query.since.to_string(), until: query.until.to_string(), rows, total: row(&[], total), by })
+        let (since, until) = (query.since.to_string(), query.until.to_string());
+        Self { since, until, rows, total: row(&[], total), by, all_replicas }
     }
 
     /// The figures of a row, with their names, in the order of exports.
@@ -282,5 +317,7 @@ fn groups(by: &[SpendBy], day: Date, account: &SpendAccount) -> Vec<Vec<Option<S
     groups
 }
 
+#[cfg(test)]
+mod shared_sums_tests;
 #[cfg(test)]
 mod tests;

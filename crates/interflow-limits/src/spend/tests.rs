@@ -110,7 +110,7 @@ fn a_broken_file_of_today_is_set_aside_and_one_of_the_past_is_reported() {
     assert_eq!(ledger.report(&ask("key")).unwrap().total.dollars, 1.0);
     fs::write(dir.path().join("2020-01-01.jsonl"), "{\n").unwrap();
     let query = SpendQuery::parse(None, Some("2020-01-01"), None).unwrap();
-    let e = ledger.report(&query).unwrap_err();
+    let e = ledger.report(&query).unwrap_err().to_string();
     assert!(e.contains("2020-01-01.jsonl, line 1"), "{e}");
 }
 

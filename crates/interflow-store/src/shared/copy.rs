@@ -7,19 +7,22 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use interflow_query::Query;
 use interflow_types::{Direction, FlowId};
+use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::connect::{SharedAccess, is_about_data};
 use super::database::Database;
 use super::dsn::PostgresUrl;
 use super::insert::InsertError;
 use super::partitions;
-use super::rows::uuid_of;
+use super::rows::{clean, uuid_of};
 use super::shipper::{BATCH_BYTES, store_batch, stored_bytes};
 use super::store::SharedStore;
 use crate::config::RecordConfig;
-use crate::conversations::ConversationStore as _;
+use crate::conversations::{ConversationNote, ConversationStore as _};
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
+use crate::store::conversation_notes::NoteOf;
 use crate::store::rows::StoredRow;
 use crate::store::{FlowStore, ListOptions, ListOrder, NewFlow, SqliteStore};
 
@@ -38,6 +41,8 @@ pub struct CopyCounts {
     pub failed: u64,
     /// Flows that are still running, and were left out.
     pub open: u64,
+    /// Notes on conversations and their messages. One that the target has already is not copied.
+    pub notes: u64,
 }
 
 impl CopyCounts {
@@ -83,7 +88,59 @@ pub fn copy_to_shared(
             return Err(StoreError::Cancelled);
         }
     }
+    let read = |last: Option<&NoteOf>| source.notes_after(last, BATCH);
+    counts.notes = copy_notes(read, |notes| add_notes(&database, notes))?;
     Ok(counts)
+}
+
+/// Copies all notes, some at a time; returns how many are new.
+fn copy_notes(
+    read: impl Fn(Option<&NoteOf>) -> Result<Vec<NoteOf>>,
+    add: impl Fn(Vec<NoteOf>) -> Result<u64>,
+) -> Result<u64> {
+    let (mut last, mut added) = (None, 0);
+    loop {
+        let notes = read(last.as_ref())?;
+        if notes.is_empty() {
+            return Ok(added);
+        }
+        last = notes.last().cloned();
+        added += add(notes)?;
+    }
+}
+
+/// Adds notes where there are none; returns how many. Their conversations are put together later, with the same ids.
+fn add_notes(database: &Database, notes: Vec<NoteOf>) -> Result<u64> {
+    let ids: Vec<String> = notes.iter().map(|(id, _)| clean(id)).collect();
+    let messages: Vec<Option<Uuid>> = notes.iter().map(|(_, note)| note.message.map(Uuid::from_u128)).collect();
+    // No tag has a line break.
+    let tags: Vec<String> = notes.iter().map(|(_, note)| clean(&note.tags.join("\n"))).collect();
+    let comments: Vec<Option<String>> = notes.iter().map(|(_, note)| note.comment.as_deref().map(clean)).collect();
+    database.run(move |client| async move {
+        let sql = "INSERT INTO conversation_notes(conversation, message, tags, comment) \
+                   SELECT t.id, t.message, string_to_array(t.tags, E'\\n'), t.comment \
+                   FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) AS t(id, message, tags, comment) \
+                   ON CONFLICT DO NOTHING";
+        client.execute(sql, &[&ids, &messages, &tags, &comments]).await
+    })
+}
+
+/// Notes of all conversations in their order, after this one.
+fn notes_after(database: &Database, last: Option<&NoteOf>) -> Result<Vec<NoteOf>> {
+    let message = |note: &ConversationNote| note.message.map(|m| Uuid::from_u128(m).to_string()).unwrap_or_default();
+    let (id, message) = last.map(|(id, note)| (id.clone(), message(note))).unwrap_or_default();
+    let rows = database.run(move |client| async move {
+        let sql = "SELECT conversation, message, tags, comment FROM conversation_notes \
+                   WHERE (conversation, coalesce(message::text, '') COLLATE \"C\") > ($1, $2) \
+                   ORDER BY conversation, coalesce(message::text, '') COLLATE \"C\" LIMIT $3";
+        client.query(sql, &[&id, &message, &(BATCH as i64)]).await
+    })?;
+    let note = |row: &Row| ConversationNote {
+        message: row.get::<_, Option<Uuid>>(1).map(|m| m.as_u128()),
+        tags: row.get(2),
+        comment: row.get(3),
+    };
+    Ok(rows.iter().map(|row| (row.get(0), note(row))).collect())
 }
 
 /// Those of these flows that are not in the database.
@@ -91,7 +148,7 @@ fn missing(database: &Database, flows: Vec<StoredRow>) -> Result<Vec<StoredRow>>
     let ids: Vec<_> = flows.iter().map(|flow| uuid_of(flow.row.id)).collect();
     let found = database
         .run(move |client| async move { client.query("SELECT id FROM flows WHERE id = ANY($1)", &[&ids]).await })?;
-    let found: HashSet<uuid::Uuid> = found.iter().map(|row| row.get(0)).collect();
+    let found: HashSet<Uuid> = found.iter().map(|row| row.get(0)).collect();
     Ok(flows.into_iter().filter(|flow| !found.contains(&uuid_of(flow.row.id))).collect())
 }
 
@@ -165,6 +222,8 @@ pub fn copy_from_shared(
             return Err(StoreError::Cancelled);
         }
     }
+    let read = |last: Option<&NoteOf>| notes_after(&source.database, last);
+    counts.notes = copy_notes(read, |notes| target.add_notes(notes))?;
     if target.endpoints()?.is_empty() {
         target.set_endpoints(&source.endpoints()?)?;
     }

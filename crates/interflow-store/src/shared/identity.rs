@@ -1,19 +1,18 @@
-//! What the admin sides of all replicas share: API tokens and the audit trail. Calls block, and may come from any thread.
+//! What the admin sides of all replicas share: API tokens, login codes and the audit trail. Calls block, and may come from any thread.
 
 use std::time::Duration;
 
-use tokio_postgres::{Error, Row};
+use tokio_postgres::Row;
 
-use super::connect::{PooledClient, SharedAccess, TlsClientFactory};
-use super::database::{ConnectionRuntime, Database};
+use super::calls::DatabaseCalls;
+use super::connect::TlsClientFactory;
 use super::dsn::PostgresUrl;
-use super::migrate;
 use super::rows::clean;
-use crate::config::RecordConfig;
-use crate::error::{Result, StoreError};
+use super::spend::SpendStore;
+use crate::error::Result;
 
-/// The time limit of a call: somebody waits for it.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bound on the codes that are valid at a time.
+const MAX_LOGIN_CODES: i64 = 1000;
 
 /// An API token, as the admin side writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,19 +36,19 @@ pub struct SharedAuditLine {
 
 /// Tokens and audit trail in the database of the shared store.
 pub struct IdentityStore {
-    database: Database,
-    _connections: ConnectionRuntime,
+    calls: DatabaseCalls,
 }
 
 impl IdentityStore {
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        let access = SharedAccess { tls, objects: None };
-        let (database, connections) = Database::new(url, access, &RecordConfig::default(), None)?;
-        let connector = database.connector.clone();
-        database.wait_for(async move { migrate::migrate(&connector).await })?;
-        Ok(Self { database, _connections: connections })
+        Ok(Self { calls: DatabaseCalls::open(url, tls)? })
+    }
+
+    /// The spend of all replicas, over the same connections.
+    pub fn spend(&self) -> SpendStore {
+        SpendStore::new(self.calls.clone())
     }
 
     /// All tokens.
@@ -57,7 +56,7 @@ impl IdentityStore {
     /// # Errors
     /// A database error, here and below.
     pub fn tokens(&self) -> Result<Vec<SharedToken>> {
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let rows = client.query("SELECT id, token, last_used FROM api_tokens ORDER BY change", &[]).await?;
             Ok(rows
                 .iter()
@@ -72,7 +71,7 @@ impl IdentityStore {
 
     /// A value that changes when a token is added or removed.
     pub fn tokens_version(&self) -> Result<(i64, i64)> {
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let row = client.query_one("SELECT count(*), coalesce(max(change), 0) FROM api_tokens", &[]).await?;
             Ok((row.get(0), row.get(1)))
         })
@@ -81,7 +80,7 @@ impl IdentityStore {
     /// Adds a token; one that is there already stays.
     pub fn add_token(&self, id: &str, text: &str) -> Result<()> {
         let (id, text) = (id.to_owned(), clean(text));
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let sql = "INSERT INTO api_tokens(id, token) VALUES($1, $2) ON CONFLICT DO NOTHING";
             client.execute(sql, &[&id, &text]).await.map(drop)
         })
@@ -89,7 +88,7 @@ impl IdentityStore {
 
     pub fn remove_tokens(&self, ids: &[String]) -> Result<()> {
         let ids = ids.to_vec();
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             client.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[&ids]).await.map(drop)
         })
     }
@@ -98,16 +97,39 @@ impl IdentityStore {
     pub fn save_token_uses(&self, uses: &[(String, u64)]) -> Result<()> {
         let ids: Vec<String> = uses.iter().map(|(id, _)| id.clone()).collect();
         let times: Vec<i64> = uses.iter().map(|(_, at)| signed(*at)).collect();
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let sql = "UPDATE api_tokens SET last_used = greatest(coalesce(last_used, 0), u.at) \
                        FROM unnest($1::text[], $2::bigint[]) AS u(id, at) WHERE api_tokens.id = u.id";
             client.execute(sql, &[&ids, &times]).await.map(drop)
         })
     }
 
+    /// Adds a code that is valid for this time. The oldest of very many are dropped.
+    pub fn add_login_code(&self, code: &str, lifetime: Duration) -> Result<()> {
+        let (digest, seconds) = (digest(code), lifetime.as_secs_f64());
+        self.calls.run(async move |client| {
+            let sql = "DELETE FROM login_codes WHERE expires <= clock_timestamp() \
+                       OR digest IN (SELECT digest FROM login_codes ORDER BY expires DESC OFFSET $1)";
+            client.execute(sql, &[&MAX_LOGIN_CODES]).await?;
+            let sql =
+                "INSERT INTO login_codes(digest, expires) VALUES($1, clock_timestamp() + make_interval(secs => $2))";
+            client.execute(sql, &[&digest, &seconds]).await.map(drop)
+        })
+    }
+
+    /// Takes a code; false if it is not valid, or somebody took it before.
+    pub fn take_login_code(&self, code: &str) -> Result<bool> {
+        let digest = digest(code);
+        self.calls.run(async move |client| {
+            let sql = "WITH taken AS (DELETE FROM login_codes WHERE digest = $1 RETURNING expires) \
+                       SELECT count(*) FROM taken WHERE expires > clock_timestamp()";
+            client.query_one(sql, &[&digest]).await.map(|row| row.get::<_, i64>(0) > 0)
+        })
+    }
+
     /// Appends lines to the audit trail. A line that is there already is not appended again.
     pub fn append_audit(&self, lines: Vec<SharedAuditLine>) -> Result<()> {
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let times: Vec<i64> = lines.iter().map(|l| signed(l.at)).collect();
             let digests: Vec<String> = lines
                 .iter()
@@ -127,7 +149,7 @@ impl IdentityStore {
     pub fn newest_audit(&self, text: &str, before: Option<u64>, limit: usize) -> Result<Vec<SharedAuditLine>> {
         let (text, before) = (clean(text), signed(before.unwrap_or(u64::MAX)));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.run(async move |client| {
+        self.calls.run(async move |client| {
             let sql = "SELECT replica, at, search, line FROM admin_audit \
                        WHERE at < $1 AND strpos(search, $2) > 0 ORDER BY at DESC, digest LIMIT $3";
             let rows = client.query(sql, &[&before, &text, &limit]).await?;
@@ -144,25 +166,12 @@ impl IdentityStore {
     /// Deletes lines of the audit trail that are older than a time, in microseconds since the Unix epoch.
     pub fn prune_audit(&self, before: u64) -> Result<u64> {
         let before = signed(before);
-        self.run(async move |client| client.execute("DELETE FROM admin_audit WHERE at < $1", &[&before]).await)
+        self.calls.run(async move |client| client.execute("DELETE FROM admin_audit WHERE at < $1", &[&before]).await)
     }
+}
 
-    fn run<T, F>(&self, job: impl FnOnce(PooledClient) -> F + Send + 'static) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        let database = self.database.clone();
-        self.database.wait_for(async move {
-            let work = async {
-                let client = database.client().await?;
-                job(client).await.map_err(|e| database.connector.explain(&e))
-            };
-            let url = &database.connector.url;
-            let late = |_| StoreError::Shared(format!("the shared store {url} did not answer within {TIMEOUT:?}"));
-            tokio::time::timeout(TIMEOUT, work).await.map_err(late)?
-        })
-    }
+fn digest(code: &str) -> Vec<u8> {
+    blake3::hash(code.as_bytes()).as_bytes().to_vec()
 }
 
 fn signed(micros: u64) -> i64 {

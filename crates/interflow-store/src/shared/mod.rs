@@ -4,6 +4,7 @@
 mod archive;
 mod archive_flows;
 mod bodies;
+mod calls;
 mod change;
 mod connect;
 mod conversation_writes;
@@ -30,6 +31,7 @@ mod rows;
 mod select;
 mod settings;
 mod shipper;
+mod spend;
 mod store;
 mod verify;
 
@@ -42,5 +44,6 @@ pub use identity::{IdentityStore, SharedAuditLine, SharedToken};
 pub use pending::{
     CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };
-pub use settings::{Announcements, NewSetting, SettingRevision, SettingStatus, SettingsStore};
+pub use settings::{Announcements, NewSetting, RollBack, SettingRevision, SettingStatus, SettingsStore};
+pub use spend::{SharedSpend, SpendStore};
 pub use store::SharedStore;

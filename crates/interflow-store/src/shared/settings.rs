@@ -57,6 +57,19 @@ pub struct NewSetting<'a> {
     pub restores: Option<i64>,
 }
 
+/// What came of going back to an earlier revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollBack {
+    /// The new revision, with the earlier one's text.
+    Made(i64),
+    /// The newest revision, whose text is the same.
+    SameText(i64),
+    /// There is no such revision.
+    NotFound,
+    /// Another revision is the newest than the one that was seen.
+    ChangedMeanwhile,
+}
+
 /// The settings in the database of the shared store.
 #[derive(Clone)]
 pub struct SettingsStore {
@@ -139,6 +152,31 @@ impl SettingsStore {
             deleted.map_err(|e| self.connector.explain(&e))?;
         }
         Ok(stored)
+    }
+
+    /// A revision with its text, or the newest one.
+    pub async fn text(&self, name: &str, revision: Option<i64>) -> Result<Option<(i64, String)>> {
+        let found = match revision {
+            Some(number) => self.content(name, number).await?.map(|content| (number, content)),
+            None => self.before(name, i64::MAX, 1).await?.pop(),
+        };
+        Ok(found.map(|(number, content)| (number, String::from_utf8_lossy(&content).into_owned())))
+    }
+
+    /// Makes the text of an earlier revision the newest one. With `base`, only if that is the newest one until then.
+    pub async fn roll_back(&self, name: &str, revision: i64, base: Option<i64>, author: &str) -> Result<RollBack> {
+        let Some((newest, current)) = self.before(name, i64::MAX, 1).await?.pop() else {
+            return Ok(RollBack::NotFound);
+        };
+        let Some(content) = self.content(name, revision).await? else { return Ok(RollBack::NotFound) };
+        if base.is_some_and(|base| base != newest) {
+            return Ok(RollBack::ChangedMeanwhile);
+        }
+        if current == content {
+            return Ok(RollBack::SameText(newest));
+        }
+        let new = NewSetting { name, base: newest, content: &content, author, restores: Some(revision) };
+        Ok(self.publish(&new).await?.map_or(RollBack::ChangedMeanwhile, RollBack::Made))
     }
 
     /// Notes what a replica did with a revision.

@@ -1,9 +1,10 @@
 //! The operator's tags and comments on conversations and their messages.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::conversations::key_of;
-use super::store_state::FlowAnnotation;
+use super::sqlite_store::SqliteStore;
+use super::store_state::{FlowAnnotation, WriterCommand};
 use super::writer::StoreWriter;
 use crate::conversations::ConversationNote;
 use crate::error::Result;
@@ -50,6 +51,57 @@ impl StoreWriter {
     }
 }
 
+/// A note with the id of its conversation.
+pub(crate) type NoteOf = (String, ConversationNote);
+
+impl StoreWriter {
+    /// Adds notes where there are none, also on conversations that are put together later; returns how many.
+    pub(crate) fn add_notes(&mut self, notes: &[NoteOf]) -> Result<u64> {
+        let mut added = 0;
+        let mut insert = self.db.prepare_cached("INSERT OR IGNORE INTO conversation_notes VALUES(?,?,?,?)")?;
+        for (id, note) in notes {
+            let blob = blob_of(note.message);
+            added += insert.execute(params![id, blob, note.tags.join("\n"), note.comment])? as u64;
+            self.logged += 1024 + note.comment.as_ref().map_or(0, String::len);
+        }
+        Ok(added)
+    }
+}
+
+impl SqliteStore {
+    /// Notes of all conversations in their order, after this one.
+    pub(crate) fn notes_after(&self, last: Option<&NoteOf>, limit: usize) -> Result<Vec<NoteOf>> {
+        self.read(|db| after(db, last, limit))
+    }
+
+    /// Adds notes where there are none; returns how many.
+    pub(crate) fn add_notes(&self, notes: Vec<NoteOf>) -> Result<u64> {
+        self.shared()?.send_command(|reply| WriterCommand::AddNotes(notes, reply))
+    }
+}
+
+/// Notes of all conversations in their order, after this one.
+fn after(db: &Connection, last: Option<&NoteOf>, limit: usize) -> Result<Vec<NoteOf>> {
+    let sql = "SELECT conversation, message, tags, comment FROM conversation_notes \
+               WHERE (conversation, message) > (?, ?) OR ?3 ORDER BY conversation, message LIMIT ?";
+    let mut statement = db.prepare_cached(sql)?;
+    let (id, message) = last.map_or(("", Vec::new()), |(id, note)| (id.as_str(), blob_of(note.message)));
+    let mut rows = statement.query(params![id, message, last.is_none(), limit as i64])?;
+    let mut notes = Vec::new();
+    while let Some(row) = rows.next()? {
+        notes.push((row.get(0)?, read_note(row, 1)?));
+    }
+    Ok(notes)
+}
+
+/// The note in columns from this one on.
+fn read_note(row: &Row<'_>, first: usize) -> Result<ConversationNote> {
+    let blob = row.get_ref(first)?;
+    let message = if blob.as_blob().is_ok_and(<[u8]>::is_empty) { None } else { key_of(blob)? };
+    let tags = split_tags(&row.get::<_, String>(first + 1)?);
+    Ok(ConversationNote { message, tags, comment: row.get(first + 2)? })
+}
+
 /// The notes on a conversation, that on the conversation itself first.
 pub(super) fn of(db: &Connection, id: &str) -> Result<Vec<ConversationNote>> {
     let sql = "SELECT message, tags, comment FROM conversation_notes WHERE conversation = ? ORDER BY message LIMIT ?";
@@ -57,9 +109,7 @@ pub(super) fn of(db: &Connection, id: &str) -> Result<Vec<ConversationNote>> {
     let mut rows = statement.query(params![id, MAX_NOTES as i64])?;
     let mut notes = Vec::new();
     while let Some(row) = rows.next()? {
-        let blob = row.get_ref(0)?;
-        let message = if blob.as_blob().is_ok_and(<[u8]>::is_empty) { None } else { key_of(blob)? };
-        notes.push(ConversationNote { message, tags: split_tags(&row.get::<_, String>(1)?), comment: row.get(2)? });
+        notes.push(read_note(row, 0)?);
     }
     Ok(notes)
 }

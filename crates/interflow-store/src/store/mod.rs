@@ -9,7 +9,7 @@ pub(crate) mod chunks;
 mod commands;
 mod compress;
 mod connection_pool;
-mod conversation_notes;
+pub(crate) mod conversation_notes;
 pub(crate) mod conversations;
 pub(crate) mod damage;
 pub(crate) mod details_blob;

@@ -154,6 +154,7 @@ fn reject_command(job: WriterCommand, shared: &StoreState) {
         }
         WriterCommand::SaveColumns(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Insert(_, reply) => drop(reply.send(Err(why()))),
+        WriterCommand::AddNotes(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Delete(_, reply) | WriterCommand::Release(_, reply) | WriterCommand::Collect(reply) => {
             drop(reply.send(Err(why())))
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use interflow_types::{CertificateChain, FlowId};
 use parking_lot::Mutex;
 
+use super::conversation_notes::NoteOf;
 use super::overview::EncodedBlock;
 use super::queue::WriterQueue;
 use super::subscriptions::Subscriptions;
@@ -51,6 +52,8 @@ pub(crate) enum WriterCommand {
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
     /// Change the tags and the comment of a conversation, or of one of its messages.
     Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),
+    /// Add notes of another recording where there are none; replies how many.
+    AddNotes(Vec<NoteOf>, ReplySender<u64>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Remove flows that are in the shared store now; replies how many.

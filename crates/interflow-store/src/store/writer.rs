@@ -661,6 +661,7 @@ impl StoreWriter {
             WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
             WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
+            WriterCommand::AddNotes(notes, reply) => drop(reply.send(self.in_batch(|w| w.add_notes(&notes)))),
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
             WriterCommand::Release(ids, reply) => drop(reply.send(self.in_batch(|w| w.release(&ids)))),
             WriterCommand::Keep(found, reply) => {

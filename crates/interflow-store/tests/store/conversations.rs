@@ -1,14 +1,14 @@
 //! Conversations stored next to their flows.
 
 use interflow_query::Query;
+use interflow_store::shared::{copy_from_shared, copy_to_shared};
 use interflow_store::{
-    ConversationOptions, ConversationRow, ConversationUpdate, ExchangeRow, FlowAnnotation, MessageNodeRow, StoreError,
-    TokenUsage, TotalsRange,
+    ConversationOptions, ConversationRow, ConversationStore as _, ConversationUpdate, ExchangeRow, FlowAnnotation,
+    FlowStore as _, MessageNodeRow, RecordConfig, SqliteStore, StoreError, TokenUsage, TotalsRange,
 };
 use interflow_types::{FlowId, Timestamp};
 
-use interflow_store::RecordConfig;
-
+use super::fixture::access;
 use super::{StoreKind, TestStore};
 
 both_stores!(
@@ -219,4 +219,53 @@ fn totals_are_summed_per_user_and_count_failures_within_their_range(kind: &Store
         store.conversations(&options).unwrap().into_iter().map(|l| l.row.id).collect::<Vec<_>>()
     };
     assert_eq!([during(0, 100), during(3, 10), during(10, 100)], [vec!["b", "a"], vec!["a"], vec!["b"]]);
+}
+
+#[test]
+fn notes_are_copied_to_the_shared_store_and_back() {
+    let Some(kind) = StoreKind::shared() else { return };
+    let forever = RecordConfig::default();
+    let [source, target] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let embedded = SqliteStore::open(source.path(), &forever).unwrap();
+    let recorder = embedded.recorder().unwrap();
+    let flow = super::exchange(&recorder, "api.test", "/", b"a", b"b").id;
+    embedded.flush().unwrap();
+    // More messages than are copied at a time.
+    let count = 600;
+    let nodes = (1..=count).map(|key| node("a", key, (key > 1).then(|| key - 1), "m")).collect();
+    let found = ConversationUpdate {
+        conversations: vec![row("a", 1)],
+        nodes,
+        exchanges: vec![exchange("a", flow, count)],
+        cursor: None,
+    };
+    embedded.save_update(found.clone()).unwrap();
+    let note = |tag: &str, comment: Option<&str>| FlowAnnotation {
+        add_tags: vec![tag.to_owned()],
+        comment: comment.map(str::to_owned),
+        ..FlowAnnotation::default()
+    };
+    embedded.annotate_conversation("a", None, note("starred", Some("the first\nof all"))).unwrap();
+    for key in 1..=count {
+        embedded.annotate_conversation("a", Some(key), note(&format!("t{key}"), None)).unwrap();
+    }
+    let noted = embedded.conversation("a").unwrap().unwrap().notes;
+    let url = kind.database().url().parse().unwrap();
+    let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
+    assert_eq!(copy_to_shared(&embedded, &url, access(None), go_on).unwrap().notes, count as u64 + 1);
+    assert_eq!(copy_to_shared(&embedded, &url, access(None), go_on).unwrap().notes, 0, "they are there");
+    let store = kind.open(&forever);
+    store.save_update(found.clone()).unwrap();
+    assert_eq!(store.conversation("a").unwrap().unwrap().notes, noted);
+    // What was changed there since stays.
+    store.annotate_conversation("a", None, note("seen", Some("changed"))).unwrap();
+    assert_eq!(copy_to_shared(&embedded, &url, access(None), go_on).unwrap().notes, 0);
+    let changed = store.conversation("a").unwrap().unwrap().notes;
+    assert_eq!(changed[0].comment.as_deref(), Some("changed"));
+    let back = SqliteStore::open(target.path(), &forever).unwrap();
+    for notes in [count as u64 + 1, 0] {
+        assert_eq!(copy_from_shared(store.shared(), &back, go_on).unwrap().notes, notes);
+    }
+    back.save_update(found).unwrap();
+    assert_eq!(back.conversation("a").unwrap().unwrap().notes, changed);
 }

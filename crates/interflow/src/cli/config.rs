@@ -4,12 +4,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
+use interflow_limits::VirtualKeyRing;
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_store::shared::PostgresUrl;
 
 use super::output::{print, print_json};
 use crate::CliError;
-use crate::components::{record_archive, record_store};
+use crate::components::{record_archive, record_store, separate_limits_warning};
 use crate::instance::config::{
     ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
 };
@@ -98,7 +99,8 @@ pub fn run(
                 let file = loaded.file.as_ref().map(|f| key_location(f, &key)).unwrap_or_default();
                 CliError::Failed(format!("{file}{what}"))
             })?;
-            exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
+            let limits = separate_limits_warning(&loaded.config, &VirtualKeyRing::default());
+            exposure::config_warnings(&loaded.config).iter().chain(&limits).for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given: the defaults are valid\n".into(),

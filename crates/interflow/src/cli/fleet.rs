@@ -4,7 +4,7 @@ use clap::Subcommand;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_host::pluralize::pluralize;
 use interflow_net::ca::machine_name;
-use interflow_store::shared::{NewSetting, SettingsStore};
+use interflow_store::shared::{RollBack, SettingsStore};
 use interflow_store::shared_url;
 use serde_json::json;
 
@@ -138,34 +138,33 @@ async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Re
 /// The text of a revision, or of the newest one, with its number.
 async fn text_of(store: &SettingsStore, name: SharedSetting, revision: Option<u32>) -> Result<(i64, String), CliError> {
     let name = name.as_str();
-    let found = match revision {
-        Some(number) => store.content(name, i64::from(number)).await?.map(|content| (i64::from(number), content)),
-        None => store.before(name, i64::MAX, 1).await?.pop(),
-    };
-    let absent = || match revision {
-        Some(number) => format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"),
-        None => format!("{name} has no revision yet"),
-    };
-    let (number, content) = found.ok_or_else(absent)?;
-    Ok((number, String::from_utf8_lossy(&content).into_owned()))
+    store.text(name, revision.map(i64::from)).await?.ok_or_else(|| match revision {
+        Some(number) => no_revision(name, number),
+        None => CliError::Failed(format!("{name} has no revision yet")),
+    })
+}
+
+fn no_revision(name: &str, number: u32) -> CliError {
+    CliError::Failed(format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"))
 }
 
 async fn rollback(store: &SettingsStore, name: SharedSetting, revision: u32) -> Result<(), CliError> {
-    let (newest, current) = text_of(store, name, None).await?;
-    let (restores, content) = text_of(store, name, Some(revision)).await?;
     let name = name.as_str();
-    if current == content {
-        print(&format!("{name} has this text already, in revision {newest}\n"));
-        return Ok(());
-    }
     let user = ["USER", "USERNAME"].iter().find_map(|variable| std::env::var(variable).ok());
     let author = user.map_or_else(machine_name, |user| format!("{user}@{}", machine_name()));
-    let new = NewSetting { name, base: newest, content: content.as_bytes(), author: &author, restores: Some(restores) };
-    let Some(made) = store.publish(&new).await? else {
-        return Err(CliError::Failed(format!("{name} was changed in this moment by somebody else: look at it again")));
+    let text = match store.roll_back(name, i64::from(revision), None, &author).await? {
+        RollBack::Made(made) => {
+            format!(
+                "{name} has revision {made} with the text of revision {revision}; replicas follow within a second\n"
+            )
+        }
+        RollBack::SameText(newest) => format!("{name} has this text already, in revision {newest}\n"),
+        RollBack::NotFound => return Err(no_revision(name, revision)),
+        RollBack::ChangedMeanwhile => {
+            let what = format!("{name} was changed in this moment by somebody else: look at it again");
+            return Err(CliError::Failed(what));
+        }
     };
-    print(&format!(
-        "{name} has revision {made} with the text of revision {restores}; replicas follow within a second\n"
-    ));
+    print(&text);
     Ok(())
 }

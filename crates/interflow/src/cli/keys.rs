@@ -197,7 +197,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         }
         KeysCommand::Team(command) => groups::run(command, GroupLevel::Team, &store, home)?,
         KeysCommand::Organisation(command) => groups::run(command, GroupLevel::Organisation, &store, home)?,
-        KeysCommand::Spend(args) => match spend::run(&args, home)? {
+        KeysCommand::Spend(args) => match spend::run(&args, config, home)? {
             Some(text) => text,
             None => return Ok(()),
         },

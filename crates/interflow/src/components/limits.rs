@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter};
+use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter, VirtualKeyRing};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
+use interflow_store::shared::SpendStore;
 use interflow_types::HttpClient;
 
+use super::spend_database::SharedSpendDatabase;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
@@ -17,6 +20,8 @@ pub struct LimitsComponent {
     pub limits: Arc<UsageLimiter>,
     pub stage: Arc<LimitStage>,
     budgets: Arc<BudgetFile>,
+    /// Whether it was said that limits hold for each replica by itself.
+    is_warned: Arc<AtomicBool>,
 }
 
 impl LimitsComponent {
@@ -36,19 +41,64 @@ impl LimitsComponent {
         let stage =
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
         stage.set_capacity(config.gateway.max_concurrent_requests);
-        // Before the thread that writes both.
-        limits.set_spend_ledger(SpendLedger::open(home.join("spend"), config.quota.keep_spend.0));
         limits.set_alert_sender(AlertSender::new(unrecorded));
         let budgets = BudgetFile::restore(&limits, &home.join("budgets.json"));
-        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
+        let is_warned = Arc::new(AtomicBool::new(false));
+        warn_once(&is_warned, separate_limits_warning(config, &keys.ring()));
+        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets, is_warned })
+    }
+
+    /// Begins the ledger of spending, in the database that replicas share if there is one.
+    pub fn open_spend_ledger(&self, config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) {
+        let ledger = spend_ledger(config, home, shared);
+        ledger.keep_sending();
+        self.limits.set_spend_ledger(ledger);
     }
 
     pub fn close(&self) {
         self.budgets.write(&self.limits);
+        if let Some(Err(e)) = self.limits.spend_ledger().map(|ledger| ledger.send()) {
+            tracing::warn!("limits: the spend of this replica goes to the database at the next start: {e}");
+        }
     }
 
     fn file(&self, path: &Path) -> PathBuf {
         self.home.join(path)
+    }
+}
+
+/// What to know about limits of replicas that share a store but no counters.
+pub fn separate_limits_warning(config: &InterflowConfig, keys: &VirtualKeyRing) -> Option<String> {
+    if config.record.store.is_none() || config.quota.shared.redis.is_some() {
+        return None;
+    }
+    let of = match (!config.quota.rule.is_empty(), keys.has_limits()) {
+        (true, true) => "of quota.rule and of virtual keys, teams or organisations",
+        (true, false) => "of quota.rule",
+        (false, true) => "of virtual keys, teams or organisations",
+        (false, false) => return None,
+    };
+    Some(format!(
+        "limits and budgets {of} hold for each replica by itself, so that several replicas allow several times as much: set \
+         quota.shared.redis, the same at every replica, to count together"
+    ))
+}
+
+fn warn_once(is_warned: &AtomicBool, warning: Option<String>) {
+    // Again once it was mended in between.
+    if !is_warned.swap(warning.is_some(), Relaxed)
+        && let Some(text) = warning
+    {
+        tracing::warn!("limits: {text}");
+    }
+}
+
+/// The ledger of an instance, or of a command while none is running.
+pub fn spend_ledger(config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) -> Arc<SpendLedger> {
+    let (folder, keep) = (home.join("spend"), config.quota.keep_spend.0);
+    match shared {
+        Some(store) => SpendLedger::open_shared(&folder, keep, Arc::new(SharedSpendDatabase(store))),
+        None => SpendLedger::open(folder, keep),
     }
 }
 
@@ -62,10 +112,12 @@ impl Component for LimitsComponent {
         let path = self.file(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
         let rules = KeyRules::new(&config.keys)?;
+        let (warning, is_warned) = (separate_limits_warning(config, &ring), Arc::clone(&self.is_warned));
         let (capacity, keep_spend) = (config.gateway.max_concurrent_requests, config.quota.keep_spend.0);
         let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
         let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
         Ok(Box::new(move || {
+            warn_once(&is_warned, warning);
             keys.set(path, ring);
             limits.activate(prepared);
             limits.spend_ledger().iter().for_each(|ledger| ledger.set_keep(keep_spend));

@@ -16,6 +16,7 @@ mod recordings;
 mod redaction;
 mod rule_formats;
 mod rules;
+pub mod spend_database;
 pub mod store_tls;
 
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
 use guardrails::GuardrailComponent;
-pub use limits::LimitsComponent;
+pub use limits::{LimitsComponent, separate_limits_warning, spend_ledger};
 use llm::LlmComponent;
 use mcp::McpComponent;
 #[cfg(feature = "media")]

@@ -6,9 +6,10 @@ use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
+use interflow_limits::KeyStore;
 use interflow_store::{InstanceRow, RecordStore};
 
-use crate::components::{record_archive, record_store};
+use crate::components::{record_archive, record_store, separate_limits_warning};
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
@@ -16,6 +17,7 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
     let mut found = interflow_host::doctor::findings(&checked_ports(config, home), home);
     found.extend(shared_store(config, home));
     found.extend(record_archive::finding(config, home));
+    found.extend(separate_limits(config, home));
     found
 }
 
@@ -58,6 +60,14 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         found.push(finding(FindingState::Bad, text));
     }
     found
+}
+
+/// Whether limits hold for each replica by itself.
+fn separate_limits(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
+    // A file that cannot be read keeps the instance from starting, which says so.
+    let keys = KeyStore::read(&home.join(&config.keys.file)).unwrap_or_default();
+    let text = separate_limits_warning(config, &keys)?;
+    Some(DoctorFinding { what: "limits".into(), state: FindingState::Notice, text })
 }
 
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {

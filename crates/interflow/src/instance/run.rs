@@ -123,6 +123,8 @@ pub async fn start_with_store(
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
     let components = build_components(config, home, store.as_ref(), &mut settings).await?;
+    let shared = shared_identity(config)?;
+    components.limits.open_spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
     let parts = ServerDeps {
         ca,
         recorder,
@@ -161,7 +163,7 @@ pub async fn start_with_store(
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
                 data_dir: home.path().to_owned(),
-                shared: shared_identity(config)?,
+                shared,
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),
                 limits: Some(LimitDeps {
@@ -189,6 +191,9 @@ pub async fn start_with_store(
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
         components.attach_admin(admin);
+        if let Some(settings) = &settings {
+            admin.set_shared_settings(settings.for_admin());
+        }
         if let Some(archiver) = &archiver {
             archiver.attach_admin(admin);
         }
@@ -247,7 +252,7 @@ async fn build_components(
     }
 }
 
-/// Where replicas share API tokens and the audit trail, if their store is shared.
+/// Where replicas share API tokens, the audit trail and the spend, if their store is shared.
 fn shared_identity(config: &InterflowConfig) -> Result<Option<SharedIdentity>, CliError> {
     let Some(url) = shared_url(&config.record)? else { return Ok(None) };
     let store = Arc::new(IdentityStore::open(&url, store_tls::client)?);

@@ -1,4 +1,4 @@
-//! `interflow keys spend`: reports from the ledger, of the running instance if there is one, so that nothing is missing.
+//! `interflow keys spend`: reports from the ledger, by the running instance if there is one, so that nothing is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,16 @@ use clap::{Args, ValueEnum};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{SpendQuery, SpendReport, SpendSums};
+use interflow_store::shared::SpendStore;
+use interflow_store::shared_url;
 use interflow_types::percent::{COMPONENT, encoded_as};
 
 use super::format_table;
 use super::parquet::to_parquet;
 use crate::CliError;
 use crate::cli::output::{FormatArgs, OutputFormat};
+use crate::components::{spend_ledger, store_tls};
+use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
 pub struct SpendArgs {
@@ -49,7 +53,7 @@ impl OutputFormat for SpendFormat {
 }
 
 /// The text to print, unless it was written to a file.
-pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError> {
+pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result<Option<String>, CliError> {
     let query = SpendQuery::parse(Some(&args.by), args.since.as_deref(), args.until.as_deref())
         .map_err(|e| CliError::Usage(format!("--{e}")))?;
     let report = match InstanceApi::for_instance(home)? {
@@ -58,7 +62,13 @@ pub fn run(args: &SpendArgs, home: &DataDir) -> Result<Option<String>, CliError>
             let answer = api.get(&format!("/spend?by={by}&since={}&until={}", query.since, query.until))?;
             serde_json::from_value(answer).map_err(|e| format!("the running instance answered in another form: {e}"))?
         }
-        None => SpendReport::read(&home.join("spend"), &query)?,
+        None => match shared_url(&config.record)? {
+            Some(url) => {
+                let store = SpendStore::open(&url, store_tls::client)?;
+                spend_ledger(config, home, Some(store)).report(&query).map_err(|e| e.to_string())?
+            }
+            None => SpendReport::read(&home.join("spend"), &query)?,
+        },
     };
     let text = match args.format.get() {
         SpendFormat::Table => table(&report),
@@ -101,5 +111,5 @@ fn table(report: &SpendReport) -> String {
     sum[0] = "TOTAL".into();
     sum.extend(figures(&report.total.sums, report.total.dollars));
     rows.push(sum);
-    format_table(&rows)
+    format_table(&rows) + if report.all_replicas { "These are the sums of all replicas.\n" } else { "" }
 }

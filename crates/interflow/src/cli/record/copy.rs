@@ -106,12 +106,16 @@ fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(
 }
 
 fn print(counts: CopyCounts, json: bool) -> Result<(), CliError> {
-    let CopyCounts { copied, present, failed, open } = counts;
+    let CopyCounts { copied, present, failed, open, notes } = counts;
     if json {
-        print_json(&json!({"copied": copied, "present": present, "failed": failed, "open": open}))?;
+        print_json(&json!({"copied": copied, "present": present, "failed": failed, "open": open, "notes": notes}))?;
     } else {
         let text =
             format!("{} copied, {present} there already, {open} still running and left out", pluralize(copied, "flow"));
+        let text = match notes {
+            0 => text,
+            n => format!("{text}; {} on conversations copied", pluralize(n, "note")),
+        };
         ignore_broken_pipe(writeln!(anstream::stdout(), "{text}"))?;
     }
     match failed {

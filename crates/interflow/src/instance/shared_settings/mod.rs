@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_admin::settings::SharedSettings;
 use interflow_admin::{LastEditors, ReloadFn};
 use interflow_files::{FileAccess, write_atomic};
 use interflow_host::data_dir::DataDir;
@@ -24,6 +25,7 @@ use crate::CliError;
 use crate::components::store_tls;
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::reload::ReloadStatus;
+use crate::instance::settings::diff::diff_texts;
 
 /// How often the files and the database are compared without an announcement.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -145,6 +147,16 @@ impl SettingsSync {
             this.written.push(StartRevision { name: newest.name, path, revision: newest.revision, content });
         }
         Ok(Some(this))
+    }
+
+    /// What the API shows and changes of them.
+    pub fn for_admin(&self) -> SharedSettings {
+        SharedSettings {
+            store: self.store.clone(),
+            names: self.files.keys().cloned().collect(),
+            replica: self.replica.clone(),
+            diff: diff_texts,
+        }
     }
 
     /// Names these people as the authors of what they change.

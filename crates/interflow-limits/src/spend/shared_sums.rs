@@ -1,0 +1,215 @@
+//! Sums of replicas in a database that they share. Every process is a writer with a name of its own, and stores its sums
+//! of a day and an account in place of those that it stored before: a call that is repeated counts once, and reports add
+//! the writers up. Until the database has them, sums wait in files, also those of processes that ended.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::civil::Date;
+use parking_lot::Mutex;
+
+use super::day_files::{day_files, parse_rows, read_file, remove_old_file, set_aside, waiting_files, waiting_path};
+use super::ledger::{Day, today};
+use super::{SpendAccount, SpendBy, SpendQuery, SpendSums};
+
+/// The folder of files that wait for the database, in that of the ledger.
+const WAITING: &str = "waiting";
+/// Rows of a call.
+const BATCH: usize = 500;
+/// A database that did not answer is not asked again so soon: whoever waits for a report gets the same error.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The table of daily sums that replicas share. Calls may block, for no longer than a time limit of their own.
+pub trait SpendDatabase: Send + Sync {
+    /// Stores sums of a writer by account, in place of smaller ones that it stored before.
+    ///
+    /// # Errors
+    /// Why the database did not take them, here and below.
+    fn put(&self, day: Date, writer: &str, rows: &[(String, SpendSums)]) -> Result<(), String>;
+
+    /// The sums of all writers by account for these days, both included; with `by_day` for each day, else under the
+    /// first.
+    fn sums(&self, since: Date, until: Date, by_day: bool) -> Result<Vec<(Date, String, SpendSums)>, String>;
+
+    /// Removes some sums of days before this one; returns whether all are removed.
+    fn remove_before(&self, day: Date) -> Result<bool, String>;
+}
+
+/// What a ledger does with a database.
+pub(super) struct SharedSums {
+    database: Arc<dyn SpendDatabase>,
+    folder: PathBuf,
+    writer: String,
+    sending: Mutex<SendState>,
+}
+
+#[derive(Default)]
+struct SendState {
+    failed: Option<(Instant, String)>,
+    /// The day on which old sums were last removed.
+    removed_old: Option<Date>,
+}
+
+impl SharedSums {
+    pub fn new(ledger: &Path, database: Arc<dyn SpendDatabase>) -> Self {
+        let folder = ledger.join(WAITING);
+        import(ledger, &folder);
+        Self { database, folder, writer: new_writer(), sending: Mutex::default() }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn writer(&self) -> &str {
+        &self.writer
+    }
+
+    pub fn send(&self, days: &Mutex<BTreeMap<Date, Day>>, first_kept: Option<Date>) -> Result<(), String> {
+        let mut state = self.sending.lock();
+        if let Some((at, error)) = &state.failed
+            && at.elapsed() < RETRY
+        {
+            return Err(error.clone());
+        }
+        let sent = self.send_memory(days).and_then(|()| self.send_files(days, first_kept));
+        match &sent {
+            Ok(()) => {
+                if state.failed.take().is_some() {
+                    tracing::info!("limits: the spend of this replica is complete in the database again");
+                }
+                if let Some(first) = first_kept.filter(|_| state.removed_old != Some(today())) {
+                    match self.database.remove_before(first) {
+                        Ok(true) => state.removed_old = Some(today()),
+                        // More with the next sums.
+                        Ok(false) => {}
+                        Err(e) => {
+                            tracing::warn!("limits: spend that is older than quota.keep_spend stays for now: {e}")
+                        }
+                    }
+                }
+            }
+            Err(e) => {
+                if state.failed.is_none() {
+                    tracing::warn!("limits: the spend of this replica waits in {}: {e}", self.folder.display());
+                }
+                state.failed = Some((Instant::now(), e.clone()));
+            }
+        }
+        sent
+    }
+
+    /// Sends rows that changed since they were sent.
+    fn send_memory(&self, days: &Mutex<BTreeMap<Date, Day>>) -> Result<(), String> {
+        let unsent: Vec<(Date, Vec<(SpendAccount, SpendSums)>)> = {
+            let days = days.lock();
+            let unsent = |day: &Day| {
+                let rows = day.rows.iter().filter(|(_, row)| !row.is_sent);
+                rows.map(|(account, row)| (account.clone(), row.sums)).collect()
+            };
+            days.iter().map(|(date, day)| (*date, unsent(day))).collect()
+        };
+        for (date, rows) in unsent {
+            for batch in rows.chunks(BATCH) {
+                self.put(date, &self.writer, batch)?;
+                let mut days = days.lock();
+                let Some(day) = days.get_mut(&date) else { continue };
+                for (account, sums) in batch {
+                    if let Some(row) = day.rows.get_mut(account) {
+                        row.is_sent = row.sums == *sums;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends files of earlier processes and days, and removes them.
+    fn send_files(&self, days: &Mutex<BTreeMap<Date, Day>>, first_kept: Option<Date>) -> Result<(), String> {
+        for (date, writer, path) in waiting_files(&self.folder)? {
+            if writer == self.writer && days.lock().contains_key(&date) {
+                continue;
+            }
+            if first_kept.is_some_and(|first| date < first) {
+                remove_old_file(&path);
+                continue;
+            }
+            // Its writer may be running yet, and replace the file meanwhile: what is removed is what was sent.
+            let claimed = path.with_extension("claimed");
+            if claimed != path {
+                unless_gone(fs::rename(&path, &claimed)).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            match parse_rows(&claimed, &read_file(&claimed)?) {
+                Ok(rows) => {
+                    let rows: Vec<_> = rows.into_iter().collect();
+                    rows.chunks(BATCH).try_for_each(|batch| self.put(date, &writer, batch))?;
+                    unless_gone(fs::remove_file(&claimed)).map_err(|e| format!("{}: {e}", claimed.display()))?;
+                }
+                Err(e) => {
+                    let aside = set_aside(&claimed);
+                    tracing::error!("limits: {e}; it is set aside as {}", aside.display());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, date: Date, writer: &str, rows: &[(SpendAccount, SpendSums)]) -> Result<(), String> {
+        let text = |account| serde_json::to_string(account).map_err(|e| e.to_string());
+        let rows: Vec<_> =
+            rows.iter().map(|(account, sums)| Ok((text(account)?, *sums))).collect::<Result<_, String>>()?;
+        self.database.put(date, writer, &rows)
+    }
+
+    /// The rows of all replicas that a report adds up.
+    pub fn rows(&self, query: &SpendQuery) -> Result<Vec<(Date, SpendAccount, SpendSums)>, String> {
+        let by_day = query.by.iter().any(|by| matches!(by, SpendBy::Day | SpendBy::Month));
+        let rows = self.database.sums(query.since, query.until, by_day)?;
+        let parse = |(date, account, sums): (Date, String, SpendSums)| {
+            let account = serde_json::from_str(&account).map_err(|e| format!("an account of {date}: {e}"))?;
+            Ok((date, account, sums))
+        };
+        rows.into_iter().map(parse).collect()
+    }
+}
+
+/// Another process with this data directory, such as a command, may have sent the file.
+fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+/// A name that no other process has, and that is not derived from the machine's: data directories are copied.
+fn new_writer() -> String {
+    format!("{:032x}", fastrand::u128(..))
+}
+
+/// Moves files of the time before the database to those that wait for it, each once. A name for all of them is chosen
+/// anew, since the files of two replicas may be equal.
+fn import(ledger: &Path, waiting: &Path) {
+    let files = day_files(ledger).unwrap_or_else(|e| {
+        tracing::error!("limits: the spend before the shared store is not in reports: {e}");
+        Vec::new()
+    });
+    if files.is_empty() {
+        return;
+    }
+    let writer = new_writer();
+    let moved = fs::create_dir_all(waiting).and_then(|()| {
+        files.iter().try_for_each(|(date, path)| fs::rename(path, waiting_path(waiting, *date, &writer)))
+    });
+    match moved {
+        Ok(()) => tracing::info!(
+            "limits: the spend of {} days in {} moves to the database of record.store",
+            files.len(),
+            ledger.display()
+        ),
+        Err(e) => tracing::error!(
+            "limits: the spend before the shared store in {} cannot be moved, and is not in reports: {e}",
+            ledger.display()
+        ),
+    }
+}
