@@ -9,6 +9,8 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::client_requests::ClientRequestKind;
+
 /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
 /// them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +56,8 @@ pub struct McpServerConfig {
     /// Tools that clients may not use, whatever `tools` says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny_tools: Vec<String>,
-    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most.
+    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most; also requests of the server to
+    /// the client, by their method: `sampling/createMessage`, `elicitation/create`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approve: Vec<String>,
     /// Whether clients may read the server's resources.
@@ -77,8 +80,16 @@ pub struct McpServerConfig {
     /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset, `redact.policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Time limit for a response of the server.
+    /// What the server may ask of a client during a session: `elicitation`, `sampling`, `roots`. Only what the client offers
+    /// is declared to the server.
+    pub client_requests: Vec<ClientRequestKind>,
+    /// Whether each session has a process of `command` of its own. A process that all share cannot ask clients for
+    /// anything, because it does not say whom it asks.
+    pub process_per_session: bool,
+    /// Time limit for a response of the server; it does not run while the client is asked something.
     pub timeout: HumanDuration,
+    /// Time limit for the client's answer to a request of the server.
+    pub client_timeout: HumanDuration,
     /// Time limit for the start of the server, or for the beginning of a session with it.
     pub start_timeout: HumanDuration,
 }
@@ -113,7 +124,10 @@ impl Default for McpServerConfig {
             restore_arguments: false,
             media: MediaRule::Refuse,
             policy: None,
+            client_requests: ClientRequestKind::ALL.to_vec(),
+            process_per_session: false,
             timeout: HumanDuration(Duration::from_secs(120)),
+            client_timeout: HumanDuration(Duration::from_secs(600)),
             start_timeout: HumanDuration(Duration::from_secs(30)),
         }
     }

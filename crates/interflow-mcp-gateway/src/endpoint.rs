@@ -13,6 +13,7 @@ use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
 use crate::methods;
 use crate::service::McpService;
 use crate::stages::McpExchange;
+use crate::standing_stream;
 
 const PATH: &str = "/mcp";
 /// The name by which key scopes and quotas know the endpoints, as if of a provider.
@@ -63,11 +64,12 @@ impl LocalHandler for EndpointHandler {
             drop(body);
             Ok(match head.method {
                 Method::POST => methods::answer(&self.service, flow, &head).await,
+                Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
                 Method::DELETE => methods::end_session(&self.service, flow, &head, &self.endpoint).await,
                 _ => {
-                    let message = "this gateway sends no stream of its own: use POST, or DELETE to end a session";
+                    let message = "use POST, GET for the stream of a session, or DELETE to end a session";
                     let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);
-                    response.head.headers.append_unchecked(b"Allow", b"POST, DELETE");
+                    response.head.headers.append_unchecked(b"Allow", b"GET, POST, DELETE");
                     response
                 }
             })

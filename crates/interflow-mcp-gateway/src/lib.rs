@@ -8,6 +8,7 @@
 
 mod access;
 mod client_message;
+mod client_requests;
 mod config;
 mod endpoint;
 mod jsonrpc;
@@ -19,11 +20,13 @@ mod service;
 mod sessions;
 mod settings;
 mod stages;
+mod standing_stream;
 mod streamed_reply;
 mod tool_call;
 mod upstream;
 mod uri_template;
 
+pub use client_requests::ClientRequestKind;
 pub use config::{McpConfig, McpServerConfig};
 pub use endpoint::McpMount;
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};

@@ -156,6 +156,11 @@ impl McpService {
         McpCallCounts { calls: self.calls.lock().clone(), sessions: self.sessions.len() }
     }
 
+    /// Ends the streams that clients hold open, so that their connections can end.
+    pub fn close_streams(&self) {
+        self.sessions.close_streams();
+    }
+
     /// Ends the processes of all servers, for good: Interflow is stopping.
     pub fn close(&self) {
         self.runtime.close();

@@ -36,7 +36,7 @@ pub(crate) struct McpServer {
 
 pub(crate) enum ServerTransport {
     Http(HttpServer),
-    Stdio(StdioServer),
+    Stdio(Arc<StdioServer>),
 }
 
 impl McpSettings {
@@ -134,6 +134,9 @@ impl McpConfig {
             if !other.1.is_empty() {
                 return Err(format!("{key}.{}: this is for the other transport", other.0));
             }
+            if server.process_per_session && server.command.is_none() {
+                return Err(format!("{key}.process_per_session: this is for servers with `command`"));
+            }
         }
         Ok(())
     }
@@ -166,7 +169,7 @@ fn transport(
         }
         (None, Some(command)) => {
             let server = StdioServer::new(name, command, config, secrets, max_message, Arc::clone(runtime));
-            Ok(ServerTransport::Stdio(server))
+            Ok(ServerTransport::Stdio(Arc::new(server)))
         }
         _ => Err("url: a server has either `url` or `command`".into()),
     }
@@ -185,6 +188,7 @@ mod tests {
             ("[server.a]\nurl = 'https://a.test/'\ncommand = 'a'", "mcp.server.a.url: a server has either"),
             ("[server.a]\nurl = 'a.test'", "mcp.server.a.url: `a.test` is not the URL"),
             ("[server.a]\ncommand = 'a'\nheaders = { A = 'b' }", "mcp.server.a.headers"),
+            ("[server.a]\nurl = 'https://a.test/'\nprocess_per_session = true", "mcp.server.a.process_per_session"),
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
         ] {

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::{self, Offer};
-use crate::client_message::{ClientMessage, ClientMethod};
+use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::endpoint::{Endpoint, json_response, refusal};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
-use crate::redaction::{Findings, redact_json};
+use crate::redaction::{Findings, redact_json, redact_text};
 use crate::restore;
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
@@ -34,7 +34,25 @@ pub(crate) struct McpExchange {
     pub prepared: Option<PreparedRequest>,
     pub session: Option<Arc<McpSession>>,
     restores: bool,
+    /// The stream of a session: what has to be restored may be known only later.
+    is_stream: bool,
     pub outcome: Arc<Mutex<CallOutcome>>,
+}
+
+impl McpExchange {
+    /// The response is the stream of a session.
+    pub fn begin_stream(&mut self, session: &Arc<McpSession>, restores: bool) {
+        self.session = Some(Arc::clone(session));
+        (self.restores, self.is_stream) = (restores, true);
+    }
+}
+
+impl CallOutcome {
+    pub fn add(&mut self, found: Findings) {
+        for (kind, count) in found {
+            *self.found.entry(kind).or_default() += count;
+        }
+    }
 }
 
 /// What became of a call, possibly after its response began.
@@ -125,10 +143,10 @@ async fn prepare(
     let failed = |e: RpcError| answer(json_response(StatusCode::OK, response(&id, &Err(e))));
     let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
     let session = match &message {
-        ClientMessage::Request(request) if matches!(request.method, ClientMethod::Initialize(..)) => {
+        ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
             let key = key.as_ref().map(|key| Arc::clone(&key.id));
-            let session = McpSession::new(key, endpoint.0.clone(), &policy.context);
+            let session = McpSession::new(key, endpoint.0.clone(), &policy.context, capabilities.clone());
             Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
         }
         _ => find_session(service, &settings, head, key.as_deref(), endpoint).map_err(EarlyExit::Answer)?,
@@ -159,6 +177,15 @@ async fn prepare(
             let checked = guard.check_arguments(flow, head, std::mem::take(arguments)).await;
             *arguments = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
         }
+    }
+    if let ClientMessage::Response(id, result) = message {
+        message = match session.asking_server(&id.into()) {
+            Some(server) => {
+                let answer = redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                ClientMessage::Response(id, answer)
+            }
+            None => ClientMessage::Ignored,
+        };
     }
     let recorded = message.to_json();
     // It described the body that came.
@@ -235,7 +262,7 @@ fn find_target(
     let found = match method {
         ClientMethod::CallTool(name, _) => named("tool", name),
         ClientMethod::GetPrompt(name, _) => named("prompt", name),
-        ClientMethod::ReadResource(uri) => {
+        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri) => {
             let listed = session.server_of_resource(uri).or_else(|| session.server_of_template(uri));
             let listed = listed.and_then(|server| settings.get(&server).cloned());
             let servers = settings.of_endpoint(only);
@@ -289,18 +316,55 @@ async fn redact_values(
             *arguments = redact_json(policy, mode, vault, std::mem::take(arguments), &mut found).await?;
         }
         // A URI that the server listed tells it nothing new.
-        ClientMethod::ReadResource(uri) if session.server_of_resource(uri).is_none() => {
+        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri)
+            if session.server_of_resource(uri).is_none() =>
+        {
             let json = redact_json(policy, mode, vault, Value::from(uri.as_str()).to_string(), &mut found).await?;
             *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
         }
         _ => {}
     }
     service.count_findings(Direction::Request, &found);
+    tag_findings(flow, mode, &found);
+    Ok(())
+}
+
+/// Redacts what the client answers to a request of a server. What cannot be inspected becomes an error for the server.
+///
+/// # Errors
+/// There is no policy.
+async fn redact_answer(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    server: &Arc<McpServer>,
+    session: &McpSession,
+    answer: Result<String, RpcError>,
+) -> Result<Result<String, RpcError>, String> {
+    let policy = (service.deps.policy)(flow, server.config.policy.as_deref())?;
+    let mode = server.config.arguments.unwrap_or(policy.mode);
+    let (mut found, vault) = (Findings::new(), &session.from_client);
+    flow.tag(format!("mcp:{}", server.name));
+    let redacted = match answer {
+        Ok(json) => redact_json(&policy, mode, vault, json, &mut found).await,
+        Err(e) => {
+            let message = redact_text(&policy, mode, vault, &e.message, &mut found).await;
+            Err(RpcError { message, ..e })
+        }
+    };
+    service.count_findings(Direction::Request, &found);
+    tag_findings(flow, mode, &found);
+    Ok(match ((service.deps.guard)(flow, &server.name), redacted) {
+        (Some(guard), Ok(json)) => guard.check_arguments(flow, head, json).await.map_err(RpcError::not_allowed),
+        (_, redacted) => redacted,
+    })
+}
+
+fn tag_findings(flow: &mut Flow, mode: RedactMode, found: &Findings) {
     if !found.is_empty() {
         flow.tag(if mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
         found.keys().for_each(|kind| flow.tag(format!("found:{kind}")));
     }
-    Ok(())
 }
 
 /// Restores in responses what the client sent and the first stage replaced.
@@ -310,7 +374,8 @@ impl RestoreStage {
     fn session(flow: &Flow) -> Option<Arc<McpSession>> {
         let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
         let session = exchange.session.as_ref()?;
-        let has_values = session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
+        let has_values =
+            exchange.is_stream || session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
         has_values.then(|| Arc::clone(session))
     }
 }
