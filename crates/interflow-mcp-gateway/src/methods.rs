@@ -160,15 +160,24 @@ async fn call(
     let (out, mut messages) = mpsc::channel(MAX_MESSAGES);
     let mut running = Box::pin(async move {
         let dispatched = context.dispatch(events, out, translate);
-        tokio::pin!(dispatched);
-        let result = tokio::select! {
-            result = call.run(Some(sink)) => result,
-            () = in_progress.cancelled.notified() => Err(cancelled()),
-            // The call has the other end of its channel.
-            () = &mut dispatched => return response(&id, &Err(RpcError::server("the call was cut short"))),
+        let call = call.run(Some(sink));
+        tokio::pin!(dispatched, call);
+        let mut is_dispatched = false;
+        let result = loop {
+            tokio::select! {
+                result = &mut call => break result,
+                () = in_progress.cancelled.notified() => {
+                    is_dispatched = true;
+                    break Err(cancelled());
+                }
+                // The server sends nothing more, and its response is inspected.
+                () = &mut dispatched, if !is_dispatched => is_dispatched = true,
+            }
         };
         // What the server sent before its response.
-        dispatched.await;
+        if !is_dispatched {
+            dispatched.await;
+        }
         response(&id, &result)
     });
     let mut first = None;

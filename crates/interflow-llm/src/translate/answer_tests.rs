@@ -375,7 +375,7 @@ fn the_strictness_of_tools_is_kept_where_the_api_can_enforce_the_schema() {
     }
     let ask = |schema: &Value| {
         json!({
-            "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "q" }],
+            "model": "m", "max_tokens": 99, "messages": [{ "role": "user", "content": "q" }],
             "tools": [{ "name": "f", "input_schema": schema, "strict": true }],
         })
     };
