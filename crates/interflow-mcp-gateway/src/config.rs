@@ -22,8 +22,27 @@ pub struct McpConfig {
     pub session_timeout: HumanDuration,
     /// Maximum size of a message of a client or a server.
     pub max_message: ByteSize,
+    /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<McpOAuthConfig>,
     /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
     pub server: BTreeMap<String, McpServerConfig>,
+}
+
+/// The endpoints as a protected resource of OAuth 2.1. Each request then needs an access token or a virtual key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpOAuthConfig {
+    /// The issuer of the tokens, as its OpenID Connect discovery document names it.
+    pub issuer: String,
+    /// The URL of the endpoint `/mcp` as clients know it.
+    pub resource: String,
+    /// The audience (`aud`) of the tokens. If unset, `resource`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// Scopes that a token has to have, all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
 }
 
 /// An MCP server: `url` or `command`.
@@ -100,6 +119,7 @@ impl Default for McpConfig {
             max_sessions: 1_000,
             session_timeout: HumanDuration::from_secs(3600),
             max_message: ByteSize(16 << 20),
+            oauth: None,
             server: BTreeMap::new(),
         }
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
 use crate::methods;
+use crate::oauth::{METADATA_PATH, MetadataHandler};
 use crate::service::McpService;
 use crate::stages::McpExchange;
 use crate::standing_stream;
@@ -38,6 +39,12 @@ impl GatewayMount for McpMount {
 
     fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
         let path = request.path.split('?').next().unwrap_or_default();
+        if let Some(rest) = path.strip_prefix(METADATA_PATH) {
+            // Of the resource, or of the part of it that one server is.
+            let is_known = rest.is_empty() || rest == PATH || rest.starts_with("/mcp/");
+            let resource = self.0.settings().oauth.clone().filter(|_| is_known && self.0.has_servers())?;
+            return Some(MountTarget::Serve(Arc::new(MetadataHandler(resource))));
+        }
         let rest = path.strip_prefix(PATH)?;
         let server = match rest {
             "" | "/" => None,

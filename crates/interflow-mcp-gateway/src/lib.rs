@@ -14,6 +14,7 @@ mod endpoint;
 mod jsonrpc;
 mod lists;
 mod methods;
+mod oauth;
 mod redaction;
 mod restore;
 mod service;
@@ -27,7 +28,8 @@ mod upstream;
 mod uri_template;
 
 pub use client_requests::ClientRequestKind;
-pub use config::{McpConfig, McpServerConfig};
+pub use config::{McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
+pub use oauth::{AccessIdentity, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use interflow_limits::KeyContext;
 use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -233,8 +232,7 @@ pub(crate) async fn end_session(
     endpoint: &Endpoint,
 ) -> Response {
     let settings = service.settings();
-    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
-    let session = match find_session(service, &settings, head, key, endpoint) {
+    let session = match find_session(service, &settings, flow, head, endpoint) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use interflow_types::HttpClient;
 
-use crate::config::{McpConfig, McpServerConfig};
+use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::oauth::{AccessTokenSource, ProtectedResource};
 use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
 
 /// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
@@ -22,6 +23,7 @@ pub struct McpSettings {
     pub(crate) max_sessions: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
+    pub(crate) oauth: Option<Arc<ProtectedResource>>,
 }
 
 /// A server with its connection.
@@ -49,6 +51,7 @@ impl McpSettings {
         before: &Self,
         http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
+        tokens: &AccessTokenSource,
     ) -> Result<Self, String> {
         let max_message = usize::try_from(config.max_message.0).unwrap_or(usize::MAX);
         config.check()?;
@@ -77,7 +80,13 @@ impl McpSettings {
             servers.insert(name, server);
         }
         let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
-        Ok(Self { servers, max_sessions, session_timeout, max_message })
+        let oauth = match (&config.oauth, &before.oauth) {
+            (None, _) => None,
+            // It keeps the issuer's keys.
+            (Some(own), Some(same)) if same.config == *own => Some(Arc::clone(same)),
+            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens)?)),
+        };
+        Ok(Self { servers, max_sessions, session_timeout, max_message, oauth })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -121,6 +130,7 @@ impl McpConfig {
         if self.max_sessions == 0 {
             return Err("mcp.max_sessions: at least one is needed".into());
         }
+        self.oauth.as_ref().map_or(Ok(()), McpOAuthConfig::check)?;
         for (name, server) in &self.server {
             let key = format!("mcp.server.{name}");
             check_name(name).map_err(|why| format!("{key}: {why}"))?;
@@ -191,6 +201,13 @@ mod tests {
             ("[server.a]\nurl = 'https://a.test/'\nprocess_per_session = true", "mcp.server.a.process_per_session"),
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
+            ("[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['mcp']", ""),
+            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is no URL"),
+            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is no URL"),
+            (
+                "[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['a b']",
+                "mcp.oauth.scopes",
+            ),
         ] {
             let config: McpConfig = toml::from_str(toml).unwrap();
             let found = config.check().err().unwrap_or_default();

@@ -33,6 +33,8 @@ pub(crate) struct McpExchange {
     pub endpoint: Option<Endpoint>,
     pub prepared: Option<PreparedRequest>,
     pub session: Option<Arc<McpSession>>,
+    /// Whom the access token of the request is of.
+    pub holder: Option<Arc<str>>,
     restores: bool,
     /// The stream of a session: what has to be restored may be known only later.
     is_stream: bool,
@@ -145,11 +147,11 @@ async fn prepare(
     let session = match &message {
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
-            let key = key.as_ref().map(|key| Arc::clone(&key.id));
-            let session = McpSession::new(key, endpoint.0.clone(), &policy.context, capabilities.clone());
+            let session =
+                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, capabilities.clone());
             Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
         }
-        _ => find_session(service, &settings, head, key.as_deref(), endpoint).map_err(EarlyExit::Answer)?,
+        _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
     };
     let mut target = None;
     if let ClientMessage::Request(request) = &mut message {
@@ -227,19 +229,26 @@ fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
     }
 }
 
+/// To whom a session of this request belongs: the holder of its virtual key or of its access token.
+fn session_holder(flow: &Flow) -> Option<Arc<str>> {
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
+    key.map(|key| Arc::clone(&key.id)).or_else(|| flow.extension::<McpExchange>()?.holder.clone())
+}
+
 /// The session that a request names.
 pub(crate) fn find_session(
     service: &McpService,
     settings: &McpSettings,
+    flow: &Flow,
     head: &RequestHead,
-    key: Option<&VirtualKey>,
     endpoint: &Endpoint,
 ) -> Result<Arc<McpSession>, Box<Response>> {
     let Some(id) = head.headers.get_str(SESSION_HEADER) else {
         let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
         return Err(refusal(StatusCode::BAD_REQUEST, message).into());
     };
-    let found = service.sessions.find(id, key.map(|key| &key.id), endpoint.0.as_deref(), settings.session_timeout);
+    let found =
+        service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
     found.ok_or_else(|| {
         refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
     })

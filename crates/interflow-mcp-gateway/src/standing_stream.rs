@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use interflow_limits::KeyContext;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, Flow, RequestHead, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -24,8 +23,7 @@ const MAX_QUEUED: usize = 256;
 /// Opens the stream of a session; one that was open before ends.
 pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead, endpoint: &Endpoint) -> Response {
     let settings = service.settings();
-    let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
-    let session = match find_session(service, &settings, head, key.as_deref(), endpoint) {
+    let session = match find_session(service, &settings, flow, head, endpoint) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };

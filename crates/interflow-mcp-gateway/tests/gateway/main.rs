@@ -73,6 +73,7 @@ impl Gate {
             admit: Box::new(|_| Box::pin(async { Ok(()) })),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
+            tokens: Box::new(|_, _| Err("no issuer".into())),
         };
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
