@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use interflow_redact::{MediaRule, RedactMode};
 use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{Host, Scheme, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,9 @@ pub struct McpServerConfig {
     /// Header fields of requests to `url`, such as `Authorization`. A value may be a reference: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Access tokens for `url`, in place of an `Authorization` in `headers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<McpClientCredentials>,
     /// The program of a server with the stdio transport. It is started with the first request and started again if it
     /// ends; all clients share it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,6 +117,44 @@ pub struct McpServerConfig {
     pub start_timeout: HumanDuration,
 }
 
+/// OAuth client credentials of the gateway at a server (RFC 6749, section 4.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpClientCredentials {
+    /// The issuer's token endpoint.
+    pub token_url: String,
+    /// The id of the gateway at the issuer.
+    pub client_id: String,
+    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+    pub client_secret: String,
+    /// Scopes that are asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// The resource that the token is for (RFC 8707), if the issuer asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+}
+
+impl McpClientCredentials {
+    /// # Errors
+    /// What is wrong, with its key.
+    pub(crate) fn check(&self) -> Result<Url, String> {
+        if self.client_id.is_empty() || self.client_secret.is_empty() {
+            return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
+        }
+        let url = Url::of_service(&self.token_url)
+            .map_err(|e| format!("oauth.token_url: `{}` is no URL: {e}", self.token_url))?;
+        let is_local = match &url.authority.host {
+            Host::Name(name) => &**name == "localhost",
+            Host::Ip(ip) => ip.is_loopback(),
+        };
+        match url.scheme == Scheme::Http && !is_local {
+            true => Err("oauth.token_url: it is without TLS; http is for issuers on this machine only".to_owned()),
+            false => Ok(url),
+        }
+    }
+}
+
 impl Default for McpConfig {
     fn default() -> Self {
         Self {
@@ -130,6 +172,7 @@ impl Default for McpServerConfig {
         Self {
             url: None,
             headers: BTreeMap::new(),
+            oauth: None,
             command: None,
             args: Vec::new(),
             env: BTreeMap::new(),

@@ -28,7 +28,7 @@ mod upstream;
 mod uri_template;
 
 pub use client_requests::ClientRequestKind;
-pub use config::{McpConfig, McpOAuthConfig, McpServerConfig};
+pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
 pub use oauth::{AccessIdentity, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};

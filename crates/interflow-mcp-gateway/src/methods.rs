@@ -187,6 +187,7 @@ async fn call(
             Some(text) = messages.recv() => first = Some(text),
         }
     }
+    flow.extension_mut::<McpExchange>().is_stream = true;
     StreamedReply { call: running, messages, first }.into_response()
 }
 

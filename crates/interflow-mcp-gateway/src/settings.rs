@@ -32,6 +32,8 @@ pub(crate) struct McpServer {
     pub config: McpServerConfig,
     /// The values of header fields or environment variables, without references.
     secrets: BTreeMap<String, String>,
+    /// The client secret for access tokens, if it has one.
+    oauth_secret: String,
     max_message: usize,
     pub transport: ServerTransport,
 }
@@ -65,16 +67,22 @@ impl McpSettings {
                 value.map(|v| (name.clone(), v)).map_err(|e| wrong(format!("{member}.{name}: {e}")))
             });
             let secrets = secrets.collect::<Result<BTreeMap<_, _>, _>>()?;
+            let oauth_secret =
+                own.oauth.as_ref().map(|oauth| interflow_files::resolve_secret_ref(&oauth.client_secret));
+            let oauth_secret = oauth_secret.transpose().map_err(|e| wrong(format!("oauth.client_secret: {e}")))?;
+            let oauth_secret = oauth_secret.unwrap_or_default();
             let name: Arc<str> = name.as_str().into();
             let same = before.servers.get(&name).filter(|server| {
-                server.config == *own && server.secrets == secrets && server.max_message == max_message
+                let is_same = server.config == *own && server.secrets == secrets && server.oauth_secret == oauth_secret;
+                is_same && server.max_message == max_message
             });
             let server = match same {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let transport = transport(&name, own, &secrets, max_message, http, runtime).map_err(wrong)?;
+                    let transport =
+                        transport(&name, own, (&secrets, &oauth_secret), max_message, http, runtime).map_err(wrong)?;
                     let (name, config) = (Arc::clone(&name), own.clone());
-                    Arc::new(McpServer { name, config, secrets, max_message, transport })
+                    Arc::new(McpServer { name, config, secrets, oauth_secret, max_message, transport })
                 }
             };
             servers.insert(name, server);
@@ -144,6 +152,15 @@ impl McpConfig {
             if !other.1.is_empty() {
                 return Err(format!("{key}.{}: this is for the other transport", other.0));
             }
+            if let Some(oauth) = &server.oauth {
+                if server.url.is_none() {
+                    return Err(format!("{key}.oauth: this is for the other transport"));
+                }
+                if server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+                    return Err(format!("{key}.oauth: a server has either `oauth` or `Authorization` in `headers`"));
+                }
+                oauth.check().map_err(|why| format!("{key}.{why}"))?;
+            }
             if server.process_per_session && server.command.is_none() {
                 return Err(format!("{key}.process_per_session: this is for servers with `command`"));
             }
@@ -167,14 +184,14 @@ fn check_name(name: &str) -> Result<(), String> {
 fn transport(
     name: &Arc<str>,
     config: &McpServerConfig,
-    secrets: &BTreeMap<String, String>,
+    (secrets, oauth_secret): (&BTreeMap<String, String>, &str),
     max_message: usize,
     http: &Arc<dyn HttpClient>,
     runtime: &Arc<StdioRuntime>,
 ) -> Result<ServerTransport, String> {
     match (&config.url, &config.command) {
         (Some(url), None) => {
-            let server = HttpServer::new(name, url, secrets, max_message, Arc::clone(http))?;
+            let server = HttpServer::new(name, url, (config.oauth.as_ref(), oauth_secret), secrets, max_message, http)?;
             Ok(ServerTransport::Http(server))
         }
         (None, Some(command)) => {
@@ -199,6 +216,18 @@ mod tests {
             ("[server.a]\nurl = 'a.test'", "mcp.server.a.url: `a.test` is not the URL"),
             ("[server.a]\ncommand = 'a'\nheaders = { A = 'b' }", "mcp.server.a.headers"),
             ("[server.a]\nurl = 'https://a.test/'\nprocess_per_session = true", "mcp.server.a.process_per_session"),
+            (
+                "[server.a]\ncommand = 'a'\noauth = { token_url = 'https://b.test/t', client_id = 'c', client_secret = 's' }",
+                "mcp.server.a.oauth: this",
+            ),
+            (
+                "[server.a]\nurl = 'https://a.test/'\noauth = { token_url = 'http://b.test/t', client_id = 'c', client_secret = 's' }",
+                "mcp.server.a.oauth.token_url: it is without TLS",
+            ),
+            (
+                "[server.a]\nurl = 'https://a.test/'\noauth = { token_url = 'https://b.test/t' }",
+                "mcp.server.a.oauth: it needs",
+            ),
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
             ("[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['mcp']", ""),

@@ -36,8 +36,8 @@ pub(crate) struct McpExchange {
     /// Whom the access token of the request is of.
     pub holder: Option<Arc<str>>,
     restores: bool,
-    /// The stream of a session: what has to be restored may be known only later.
-    is_stream: bool,
+    /// The response is a stream: what has to be restored in it may be known only later.
+    pub is_stream: bool,
     pub outcome: Arc<Mutex<CallOutcome>>,
 }
 

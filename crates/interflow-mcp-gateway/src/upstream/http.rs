@@ -15,8 +15,10 @@ use interflow_types::{
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
+use super::client_credentials::AuthorizedClient;
 use super::server_event::own_answer;
 use super::{EventSink, ServerHello, initialize_params};
+use crate::config::McpClientCredentials;
 use crate::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
 
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -104,15 +106,20 @@ impl HttpServer {
     pub fn new(
         name: &str,
         url: &str,
+        (oauth, secret): (Option<&McpClientCredentials>, &str),
         headers: &BTreeMap<String, String>,
         max_message: usize,
-        client: Arc<dyn HttpClient>,
+        client: &Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: this is no header field of HTTP"))?;
         }
+        let client = match oauth {
+            Some(oauth) => Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?) as Arc<dyn HttpClient>,
+            None => Arc::clone(client),
+        };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id })))
@@ -257,9 +264,9 @@ impl HttpServer {
             301..=308 => {
                 RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target"))
             }
-            401 | 403 => {
-                RpcError::server(format!("status {status}: it refuses the gateway's credentials; check `headers`"))
-            }
+            401 | 403 => RpcError::server(format!(
+                "status {status}: it refuses the gateway's credentials; check `headers` or `oauth`"
+            )),
             _ => {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();

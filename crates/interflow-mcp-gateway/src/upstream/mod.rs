@@ -1,5 +1,6 @@
 //! Connections to MCP servers: this gateway is their client.
 
+mod client_credentials;
 mod http;
 mod process;
 mod server_event;

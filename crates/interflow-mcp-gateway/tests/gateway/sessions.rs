@@ -145,3 +145,17 @@ async fn versions_are_negotiated() {
         assert_eq!(result["protocolVersion"], given);
     }
 }
+
+#[tokio::test]
+async fn the_gateway_gets_access_tokens_for_a_server_with_its_client_credentials() {
+    let origin = over_http(100).await;
+    let (url, token_url) = (origin.url("/mcp"), origin.url("/token"));
+    let oauth =
+        format!("{{ token_url = '{token_url}', client_id = 'gate', client_secret = 's&t', scopes = ['a', 'b'] }}");
+    let gate = Gate::start(&format!("[mcp.server.web]\nurl = '{url}'\noauth = {oauth}")).await;
+    for _ in 0..2 {
+        assert_eq!(gate.call("web__echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
+    }
+    let fetched = origin.requests().iter().filter(|r| r.path() == "/token").count();
+    assert_eq!(fetched, 1, "it is kept");
+}
