@@ -15,7 +15,6 @@ use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
-use interflow_llm::translate::WireFormat;
 use interflow_llm::usage::{self, UsageScanner};
 use interflow_llm::{
     DetectedCall, LlmCall, LlmRefusal, Operation, Provider, TelemetryRule, detect_call, model_in_path, provider,
@@ -50,7 +49,7 @@ impl ProviderDetector {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
                 // A request that is translated has the format of its client.
                 translated = upstream.translates(&head.method, &rest);
-                let provider = translated.map_or(upstream.provider, WireFormat::provider);
+                let provider = upstream.client_api(translated);
                 let call = provider::call_for_path(provider, &head.method, path, query);
                 (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }

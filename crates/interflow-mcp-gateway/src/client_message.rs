@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, member};
+use crate::client_requests::{ClientCapabilities, ClientRequestKind};
+use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 const MAX_NAME: usize = 256;
@@ -14,7 +15,9 @@ pub(crate) enum ClientMessage {
     Request(ClientRequest),
     /// The client no longer wants the response to the request with this id.
     Cancel(Value),
-    /// A notification that needs nothing to be done, or a response, which answers nothing that was asked.
+    /// The response to a request of a server: the id that this gateway gave it, and the result or the error.
+    Response(u64, Result<String, RpcError>),
+    /// A notification that needs nothing to be done, or a response to a request that was never sent.
     Ignored,
 }
 
@@ -29,8 +32,8 @@ pub(crate) struct ClientRequest {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientMethod {
-    /// With the version that the client wants, and its name and version.
-    Initialize(String, Value),
+    /// With the version that the client wants, its name and version, and what it can be asked.
+    Initialize(String, Value, ClientCapabilities),
     Ping,
     /// A list: `tools/list` and the like, one page.
     List(ListKind),
@@ -38,6 +41,9 @@ pub(crate) enum ClientMethod {
     CallTool(String, String),
     GetPrompt(String, String),
     ReadResource(String),
+    /// The URI of a resource whose changes the client wants to know, or does not want to know any more.
+    Subscribe(String),
+    Unsubscribe(String),
     Unknown(String),
 }
 
@@ -84,7 +90,7 @@ impl ClientMethod {
     pub fn clear_values(&mut self) {
         match self {
             Self::CallTool(_, arguments) | Self::GetPrompt(_, arguments) => *arguments = "{}".to_owned(),
-            Self::ReadResource(uri) => uri.clear(),
+            Self::ReadResource(uri) | Self::Subscribe(uri) | Self::Unsubscribe(uri) => uri.clear(),
             Self::Initialize(..) | Self::Ping | Self::List(_) | Self::Unknown(_) => {}
         }
     }
@@ -101,7 +107,7 @@ impl ClientMessage {
             .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is no JSON: {e}"))))?;
         let invalid = |id: Value, why: &str| (id, RpcError::new(INVALID_REQUEST, why));
         if message.is_array() {
-            return Err(invalid(Value::Null, "batches are not supported, as in MCP 2025-06-18: send one message"));
+            return Err(invalid(Value::Null, "batches are not supported, as since MCP 2025-06-18: send one message"));
         }
         let id = message.get("id").filter(|id| !id.is_null()).cloned();
         if id.as_ref().is_some_and(|id| !id.is_string() && !id.is_number()) {
@@ -112,7 +118,11 @@ impl ClientMessage {
         }
         let Some(method) = message["method"].as_str() else {
             let is_response = message.get("result").is_some() || message.get("error").is_some();
-            return if is_response { Ok(Self::Ignored) } else { Err(invalid(id.unwrap_or_default(), "no method")) };
+            return if is_response {
+                Ok(parse_response(raw))
+            } else {
+                Err(invalid(id.unwrap_or_default(), "no method"))
+            };
         };
         let params = &message["params"];
         let Some(id) = id else {
@@ -134,6 +144,7 @@ impl ClientMessage {
                 "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id }
             })
             .to_string(),
+            Self::Response(id, result) => response(&json!(id), result),
             Self::Ignored => r#"{"jsonrpc":"2.0"}"#.to_owned(),
         }
     }
@@ -142,14 +153,18 @@ impl ClientMessage {
 impl ClientRequest {
     fn to_json(&self) -> String {
         let (method, params) = match &self.method {
-            ClientMethod::Initialize(version, client) => {
-                ("initialize", json!({ "protocolVersion": version, "clientInfo": client }).to_string())
+            ClientMethod::Initialize(version, client, capabilities) => {
+                let capabilities = capabilities.declared(&ClientRequestKind::ALL);
+                let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client });
+                ("initialize", params.to_string())
             }
             ClientMethod::Ping => ("ping", "{}".to_owned()),
             ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
             ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments, None)),
             ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments, None)),
             ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
+            ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
+            ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
@@ -165,12 +180,14 @@ pub(crate) fn named_params(name: &str, arguments: &str, progress_token: Option<u
 fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod, &'static str> {
     let text = |name: &str, max: usize| params[name].as_str().filter(|text| text.len() <= max).map(str::to_owned);
     let name = || text("name", MAX_NAME).ok_or("it needs the name of what is called, of 256 bytes at most");
+    let uri = || text("uri", MAX_URI).ok_or("it needs the URI of a resource, of 8192 bytes at most");
     Ok(match method {
         "initialize" => {
             let part =
                 |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
             let client = json!({ "name": part("name"), "version": part("version") });
-            ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client)
+            let capabilities = ClientCapabilities::parse(&params["capabilities"]);
+            ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,
         "tools/list" => ClientMethod::List(ListKind::Tools),
@@ -179,12 +196,19 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "resources/templates/list" => ClientMethod::List(ListKind::ResourceTemplates),
         "tools/call" => ClientMethod::CallTool(name()?, arguments(raw)?),
         "prompts/get" => ClientMethod::GetPrompt(name()?, arguments(raw)?),
-        "resources/read" => {
-            let uri = text("uri", MAX_URI).ok_or("it needs the URI of a resource, of 8192 bytes at most");
-            ClientMethod::ReadResource(uri?)
-        }
+        "resources/read" => ClientMethod::ReadResource(uri()?),
+        "resources/subscribe" => ClientMethod::Subscribe(uri()?),
+        "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
         other => ClientMethod::Unknown(other.chars().take(100).collect()),
     })
+}
+
+/// A response of a client has the form of a server's.
+fn parse_response(raw: &str) -> ClientMessage {
+    match ServerMessage::parse(raw) {
+        Ok(ServerMessage::Response(id, result)) => ClientMessage::Response(id, result),
+        _ => ClientMessage::Ignored,
+    }
 }
 
 fn arguments(raw: &str) -> Result<String, &'static str> {
@@ -239,7 +263,13 @@ mod tests {
     fn notifications_and_responses_are_not_answered() {
         let parse = |raw: &str| ClientMessage::parse(raw).unwrap();
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), ClientMessage::Ignored);
-        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), ClientMessage::Ignored);
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#), ClientMessage::Ignored);
+        assert_eq!(
+            parse(r#"{"jsonrpc":"2.0","id":1,"result":{"n":1.0}}"#),
+            ClientMessage::Response(1, Ok(r#"{"n":1.0}"#.into()))
+        );
+        let refused = parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":"x"}}"#);
+        assert_eq!(refused, ClientMessage::Response(1, Err(RpcError::new(-1, "no"))));
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"x"}}"#;
         assert_eq!(parse(cancel), ClientMessage::Cancel(json!(7)));
     }

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use interflow_redact::{MediaRule, RedactMode};
 use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{Host, Scheme, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::client_requests::ClientRequestKind;
 
 /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
 /// them.
@@ -20,8 +23,27 @@ pub struct McpConfig {
     pub session_timeout: HumanDuration,
     /// Maximum size of a message of a client or a server.
     pub max_message: ByteSize,
+    /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<McpOAuthConfig>,
     /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
     pub server: BTreeMap<String, McpServerConfig>,
+}
+
+/// The endpoints as a protected resource of OAuth 2.1. Each request then needs an access token or a virtual key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpOAuthConfig {
+    /// The issuer of the tokens, as its OpenID Connect discovery document names it.
+    pub issuer: String,
+    /// The URL of the endpoint `/mcp` as clients know it.
+    pub resource: String,
+    /// The audience (`aud`) of the tokens. If unset, `resource`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// Scopes that a token has to have, all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
 }
 
 /// An MCP server: `url` or `command`.
@@ -34,6 +56,9 @@ pub struct McpServerConfig {
     /// Header fields of requests to `url`, such as `Authorization`. A value may be a reference: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Access tokens for `url`, in place of an `Authorization` in `headers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<McpClientCredentials>,
     /// The program of a server with the stdio transport. It is started with the first request and started again if it
     /// ends; all clients share it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +79,8 @@ pub struct McpServerConfig {
     /// Tools that clients may not use, whatever `tools` says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny_tools: Vec<String>,
-    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most.
+    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most; also requests of the server to
+    /// the client, by their method: `sampling/createMessage`, `elicitation/create`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approve: Vec<String>,
     /// Whether clients may read the server's resources.
@@ -77,10 +103,56 @@ pub struct McpServerConfig {
     /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset, `redact.policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Time limit for a response of the server.
+    /// What the server may ask of a client during a session: `elicitation`, `sampling`, `roots`. Only what the client offers
+    /// is declared to the server.
+    pub client_requests: Vec<ClientRequestKind>,
+    /// Whether each session has a process of `command` of its own. A process that all share cannot ask clients for
+    /// anything, because it does not say whom it asks.
+    pub process_per_session: bool,
+    /// Time limit for a response of the server; it does not run while the client is asked something.
     pub timeout: HumanDuration,
+    /// Time limit for the client's answer to a request of the server.
+    pub client_timeout: HumanDuration,
     /// Time limit for the start of the server, or for the beginning of a session with it.
     pub start_timeout: HumanDuration,
+}
+
+/// OAuth client credentials of the gateway at a server (RFC 6749, section 4.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpClientCredentials {
+    /// The issuer's token endpoint.
+    pub token_url: String,
+    /// The id of the gateway at the issuer.
+    pub client_id: String,
+    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+    pub client_secret: String,
+    /// Scopes that are asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// The resource that the token is for (RFC 8707), if the issuer asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+}
+
+impl McpClientCredentials {
+    /// # Errors
+    /// What is wrong, with its key.
+    pub(crate) fn check(&self) -> Result<Url, String> {
+        if self.client_id.is_empty() || self.client_secret.is_empty() {
+            return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
+        }
+        let url = Url::of_service(&self.token_url)
+            .map_err(|e| format!("oauth.token_url: `{}` is no URL: {e}", self.token_url))?;
+        let is_local = match &url.authority.host {
+            Host::Name(name) => &**name == "localhost",
+            Host::Ip(ip) => ip.is_loopback(),
+        };
+        match url.scheme == Scheme::Http && !is_local {
+            true => Err("oauth.token_url: it is without TLS; http is for issuers on this machine only".to_owned()),
+            false => Ok(url),
+        }
+    }
 }
 
 impl Default for McpConfig {
@@ -89,6 +161,7 @@ impl Default for McpConfig {
             max_sessions: 1_000,
             session_timeout: HumanDuration::from_secs(3600),
             max_message: ByteSize(16 << 20),
+            oauth: None,
             server: BTreeMap::new(),
         }
     }
@@ -99,6 +172,7 @@ impl Default for McpServerConfig {
         Self {
             url: None,
             headers: BTreeMap::new(),
+            oauth: None,
             command: None,
             args: Vec::new(),
             env: BTreeMap::new(),
@@ -113,7 +187,10 @@ impl Default for McpServerConfig {
             restore_arguments: false,
             media: MediaRule::Refuse,
             policy: None,
+            client_requests: ClientRequestKind::ALL.to_vec(),
+            process_per_session: false,
             timeout: HumanDuration(Duration::from_secs(120)),
+            client_timeout: HumanDuration(Duration::from_secs(600)),
             start_timeout: HumanDuration(Duration::from_secs(30)),
         }
     }

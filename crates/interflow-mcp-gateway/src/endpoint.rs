@@ -11,8 +11,10 @@ use serde_json::Value;
 
 use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
 use crate::methods;
+use crate::oauth::{METADATA_PATH, MetadataHandler};
 use crate::service::McpService;
 use crate::stages::McpExchange;
+use crate::standing_stream;
 
 const PATH: &str = "/mcp";
 /// The name by which key scopes and quotas know the endpoints, as if of a provider.
@@ -37,6 +39,12 @@ impl GatewayMount for McpMount {
 
     fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
         let path = request.path.split('?').next().unwrap_or_default();
+        if let Some(rest) = path.strip_prefix(METADATA_PATH) {
+            // Of the resource, or of the part of it that one server is.
+            let is_known = rest.is_empty() || rest == PATH || rest.starts_with("/mcp/");
+            let resource = self.0.settings().oauth.clone().filter(|_| is_known && self.0.has_servers())?;
+            return Some(MountTarget::Serve(Arc::new(MetadataHandler(resource))));
+        }
         let rest = path.strip_prefix(PATH)?;
         let server = match rest {
             "" | "/" => None,
@@ -63,11 +71,12 @@ impl LocalHandler for EndpointHandler {
             drop(body);
             Ok(match head.method {
                 Method::POST => methods::answer(&self.service, flow, &head).await,
+                Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
                 Method::DELETE => methods::end_session(&self.service, flow, &head, &self.endpoint).await,
                 _ => {
-                    let message = "this gateway sends no stream of its own: use POST, or DELETE to end a session";
+                    let message = "use POST, GET for the stream of a session, or DELETE to end a session";
                     let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);
-                    response.head.headers.append_unchecked(b"Allow", b"POST, DELETE");
+                    response.head.headers.append_unchecked(b"Allow", b"GET, POST, DELETE");
                     response
                 }
             })

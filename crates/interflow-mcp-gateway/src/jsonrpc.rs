@@ -69,6 +69,8 @@ pub(crate) enum ServerMessage {
     Request {
         id: Value,
         method: String,
+        /// As raw JSON; empty if there are none.
+        params: String,
     },
     Notification {
         method: String,
@@ -86,7 +88,10 @@ impl ServerMessage {
         let id = value.get("id").filter(|id| !id.is_null()).cloned();
         let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
         Ok(match (id, method) {
-            (Some(id), Some(method)) => Self::Request { id, method },
+            (Some(id), Some(method)) => {
+                let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default().to_owned();
+                Self::Request { id, method, params }
+            }
             (None, Some(method)) => {
                 Self::Notification { method, params: value.get_mut("params").map(Value::take).unwrap_or_default() }
             }

@@ -8,23 +8,28 @@
 
 mod access;
 mod client_message;
+mod client_requests;
 mod config;
 mod endpoint;
 mod jsonrpc;
 mod lists;
 mod methods;
+mod oauth;
 mod redaction;
 mod restore;
 mod service;
 mod sessions;
 mod settings;
 mod stages;
+mod standing_stream;
 mod streamed_reply;
 mod tool_call;
 mod upstream;
 mod uri_template;
 
-pub use config::{McpConfig, McpServerConfig};
+pub use client_requests::ClientRequestKind;
+pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
+pub use oauth::{AccessIdentity, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

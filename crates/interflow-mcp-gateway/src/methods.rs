@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use interflow_limits::KeyContext;
 use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::access;
 use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::client_requests::{EventContext, ProgressTranslator, ReviewedRequest};
 use crate::endpoint::{Endpoint, json_response, refusal};
 use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response};
 use crate::lists;
@@ -18,10 +18,10 @@ use crate::settings::{McpSettings, ServerTransport};
 use crate::stages::{McpExchange, PreparedRequest, find_session};
 use crate::streamed_reply::StreamedReply;
 use crate::tool_call::ServerCall;
-use crate::upstream::VERSIONS;
+use crate::upstream::{EventSink, VERSIONS};
 
-/// Bound on progress notifications that wait for a slow client.
-const MAX_PROGRESS: usize = 64;
+/// Bound on messages of a call that wait for a slow client.
+const MAX_MESSAGES: usize = 64;
 /// Bound on the arguments that a person is shown.
 const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
@@ -35,6 +35,10 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
     };
     match prepared.message {
         ClientMessage::Ignored => accepted(),
+        ClientMessage::Response(id, result) => {
+            session.answer(&id.into(), result);
+            accepted()
+        }
         ClientMessage::Cancel(id) => {
             session.cancel_request(&id);
             accepted()
@@ -61,7 +65,7 @@ async fn answer_request(
 ) -> Response {
     let id = request.id.clone();
     let result = match request.method {
-        ClientMethod::Initialize(version, _) => {
+        ClientMethod::Initialize(version, ..) => {
             service.begin_session(Arc::clone(session), &prepared.settings);
             let mut response = json_response(StatusCode::OK, response(&id, &Ok(initialize_result(&version))));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
@@ -79,7 +83,11 @@ async fn answer_request(
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
         }
-        ClientMethod::CallTool(..) | ClientMethod::GetPrompt(..) | ClientMethod::ReadResource(_) => {
+        ClientMethod::CallTool(..)
+        | ClientMethod::GetPrompt(..)
+        | ClientMethod::ReadResource(_)
+        | ClientMethod::Subscribe(_)
+        | ClientMethod::Unsubscribe(_) => {
             return call(service, flow, head, session, prepared, request).await;
         }
     };
@@ -127,25 +135,60 @@ async fn call(
     }
     let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
     let (service, session) = (Arc::clone(service), Arc::clone(session));
+    let context = EventContext {
+        service: Arc::clone(&service),
+        session: Arc::clone(&session),
+        server: Arc::clone(&server),
+        policy: prepared.policy.clone(),
+        guard: prepared.guard.clone(),
+        outcome: Arc::clone(&outcome),
+        review: ReviewedRequest::new(flow, head),
+    };
     let call =
         ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };
-    let Some(token) = progress_token.filter(|_| accepts_events(head)) else {
+    if !accepts_events(head) {
         let result = tokio::select! {
             result = call.run(None) => result,
             () = in_progress.cancelled.notified() => Err(cancelled()),
         };
         return json_response(StatusCode::OK, response(&id, &result));
-    };
-    let (sink, progress) = mpsc::channel(MAX_PROGRESS);
-    let translate = Box::new(call.progress_translator(token));
-    let running = async move {
-        let result = tokio::select! {
-            result = call.run(Some(sink)) => result,
-            () = in_progress.cancelled.notified() => Err(cancelled()),
+    }
+    let wants_progress = progress_token.is_some();
+    let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
+    let (sink, events) = EventSink::new(wants_progress);
+    let (out, mut messages) = mpsc::channel(MAX_MESSAGES);
+    let mut running = Box::pin(async move {
+        let dispatched = context.dispatch(events, out, translate);
+        let call = call.run(Some(sink));
+        tokio::pin!(dispatched, call);
+        let mut is_dispatched = false;
+        let result = loop {
+            tokio::select! {
+                result = &mut call => break result,
+                () = in_progress.cancelled.notified() => {
+                    is_dispatched = true;
+                    break Err(cancelled());
+                }
+                // The server sends nothing more, and its response is inspected.
+                () = &mut dispatched, if !is_dispatched => is_dispatched = true,
+            }
         };
+        // What the server sent before its response.
+        if !is_dispatched {
+            dispatched.await;
+        }
         response(&id, &result)
-    };
-    StreamedReply { call: Box::pin(running), progress, translate }.into_response()
+    });
+    let mut first = None;
+    if !wants_progress {
+        // Most calls send nothing before their response, which then needs no stream.
+        tokio::select! {
+            text = &mut running => return json_response(StatusCode::OK, text),
+            Some(text) = messages.recv() => first = Some(text),
+        }
+    }
+    flow.extension_mut::<McpExchange>().is_stream = true;
+    StreamedReply { call: running, messages, first }.into_response()
 }
 
 fn cancelled() -> RpcError {
@@ -158,16 +201,25 @@ fn accepts_events(head: &RequestHead) -> bool {
 
 /// What a person is shown, with redacted arguments.
 fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
-    let shown: String = arguments.chars().take(MAX_SHOWN_ARGUMENTS).collect();
-    let more = if shown.len() < arguments.len() { "…" } else { "" };
-    format!("call of the tool {tool} of the MCP server {server} with {shown}{more}")
+    format!("call of the tool {tool} of the MCP server {server} with {}", shown_arguments(arguments))
+}
+
+/// The beginning of a JSON value.
+pub(crate) fn shown_arguments(json: &str) -> String {
+    let shown: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+    let more = if shown.len() < json.len() { "…" } else { "" };
+    shown + more
 }
 
 fn initialize_result(version: &str) -> String {
     let version = VERSIONS.iter().find(|v| **v == version).or(VERSIONS.last()).copied().unwrap_or_default();
     let result: Value = json!({
         "protocolVersion": version,
-        "capabilities": { "tools": {}, "resources": {}, "prompts": {} },
+        "capabilities": {
+            "tools": { "listChanged": true },
+            "resources": { "subscribe": true, "listChanged": true },
+            "prompts": { "listChanged": true },
+        },
         "serverInfo": { "name": "interflow", "version": env!("CARGO_PKG_VERSION") },
     });
     result.to_string()
@@ -181,8 +233,7 @@ pub(crate) async fn end_session(
     endpoint: &Endpoint,
 ) -> Response {
     let settings = service.settings();
-    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
-    let session = match find_session(service, &settings, head, key, endpoint) {
+    let session = match find_session(service, &settings, flow, head, endpoint) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };
@@ -191,8 +242,9 @@ pub(crate) async fn end_session(
     Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty }
 }
 
-/// Ends a session's sessions with servers over HTTP.
+/// Ends a session's stream, and its sessions with servers over HTTP.
 pub(crate) async fn end_at_servers(settings: &McpSettings, session: &McpSession) {
+    session.close_stream();
     let ends = session.take_http().into_iter().filter_map(|(name, http)| {
         let server = Arc::clone(settings.get(&name)?);
         Some(async move {

@@ -236,6 +236,7 @@ mod tests {
     use interflow_redact::{AdditionalDetectors, Redactor};
 
     use super::*;
+    use crate::client_requests::ClientCapabilities;
     use crate::sessions::McpSession;
 
     fn policy() -> ValuePolicy {
@@ -251,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn values_are_replaced_by_placeholders_and_restored_from_their_vault_alone() {
-        let session = McpSession::new(None, None, "").unwrap();
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
         let json = r#"{"to": "ann.lee@example.com", "n": 1.50, "inner": "{\"mail\": \"ann.lee@example.com\"}"}"#;
         let mut found = Findings::new();
         let redacted =
@@ -264,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_only_flagged_stays_and_cannot_be_restored() {
-        let session = McpSession::new(None, None, "").unwrap();
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
         let json = r#"{"to": "ann.lee@example.com"}"#;
         let mut found = Findings::new();
         let same = redact_json(&policy(), RedactMode::Flag, &session.from_client, json.into(), &mut found).await;
@@ -274,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_inspected_is_refused() {
-        let session = McpSession::new(None, None, "").unwrap();
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
         let small = ValuePolicy { max_size: 4, ..policy() };
         for (policy, json) in [(&small, r#"{"a": "b"}"#), (&policy(), "no json")] {
             let mut found = Findings::new();

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::config::McpConfig;
 use crate::methods;
+use crate::oauth::{AccessTokenSource, OAuthStage};
 use crate::redaction::Findings;
 use crate::sessions::{McpSession, SessionTable};
 use crate::settings::McpSettings;
@@ -54,6 +55,7 @@ pub struct McpDeps {
     pub count: FindingCounter,
     /// After redaction: guards see what servers and recorder get.
     pub guard: GuardSource,
+    pub tokens: AccessTokenSource,
 }
 
 /// Counters since the process started.
@@ -138,7 +140,7 @@ impl McpService {
     /// # Errors
     /// The configuration is invalid.
     pub fn compile(&self, config: &McpConfig) -> Result<McpSettings, String> {
-        McpSettings::new(config, &self.settings.load(), &self.deps.http, &self.runtime)
+        McpSettings::new(config, &self.settings.load(), &self.deps.http, &self.runtime, &self.deps.tokens)
     }
 
     /// Activates settings. Requests in progress keep theirs; processes of servers that are gone end.
@@ -146,14 +148,20 @@ impl McpService {
         self.settings.store(Arc::new(settings));
     }
 
-    /// The stages, in order: one that parses and redacts requests before the recorder takes its copy, and one that
-    /// restores originals in responses after it.
-    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
-        [Arc::new(PrepareStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
+    /// The stages, in order: one that checks access tokens before virtual keys are checked, one that parses and redacts
+    /// requests before the recorder takes its copy, and one that restores originals in responses after it.
+    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 3] {
+        let service = || Arc::clone(self);
+        [Arc::new(OAuthStage(service())), Arc::new(PrepareStage(service())), Arc::new(RestoreStage(service()))]
     }
 
     pub fn counts(&self) -> McpCallCounts {
         McpCallCounts { calls: self.calls.lock().clone(), sessions: self.sessions.len() }
+    }
+
+    /// Ends the streams that clients hold open, so that their connections can end.
+    pub fn close_streams(&self) {
+        self.sessions.close_streams();
     }
 
     /// Ends the processes of all servers, for good: Interflow is stopping.

@@ -1,4 +1,4 @@
-//! Sessions of clients (MCP 2025-06-18, session management): each has placeholders of its own, and sessions of its own
+//! Sessions of clients (MCP 2025-11-25, session management): each has placeholders of its own, and sessions of its own
 //! with servers over HTTP.
 
 use std::collections::HashMap;
@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::upstream::HttpSession;
+use crate::client_requests::ClientCapabilities;
+use crate::jsonrpc::{RpcError, notification};
+use crate::settings::McpServer;
+use crate::upstream::{HttpSession, StdioServer};
 use crate::uri_template::UriTemplate;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
@@ -19,10 +23,14 @@ pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
 const MAX_RESOURCES: usize = 10_000;
 /// Bound on listed templates that a session remembers; each is compared with the URI of a resource that was not listed.
 const MAX_TEMPLATES: usize = 1_000;
+/// Bound on subscriptions of a session to resources.
+const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// Bound on requests of servers that wait for the client.
+const MAX_ASKED: usize = 64;
 
 pub(crate) struct McpSession {
     pub id: String,
-    /// The virtual key that began it; nobody else may use it.
+    /// The virtual key, or the holder of the access token, that began it; nobody else may use it.
     key: Option<Arc<str>>,
     /// The server of its endpoint; `None` for all of them.
     endpoint: Option<Arc<str>>,
@@ -30,7 +38,18 @@ pub(crate) struct McpSession {
     pub from_client: SharedVault,
     /// Values that servers sent. They may be restored for servers.
     pub from_servers: SharedVault,
+    /// What the client can be asked.
+    pub capabilities: ClientCapabilities,
+    /// For how long calls did not go on because the client was asked.
+    pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
+    /// Processes of its own, and the shared one of the configuration that they are of.
+    stdio: Mutex<HashMap<Arc<str>, (Arc<StdioServer>, Arc<StdioServer>)>>,
+    /// The stream that is open outside of calls; it ends when the second is dropped.
+    stream: Mutex<Option<(mpsc::Sender<String>, oneshot::Sender<()>)>>,
+    asked: Mutex<AskedRequests>,
+    /// Subscriptions, by server and URI as the server knows it; the value is the URI as the client's was redacted.
+    subscriptions: Mutex<HashMap<(Arc<str>, String), String>>,
     /// The servers of resources, by URI as listed.
     resources: Mutex<HashMap<String, Arc<str>>>,
     /// The servers of templates of resources, as listed.
@@ -42,7 +61,12 @@ pub(crate) struct McpSession {
 impl McpSession {
     /// # Errors
     /// There are no random bytes.
-    pub fn new(key: Option<Arc<str>>, endpoint: Option<Arc<str>>, context: &str) -> Result<Self, RedactError> {
+    pub fn new(
+        key: Option<Arc<str>>,
+        endpoint: Option<Arc<str>>,
+        context: &str,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self, RedactError> {
         // One key for both, so that a value has one placeholder, whichever side named it first.
         let vault_key = VaultKey::random()?;
         let vault = || {
@@ -55,7 +79,13 @@ impl McpSession {
             endpoint,
             from_client: vault(),
             from_servers: vault(),
+            capabilities,
+            clock: WaitClock::default(),
             http: Mutex::default(),
+            stdio: Mutex::default(),
+            stream: Mutex::default(),
+            asked: Mutex::default(),
+            subscriptions: Mutex::default(),
             resources: Mutex::default(),
             templates: Mutex::default(),
             in_progress: Mutex::default(),
@@ -64,8 +94,21 @@ impl McpSession {
     }
 
     /// The session with a server over HTTP, begun or not.
-    pub fn http(&self, server: &Arc<str>) -> Arc<HttpSession> {
-        Arc::clone(self.http.lock().entry(Arc::clone(server)).or_default())
+    pub fn http(&self, server: &McpServer) -> Arc<HttpSession> {
+        let begin = || Arc::new(HttpSession::new(self.capabilities.declared(&server.config.client_requests)));
+        Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(begin))
+    }
+
+    /// The process of its own at a server with the stdio transport, started or not.
+    pub fn stdio(&self, server: &McpServer, shared: &Arc<StdioServer>) -> Arc<StdioServer> {
+        let mut all = self.stdio.lock();
+        let known = all.get(&server.name).filter(|(of, _)| Arc::ptr_eq(of, shared));
+        if let Some((_, own)) = known {
+            return Arc::clone(own);
+        }
+        let own = Arc::new(shared.fork(self.capabilities.declared(&server.config.client_requests)));
+        all.insert(Arc::clone(&server.name), (Arc::clone(shared), Arc::clone(&own)));
+        own
     }
 
     /// Its sessions with servers over HTTP.
@@ -105,6 +148,96 @@ impl McpSession {
         self.resources.lock().get(uri).cloned()
     }
 
+    /// Opens the stream outside of calls. What is returned resolves when the stream has to end.
+    pub fn open_stream(&self, messages: mpsc::Sender<String>) -> oneshot::Receiver<()> {
+        let (end, ended) = oneshot::channel();
+        *self.stream.lock() = Some((messages, end));
+        ended
+    }
+
+    pub fn close_stream(&self) {
+        *self.stream.lock() = None;
+    }
+
+    /// A session whose client listens is in use.
+    fn is_expired(&self, timeout: Duration) -> bool {
+        self.last_use.lock().elapsed() > timeout && !self.is_listening()
+    }
+
+    /// Whether the client listens outside of calls.
+    fn is_listening(&self) -> bool {
+        self.stream.lock().as_ref().is_some_and(|(messages, _)| !messages.is_closed())
+    }
+
+    /// Passes a notification on to the client, if it is of a kind that is known.
+    pub fn notify(&self, server: &Arc<str>, method: &str, params: &Value) {
+        let text = match method {
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => notification(method, &Value::Object(serde_json::Map::new())),
+            "notifications/resources/updated" => {
+                let Some(uri) = params["uri"].as_str() else { return };
+                let uri = self.subscriptions.lock().get(&(Arc::clone(server), uri.to_owned())).cloned();
+                let Some(uri) = uri else { return };
+                notification(method, &serde_json::json!({ "uri": uri }))
+            }
+            _ => return,
+        };
+        if let Some((messages, _)) = &*self.stream.lock() {
+            // A client that reads slowly misses some.
+            let _ = messages.try_send(text);
+        }
+    }
+
+    /// Remembers a subscription; `shown` is the URI for the client.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn subscribe(&self, server: &Arc<str>, uri: &str, shown: &str) -> Result<(), RpcError> {
+        let mut all = self.subscriptions.lock();
+        if all.len() >= MAX_SUBSCRIPTIONS {
+            return Err(RpcError::server(format!("the session has {MAX_SUBSCRIPTIONS} subscriptions already")));
+        }
+        all.insert((Arc::clone(server), uri.to_owned()), shown.to_owned());
+        Ok(())
+    }
+
+    pub fn unsubscribe(&self, server: &Arc<str>, uri: &str) {
+        self.subscriptions.lock().remove(&(Arc::clone(server), uri.to_owned()));
+    }
+
+    pub fn is_subscribed(&self, server: &Arc<str>, uri: &str) -> bool {
+        self.subscriptions.lock().contains_key(&(Arc::clone(server), uri.to_owned()))
+    }
+
+    /// Registers a request of a server that the client has to answer.
+    ///
+    /// # Errors
+    /// The client has not answered too many.
+    pub fn begin_ask(self: &Arc<Self>, server: &Arc<McpServer>) -> Result<AskedRequest, RpcError> {
+        let mut asked = self.asked.lock();
+        if asked.waiting.len() >= MAX_ASKED {
+            return Err(RpcError::server(format!("{MAX_ASKED} requests wait for the client already")));
+        }
+        asked.last += 1;
+        let (id, (sender, answered)) = (asked.last, oneshot::channel());
+        asked.waiting.insert(id, (Arc::clone(server), sender));
+        Ok(AskedRequest { session: Arc::clone(self), id, answered: Mutex::new(Some(answered)) })
+    }
+
+    /// The server that waits for an answer of the client.
+    pub fn asking_server(&self, id: &Value) -> Option<Arc<McpServer>> {
+        self.asked.lock().waiting.get(&id.as_u64()?).map(|(server, _)| Arc::clone(server))
+    }
+
+    /// Gives a server the answer of the client.
+    pub fn answer(&self, id: &Value, answer: Result<String, RpcError>) {
+        let waiting = id.as_u64().and_then(|id| self.asked.lock().waiting.remove(&id));
+        if let Some((_, sender)) = waiting {
+            let _ = sender.send(answer);
+        }
+    }
+
     /// Registers a request that the client may cancel.
     pub fn begin_request(self: &Arc<Self>, id: &serde_json::Value) -> RequestGuard {
         let (id, cancelled) = (id.to_string(), Arc::new(Notify::new()));
@@ -115,6 +248,73 @@ impl McpSession {
     pub fn cancel_request(&self, id: &serde_json::Value) {
         if let Some(cancelled) = self.in_progress.lock().get(&id.to_string()) {
             cancelled.notify_one();
+        }
+    }
+}
+
+#[derive(Default)]
+struct AskedRequests {
+    last: u64,
+    waiting: HashMap<u64, (Arc<McpServer>, oneshot::Sender<Result<String, RpcError>>)>,
+}
+
+/// A request of a server that the client was sent.
+pub(crate) struct AskedRequest {
+    session: Arc<McpSession>,
+    pub id: u64,
+    answered: Mutex<Option<oneshot::Receiver<Result<String, RpcError>>>>,
+}
+
+impl AskedRequest {
+    /// The client's answer; `None` if none can come any more.
+    pub async fn answer(&self) -> Option<Result<String, RpcError>> {
+        let answered = self.answered.lock().take()?;
+        answered.await.ok()
+    }
+}
+
+impl Drop for AskedRequest {
+    fn drop(&mut self) {
+        self.session.asked.lock().waiting.remove(&self.id);
+    }
+}
+
+/// Measures for how long a client is asked something, during which the time limits of its calls do not run.
+#[derive(Default)]
+pub(crate) struct WaitClock(Mutex<WaitState>);
+
+#[derive(Default)]
+struct WaitState {
+    open: u32,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+pub(crate) struct Waiting<'c>(&'c WaitClock);
+
+impl WaitClock {
+    pub fn begin(&self) -> Waiting<'_> {
+        let mut state = self.0.lock();
+        state.open += 1;
+        state.since.get_or_insert_with(Instant::now);
+        Waiting(self)
+    }
+
+    /// All the time so far.
+    pub fn total(&self) -> Duration {
+        let state = self.0.lock();
+        state.before + state.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.open -= 1;
+        if state.open == 0
+            && let Some(since) = state.since.take()
+        {
+            state.before += since.elapsed();
         }
     }
 }
@@ -152,7 +352,7 @@ impl SessionTable {
     ) -> Option<Arc<McpSession>> {
         let all = self.0.lock();
         let session = all.get(id)?;
-        if session.last_use.lock().elapsed() > timeout {
+        if session.is_expired(timeout) {
             return None;
         }
         if session.key.as_ref() != key || session.endpoint.as_deref() != endpoint {
@@ -180,7 +380,17 @@ impl SessionTable {
     #[must_use = "sessions with servers have to be ended"]
     pub fn take_expired(&self, timeout: Duration) -> Vec<Arc<McpSession>> {
         let mut all = self.0.lock();
-        all.extract_if(|_, session| session.last_use.lock().elapsed() > timeout).map(|(_, session)| session).collect()
+        all.extract_if(|_, session| session.is_expired(timeout)).map(|(_, session)| session).collect()
+    }
+
+    /// Whether another session subscribed to a resource.
+    pub fn is_subscribed_elsewhere(&self, than: &McpSession, server: &Arc<str>, uri: &str) -> bool {
+        self.0.lock().values().any(|session| session.id != than.id && session.is_subscribed(server, uri))
+    }
+
+    /// Ends the streams of all sessions, which would keep their connections open.
+    pub fn close_streams(&self) {
+        self.0.lock().values().for_each(|session| session.close_stream());
     }
 
     pub fn remove(&self, id: &str) {
@@ -197,7 +407,9 @@ mod tests {
     use super::*;
 
     fn session(key: Option<&str>, endpoint: Option<&str>) -> Arc<McpSession> {
-        Arc::new(McpSession::new(key.map(Into::into), endpoint.map(Into::into), "").unwrap())
+        Arc::new(
+            McpSession::new(key.map(Into::into), endpoint.map(Into::into), "", ClientCapabilities::default()).unwrap(),
+        )
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use interflow_types::HttpClient;
 
-use crate::config::{McpConfig, McpServerConfig};
+use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::oauth::{AccessTokenSource, ProtectedResource};
 use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
 
 /// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
@@ -22,6 +23,7 @@ pub struct McpSettings {
     pub(crate) max_sessions: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
+    pub(crate) oauth: Option<Arc<ProtectedResource>>,
 }
 
 /// A server with its connection.
@@ -30,13 +32,15 @@ pub(crate) struct McpServer {
     pub config: McpServerConfig,
     /// The values of header fields or environment variables, without references.
     secrets: BTreeMap<String, String>,
+    /// The client secret for access tokens, if it has one.
+    oauth_secret: String,
     max_message: usize,
     pub transport: ServerTransport,
 }
 
 pub(crate) enum ServerTransport {
     Http(HttpServer),
-    Stdio(StdioServer),
+    Stdio(Arc<StdioServer>),
 }
 
 impl McpSettings {
@@ -49,6 +53,7 @@ impl McpSettings {
         before: &Self,
         http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
+        tokens: &AccessTokenSource,
     ) -> Result<Self, String> {
         let max_message = usize::try_from(config.max_message.0).unwrap_or(usize::MAX);
         config.check()?;
@@ -62,22 +67,34 @@ impl McpSettings {
                 value.map(|v| (name.clone(), v)).map_err(|e| wrong(format!("{member}.{name}: {e}")))
             });
             let secrets = secrets.collect::<Result<BTreeMap<_, _>, _>>()?;
+            let oauth_secret =
+                own.oauth.as_ref().map(|oauth| interflow_files::resolve_secret_ref(&oauth.client_secret));
+            let oauth_secret = oauth_secret.transpose().map_err(|e| wrong(format!("oauth.client_secret: {e}")))?;
+            let oauth_secret = oauth_secret.unwrap_or_default();
             let name: Arc<str> = name.as_str().into();
             let same = before.servers.get(&name).filter(|server| {
-                server.config == *own && server.secrets == secrets && server.max_message == max_message
+                let is_same = server.config == *own && server.secrets == secrets && server.oauth_secret == oauth_secret;
+                is_same && server.max_message == max_message
             });
             let server = match same {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let transport = transport(&name, own, &secrets, max_message, http, runtime).map_err(wrong)?;
+                    let transport =
+                        transport(&name, own, (&secrets, &oauth_secret), max_message, http, runtime).map_err(wrong)?;
                     let (name, config) = (Arc::clone(&name), own.clone());
-                    Arc::new(McpServer { name, config, secrets, max_message, transport })
+                    Arc::new(McpServer { name, config, secrets, oauth_secret, max_message, transport })
                 }
             };
             servers.insert(name, server);
         }
         let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
-        Ok(Self { servers, max_sessions, session_timeout, max_message })
+        let oauth = match (&config.oauth, &before.oauth) {
+            (None, _) => None,
+            // It keeps the issuer's keys.
+            (Some(own), Some(same)) if same.config == *own => Some(Arc::clone(same)),
+            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens)?)),
+        };
+        Ok(Self { servers, max_sessions, session_timeout, max_message, oauth })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -121,6 +138,7 @@ impl McpConfig {
         if self.max_sessions == 0 {
             return Err("mcp.max_sessions: at least one is needed".into());
         }
+        self.oauth.as_ref().map_or(Ok(()), McpOAuthConfig::check)?;
         for (name, server) in &self.server {
             let key = format!("mcp.server.{name}");
             check_name(name).map_err(|why| format!("{key}: {why}"))?;
@@ -133,6 +151,18 @@ impl McpConfig {
             let other = if server.url.is_some() { ("env", &server.env) } else { ("headers", &server.headers) };
             if !other.1.is_empty() {
                 return Err(format!("{key}.{}: this is for the other transport", other.0));
+            }
+            if let Some(oauth) = &server.oauth {
+                if server.url.is_none() {
+                    return Err(format!("{key}.oauth: this is for the other transport"));
+                }
+                if server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+                    return Err(format!("{key}.oauth: a server has either `oauth` or `Authorization` in `headers`"));
+                }
+                oauth.check().map_err(|why| format!("{key}.{why}"))?;
+            }
+            if server.process_per_session && server.command.is_none() {
+                return Err(format!("{key}.process_per_session: this is for servers with `command`"));
             }
         }
         Ok(())
@@ -154,19 +184,19 @@ fn check_name(name: &str) -> Result<(), String> {
 fn transport(
     name: &Arc<str>,
     config: &McpServerConfig,
-    secrets: &BTreeMap<String, String>,
+    (secrets, oauth_secret): (&BTreeMap<String, String>, &str),
     max_message: usize,
     http: &Arc<dyn HttpClient>,
     runtime: &Arc<StdioRuntime>,
 ) -> Result<ServerTransport, String> {
     match (&config.url, &config.command) {
         (Some(url), None) => {
-            let server = HttpServer::new(name, url, secrets, max_message, Arc::clone(http))?;
+            let server = HttpServer::new(name, url, (config.oauth.as_ref(), oauth_secret), secrets, max_message, http)?;
             Ok(ServerTransport::Http(server))
         }
         (None, Some(command)) => {
             let server = StdioServer::new(name, command, config, secrets, max_message, Arc::clone(runtime));
-            Ok(ServerTransport::Stdio(server))
+            Ok(ServerTransport::Stdio(Arc::new(server)))
         }
         _ => Err("url: a server has either `url` or `command`".into()),
     }
@@ -185,8 +215,28 @@ mod tests {
             ("[server.a]\nurl = 'https://a.test/'\ncommand = 'a'", "mcp.server.a.url: a server has either"),
             ("[server.a]\nurl = 'a.test'", "mcp.server.a.url: `a.test` is not the URL"),
             ("[server.a]\ncommand = 'a'\nheaders = { A = 'b' }", "mcp.server.a.headers"),
+            ("[server.a]\nurl = 'https://a.test/'\nprocess_per_session = true", "mcp.server.a.process_per_session"),
+            (
+                "[server.a]\ncommand = 'a'\noauth = { token_url = 'https://b.test/t', client_id = 'c', client_secret = 's' }",
+                "mcp.server.a.oauth: this",
+            ),
+            (
+                "[server.a]\nurl = 'https://a.test/'\noauth = { token_url = 'http://b.test/t', client_id = 'c', client_secret = 's' }",
+                "mcp.server.a.oauth.token_url: it is without TLS",
+            ),
+            (
+                "[server.a]\nurl = 'https://a.test/'\noauth = { token_url = 'https://b.test/t' }",
+                "mcp.server.a.oauth: it needs",
+            ),
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
+            ("[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['mcp']", ""),
+            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is no URL"),
+            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is no URL"),
+            (
+                "[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['a b']",
+                "mcp.oauth.scopes",
+            ),
         ] {
             let config: McpConfig = toml::from_str(toml).unwrap();
             let found = config.check().err().unwrap_or_default();

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::{self, Offer};
-use crate::client_message::{ClientMessage, ClientMethod};
+use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::endpoint::{Endpoint, json_response, refusal};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
-use crate::redaction::{Findings, redact_json};
+use crate::redaction::{Findings, redact_json, redact_text};
 use crate::restore;
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
@@ -33,8 +33,28 @@ pub(crate) struct McpExchange {
     pub endpoint: Option<Endpoint>,
     pub prepared: Option<PreparedRequest>,
     pub session: Option<Arc<McpSession>>,
+    /// Whom the access token of the request is of.
+    pub holder: Option<Arc<str>>,
     restores: bool,
+    /// The response is a stream: what has to be restored in it may be known only later.
+    pub is_stream: bool,
     pub outcome: Arc<Mutex<CallOutcome>>,
+}
+
+impl McpExchange {
+    /// The response is the stream of a session.
+    pub fn begin_stream(&mut self, session: &Arc<McpSession>, restores: bool) {
+        self.session = Some(Arc::clone(session));
+        (self.restores, self.is_stream) = (restores, true);
+    }
+}
+
+impl CallOutcome {
+    pub fn add(&mut self, found: Findings) {
+        for (kind, count) in found {
+            *self.found.entry(kind).or_default() += count;
+        }
+    }
 }
 
 /// What became of a call, possibly after its response began.
@@ -125,13 +145,13 @@ async fn prepare(
     let failed = |e: RpcError| answer(json_response(StatusCode::OK, response(&id, &Err(e))));
     let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
     let session = match &message {
-        ClientMessage::Request(request) if matches!(request.method, ClientMethod::Initialize(..)) => {
+        ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
-            let key = key.as_ref().map(|key| Arc::clone(&key.id));
-            let session = McpSession::new(key, endpoint.0.clone(), &policy.context);
+            let session =
+                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, capabilities.clone());
             Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
         }
-        _ => find_session(service, &settings, head, key.as_deref(), endpoint).map_err(EarlyExit::Answer)?,
+        _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
     };
     let mut target = None;
     if let ClientMessage::Request(request) = &mut message {
@@ -159,6 +179,15 @@ async fn prepare(
             let checked = guard.check_arguments(flow, head, std::mem::take(arguments)).await;
             *arguments = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
         }
+    }
+    if let ClientMessage::Response(id, result) = message {
+        message = match session.asking_server(&id.into()) {
+            Some(server) => {
+                let answer = redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                ClientMessage::Response(id, answer)
+            }
+            None => ClientMessage::Ignored,
+        };
     }
     let recorded = message.to_json();
     // It described the body that came.
@@ -200,19 +229,26 @@ fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
     }
 }
 
+/// To whom a session of this request belongs: the holder of its virtual key or of its access token.
+fn session_holder(flow: &Flow) -> Option<Arc<str>> {
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
+    key.map(|key| Arc::clone(&key.id)).or_else(|| flow.extension::<McpExchange>()?.holder.clone())
+}
+
 /// The session that a request names.
 pub(crate) fn find_session(
     service: &McpService,
     settings: &McpSettings,
+    flow: &Flow,
     head: &RequestHead,
-    key: Option<&VirtualKey>,
     endpoint: &Endpoint,
 ) -> Result<Arc<McpSession>, Box<Response>> {
     let Some(id) = head.headers.get_str(SESSION_HEADER) else {
         let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
         return Err(refusal(StatusCode::BAD_REQUEST, message).into());
     };
-    let found = service.sessions.find(id, key.map(|key| &key.id), endpoint.0.as_deref(), settings.session_timeout);
+    let found =
+        service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
     found.ok_or_else(|| {
         refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
     })
@@ -235,7 +271,7 @@ fn find_target(
     let found = match method {
         ClientMethod::CallTool(name, _) => named("tool", name),
         ClientMethod::GetPrompt(name, _) => named("prompt", name),
-        ClientMethod::ReadResource(uri) => {
+        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri) => {
             let listed = session.server_of_resource(uri).or_else(|| session.server_of_template(uri));
             let listed = listed.and_then(|server| settings.get(&server).cloned());
             let servers = settings.of_endpoint(only);
@@ -289,18 +325,55 @@ async fn redact_values(
             *arguments = redact_json(policy, mode, vault, std::mem::take(arguments), &mut found).await?;
         }
         // A URI that the server listed tells it nothing new.
-        ClientMethod::ReadResource(uri) if session.server_of_resource(uri).is_none() => {
+        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri)
+            if session.server_of_resource(uri).is_none() =>
+        {
             let json = redact_json(policy, mode, vault, Value::from(uri.as_str()).to_string(), &mut found).await?;
             *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
         }
         _ => {}
     }
     service.count_findings(Direction::Request, &found);
+    tag_findings(flow, mode, &found);
+    Ok(())
+}
+
+/// Redacts what the client answers to a request of a server. What cannot be inspected becomes an error for the server.
+///
+/// # Errors
+/// There is no policy.
+async fn redact_answer(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    server: &Arc<McpServer>,
+    session: &McpSession,
+    answer: Result<String, RpcError>,
+) -> Result<Result<String, RpcError>, String> {
+    let policy = (service.deps.policy)(flow, server.config.policy.as_deref())?;
+    let mode = server.config.arguments.unwrap_or(policy.mode);
+    let (mut found, vault) = (Findings::new(), &session.from_client);
+    flow.tag(format!("mcp:{}", server.name));
+    let redacted = match answer {
+        Ok(json) => redact_json(&policy, mode, vault, json, &mut found).await,
+        Err(e) => {
+            let message = redact_text(&policy, mode, vault, &e.message, &mut found).await;
+            Err(RpcError { message, ..e })
+        }
+    };
+    service.count_findings(Direction::Request, &found);
+    tag_findings(flow, mode, &found);
+    Ok(match ((service.deps.guard)(flow, &server.name), redacted) {
+        (Some(guard), Ok(json)) => guard.check_arguments(flow, head, json).await.map_err(RpcError::not_allowed),
+        (_, redacted) => redacted,
+    })
+}
+
+fn tag_findings(flow: &mut Flow, mode: RedactMode, found: &Findings) {
     if !found.is_empty() {
         flow.tag(if mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
         found.keys().for_each(|kind| flow.tag(format!("found:{kind}")));
     }
-    Ok(())
 }
 
 /// Restores in responses what the client sent and the first stage replaced.
@@ -310,7 +383,8 @@ impl RestoreStage {
     fn session(flow: &Flow) -> Option<Arc<McpSession>> {
         let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
         let session = exchange.session.as_ref()?;
-        let has_values = session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
+        let has_values =
+            exchange.is_stream || session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
         has_values.then(|| Arc::clone(session))
     }
 }

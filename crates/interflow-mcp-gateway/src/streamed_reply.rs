@@ -1,25 +1,24 @@
-//! A response as an event stream, for calls whose progress the client wants to see: notifications, then the response.
+//! A response as an event stream, for calls during which the server tells or asks the client something: notifications and
+//! requests, then the response.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, Response, ResponseHead, StatusCode};
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::jsonrpc::notification;
-
 /// A comment is sent this often, so that no proxy between takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_COMMENT: &[u8] = b": waiting\n\n";
 
 pub(crate) struct StreamedReply {
     /// Ends with the response as JSON.
     pub call: BoxFuture<'static, String>,
-    pub progress: mpsc::Receiver<Value>,
-    /// Makes what the client sees of a notification's params.
-    pub translate: Box<dyn Fn(&Value) -> Value + Send>,
+    /// What the client gets before it.
+    pub messages: mpsc::Receiver<String>,
+    pub first: Option<String>,
 }
 
 struct EventStream {
@@ -31,16 +30,24 @@ struct EventStream {
 
 impl StreamedReply {
     pub fn into_response(self) -> Response {
-        let mut keep_alive = tokio::time::interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
-        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let head = ResponseHead::new(StatusCode::OK)
-            .with_header("Content-Type", "text/event-stream")
-            .with_header("Cache-Control", "no-store");
-        Response { head, body: Body::stream(EventStream { reply: self, keep_alive, response: None, is_over: false }) }
+        let body = EventStream { reply: self, keep_alive: keep_alive(), response: None, is_over: false };
+        Response { head: event_stream_head(), body: Body::stream(body) }
     }
 }
 
-fn event(json: &str) -> BodyFrame {
+pub(crate) fn event_stream_head() -> ResponseHead {
+    ResponseHead::new(StatusCode::OK)
+        .with_header("Content-Type", "text/event-stream")
+        .with_header("Cache-Control", "no-store")
+}
+
+pub(crate) fn keep_alive() -> Interval {
+    let mut keep_alive = tokio::time::interval_at(tokio::time::Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    keep_alive
+}
+
+pub(crate) fn event(json: &str) -> BodyFrame {
     BodyFrame::Data(Bytes::from(format!("event: message\ndata: {json}\n\n")))
 }
 
@@ -49,14 +56,16 @@ impl BodyStream for EventStream {
         if self.is_over {
             return Poll::Ready(None);
         }
+        if let Some(text) = self.reply.first.take() {
+            return Poll::Ready(Some(Ok(event(&text))));
+        }
         if self.response.is_none()
             && let Poll::Ready(response) = self.reply.call.as_mut().poll(cx)
         {
             self.response = Some(response);
         }
-        // What the call reported until then: nothing may follow the response.
-        if let Poll::Ready(Some(params)) = self.reply.progress.poll_recv(cx) {
-            let text = notification("notifications/progress", &(self.reply.translate)(&params));
+        // What the server sent until then: nothing may follow the response.
+        if let Poll::Ready(Some(text)) = self.reply.messages.poll_recv(cx) {
             return Poll::Ready(Some(Ok(event(&text))));
         }
         if let Some(response) = self.response.take() {
@@ -64,7 +73,7 @@ impl BodyStream for EventStream {
             return Poll::Ready(Some(Ok(event(&response))));
         }
         if self.keep_alive.poll_tick(cx).is_ready() {
-            return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(b": waiting\n\n")))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(KEEP_ALIVE_COMMENT)))));
         }
         Poll::Pending
     }

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client_message::{ClientMethod, named_params};
-use crate::jsonrpc::RpcError;
+use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
 use crate::redaction::{Findings, redact_result, redact_text, restore_json};
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
 use crate::stages::CallOutcome;
-use crate::upstream::ProgressSink;
+use crate::upstream::EventSink;
 
 /// A call with all that it needs, so that it can go on while its response is already being sent.
 pub(crate) struct ServerCall {
@@ -31,8 +31,8 @@ pub(crate) struct ServerCall {
 
 impl ServerCall {
     /// Sends the call and redacts what comes back.
-    pub async fn run(self, progress: Option<ProgressSink>) -> Result<String, RpcError> {
-        let answered = self.send(progress).await;
+    pub async fn run(self, sink: Option<EventSink>) -> Result<String, RpcError> {
+        let answered = self.send(sink).await;
         let mut found = Findings::new();
         let vault = &self.session.from_servers;
         let result = match answered {
@@ -50,13 +50,13 @@ impl ServerCall {
         let is_error = result.as_deref().map_or(true, is_tool_error);
         self.service.count_call(&self.server.name, if is_error { "error" } else { "ok" });
         let mut outcome = self.outcome.lock();
-        outcome.found = found;
+        outcome.add(found);
         outcome.is_error = is_error;
         drop(outcome);
         result
     }
 
-    async fn send(&self, progress: Option<ProgressSink>) -> Result<String, RpcError> {
+    async fn send(&self, sink: Option<EventSink>) -> Result<String, RpcError> {
         // After the recorder took its copy of the request.
         let restored = |json: &str| {
             let restores = self.server.config.restore_arguments;
@@ -67,6 +67,14 @@ impl ServerCall {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments)),
             ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments)),
             ClientMethod::ReadResource(uri) => ("resources/read", restored(&Value::from(uri.as_str()).to_string())),
+            ClientMethod::Subscribe(uri) => {
+                let sent = restored(&Value::from(uri.as_str()).to_string());
+                return self.subscribe(uri, &sent).await;
+            }
+            ClientMethod::Unsubscribe(uri) => {
+                let sent = restored(&Value::from(uri.as_str()).to_string());
+                return self.unsubscribe(&sent).await;
+            }
             _ => return Err(RpcError::server("this is no call")),
         };
         let is_resource = method == "resources/read";
@@ -74,7 +82,39 @@ impl ServerCall {
             true => format!(r#"{{"uri":{values}}}"#),
             false => named_params(&self.name, &values, token),
         };
-        self.server.request(&self.session, method, &params, progress).await
+        self.server.request(&self.session, method, &params, sink).await
+    }
+
+    /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON, `uri` the one that the client is told.
+    async fn subscribe(&self, uri: &str, sent: &str) -> Result<String, RpcError> {
+        if !self.server.hello(&self.session).await?.has_subscriptions() {
+            let name = &self.server.name;
+            return Err(RpcError::new(
+                METHOD_NOT_FOUND,
+                format!("the MCP server {name} has no subscriptions to resources"),
+            ));
+        }
+        let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
+        // Before the server may tell of the first change.
+        self.session.subscribe(&self.server.name, &plain, uri)?;
+        let params = format!(r#"{{"uri":{sent}}}"#);
+        let done = self.server.request(&self.session, "resources/subscribe", &|_| params.clone(), None).await;
+        if done.is_err() {
+            self.session.unsubscribe(&self.server.name, &plain);
+        }
+        done.map(|_| "{}".to_owned())
+    }
+
+    async fn unsubscribe(&self, sent: &str) -> Result<String, RpcError> {
+        let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
+        self.session.unsubscribe(&self.server.name, &plain);
+        // A process that sessions share goes on to tell of it.
+        if self.service.sessions.is_subscribed_elsewhere(&self.session, &self.server.name, &plain) {
+            return Ok("{}".to_owned());
+        }
+        let params = format!(r#"{{"uri":{sent}}}"#);
+        let done = self.server.request(&self.session, "resources/unsubscribe", &|_| params.clone(), None).await;
+        done.map(|_| "{}".to_owned())
     }
 
     fn result_mode(&self) -> RedactMode {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::error::LoginError;
 
 /// Signatures with a key pair. With `none` or a shared secret, others than the issuer could make tokens.
-const ALGORITHMS: [Algorithm; 9] = [
+pub(super) const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
     Algorithm::RS512,

@@ -1,6 +1,7 @@
 //! Login of people at an OpenID Connect issuer: authorization code flow with PKCE, state and nonce. Nothing is kept
 //! between the two requests of a login but a signed cookie, so any instance with the same admin token can end it.
 
+mod access_token;
 pub mod config;
 pub(crate) mod error;
 mod id_token;
@@ -17,6 +18,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
+
+pub use access_token::{AccessToken, AccessTokenChecker};
 
 use crate::cookie_scope::CookieScope;
 use crate::person_sessions::PersonSession;

@@ -195,6 +195,10 @@ impl RoutedRequest {
             Ok(format) => format,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        let format = match format {
+            Some(format) if self.translation.is_accepted(upstream, format, &asked).await? => None,
+            format => format,
+        };
         let request = match format {
             Some(format) => self.translation.request(&self.table, upstream, format, &asked).await?,
             None => untranslated(&self.table, upstream, &asked).await?,

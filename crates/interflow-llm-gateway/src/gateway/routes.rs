@@ -70,7 +70,7 @@ impl ResolvedRoute<'_> {
     /// The call, as far as the head tells, in the format of its client.
     pub fn call(&self, method: &Method) -> DetectedCall {
         let (path, query) = self.rest.split_once('?').unwrap_or((self.rest, ""));
-        let provider = self.upstream.translates(method, self.rest).map_or(self.upstream.provider, WireFormat::provider);
+        let provider = self.upstream.client_api(self.upstream.translates(method, self.rest));
         call_for_path(provider, method, path, query)
     }
 }

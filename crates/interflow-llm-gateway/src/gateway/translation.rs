@@ -19,13 +19,11 @@ use super::{LlmUpstream, UpstreamTable, token_count};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
-    ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat, lost_in_reply,
-    parse_reply, reply_events, whole_reply,
+    ChatRequest, EventTranslator, LOSS_HEADER, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
+    is_accepted_by_mistral, lost_in_reply, parse_reply, reply_events, whole_reply,
 };
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
 
-/// Names what a translation could not carry.
-const LOSS_HEADER: &[u8] = b"X-Interflow-Translation-Loss";
 /// Names the wire format of the upstream that answered.
 const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
 /// Maximum size of an error response that is translated.
@@ -112,6 +110,29 @@ impl Translation {
                 upstream.name
             ))),
         }
+    }
+
+    /// Whether an upstream of nearly the client's format, which the client addressed, takes this request as it is.
+    pub async fn is_accepted(
+        &mut self,
+        upstream: &LlmUpstream,
+        format: WireFormat,
+        asked: &OriginalRequest<'_>,
+    ) -> Result<bool> {
+        let is_near = format == WireFormat::Mistral && self.client == Some(WireFormat::OpenAiChat);
+        if !is_near || self.native != Some(Provider::Mistral) {
+            return Ok(false);
+        }
+        let plain = match coding::decode_off_thread(&asked.head.headers, asked.raw, self.max_body as u64).await {
+            Ok(plain) => plain.unwrap_or_else(|| asked.raw.clone()),
+            Err(e) => return coding::budget_error(&e).map_or(Ok(false), Err),
+        };
+        let _held = PROCESS_BUDGET.reserve(plain.len() as u64 * 2)?;
+        let follows_tools = !upstream.assistant_after_tools;
+        let accepted = spans::beside(plain.len(), move || {
+            serde_json::from_slice(&plain).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools))
+        });
+        Ok(accepted.await.unwrap_or_default())
     }
 
     /// The translated request. The inner error is for the client, unless another upstream serves it.
@@ -243,7 +264,7 @@ impl Translation {
         }
         headers.append_unchecked(FORMAT_HEADER, format.as_str().as_bytes());
         if !losses.is_empty() {
-            headers.append_unchecked(LOSS_HEADER, losses.to_string().as_bytes());
+            headers.append_unchecked(LOSS_HEADER.as_bytes(), losses.to_string().as_bytes());
         }
         Ok(translated)
     }

@@ -15,7 +15,7 @@ use interflow_llm::translate::WireFormat;
 pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
     let spoken: &[WireFormat] = match provider {
         Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
-        Provider::Mistral => &[WireFormat::OpenAiChat],
+        Provider::Mistral => &[WireFormat::Mistral, WireFormat::OpenAiChat],
         Provider::Anthropic => &[WireFormat::Anthropic],
         Provider::Gemini => &[WireFormat::Gemini],
         // Claude is there too, by its model's name.
@@ -25,7 +25,11 @@ pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Ve
         Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
         Provider::Unknown => &[],
     };
-    let Some(name) = configured else { return Ok(spoken.to_vec()) };
+    // Mistral takes a part of OpenAI's Chat Completions only: the client's requests are examined.
+    let Some(name) = configured else {
+        let count = if provider == Provider::Mistral { 1 } else { spoken.len() };
+        return Ok(spoken[..count].to_vec());
+    };
     let format = WireFormat::from_name(name).ok_or_else(|| {
         format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
     })?;
@@ -42,6 +46,15 @@ impl LlmUpstream {
     pub(crate) fn translates(&self, method: &Method, path: &str) -> Option<WireFormat> {
         let client = ClientRequest::from_path(path).filter(|_| *method == Method::POST)?.format;
         (!self.takes(client)).then_some(client)
+    }
+
+    /// The API whose errors and events a client reads, if its request may have to be translated from `client`.
+    pub(crate) fn client_api(&self, client: Option<WireFormat>) -> Provider {
+        match client {
+            // Its API is a form of OpenAI's.
+            Some(WireFormat::OpenAiChat) if self.provider == Provider::Mistral => Provider::Mistral,
+            client => client.map_or(self.provider, WireFormat::provider),
+        }
     }
 
     /// Whether it takes requests of this format at the client's path. Vertex AI has no path of Anthropic's API.
@@ -82,7 +95,7 @@ impl LlmUpstream {
                 Some(_) => "/openai/responses".to_owned(),
                 None => "/openai/v1/responses".to_owned(),
             },
-            WireFormat::OpenAiChat => "/v1/chat/completions".to_owned(),
+            WireFormat::OpenAiChat | WireFormat::Mistral => "/v1/chat/completions".to_owned(),
             WireFormat::OpenAiResponses => "/v1/responses".to_owned(),
             WireFormat::Gemini => {
                 let verb = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
@@ -107,7 +120,11 @@ impl LlmUpstream {
             WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
             WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
             WireFormat::OpenAiResponses if self.name == "openai" => Some("/v1/responses/input_tokens".to_owned()),
-            WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Cohere | WireFormat::Ollama => None,
+            WireFormat::OpenAiChat
+            | WireFormat::OpenAiResponses
+            | WireFormat::Cohere
+            | WireFormat::Ollama
+            | WireFormat::Mistral => None,
         }
     }
 

@@ -192,6 +192,39 @@ fn a_refusal_of_an_openai_model_is_one_to_every_client() {
             .concat();
     let out = streamed(WireFormat::Anthropic, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
     assert!(out.contains(r#""stop_reason":"refusal""#) && out.contains("I cannot."), "{out}");
+    let out = streamed(WireFormat::OpenAiResponses, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
+    for expected in [
+        r#""part":{"type":"refusal","refusal":""}"#,
+        "event: response.refusal.delta",
+        r#""refusal":"I cannot.","type":"response.refusal.done""#,
+        r#""content":[{"type":"refusal","refusal":"I cannot."}]"#,
+    ] {
+        assert!(out.contains(expected) && !out.contains("output_text"), "{expected}: {out}");
+    }
+    // What came as a whole although a stream was asked for.
+    let raw = [
+        json!({ "type": "response.refusal.delta", "delta": "I can" }),
+        json!({ "type": "response.refusal.delta", "delta": "not." }),
+        json!({ "type": "response.completed", "response": {} }),
+    ];
+    let raw: String = raw.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let streamed_refusal =
+        streamed(WireFormat::OpenAiChat, WireFormat::OpenAiResponses, StreamFraming::Sse, raw.as_bytes());
+    let mut writer = ReplyWriter::new(WireFormat::OpenAiChat, head());
+    let mut whole_refusal = Vec::new();
+    let reply = parsed(
+        WireFormat::OpenAiChat,
+        &json!({ "choices": [{ "message": { "refusal": "I cannot." }, "finish_reason": "stop" }] }),
+    );
+    reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut whole_refusal));
+    for out in [streamed_refusal, String::from_utf8(whole_refusal).unwrap()] {
+        let deltas = out.lines().filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("data: ")?).ok());
+        let deltas: Vec<Value> = deltas.map(|chunk| chunk["choices"][0]["delta"].clone()).collect();
+        let said: String = deltas.iter().filter_map(|delta| delta["refusal"].as_str()).collect();
+        assert_eq!(said, "I cannot.");
+        assert!(deltas.iter().all(|delta| delta["content"].as_str().is_none_or(str::is_empty)), "{out}");
+        assert!(out.contains(r#""finish_reason":"stop""#), "{out}");
+    }
     // An ordinary reply has the member, too.
     let plain = json!({ "choices": [{ "message": { "content": "ok", "refusal": null }, "finish_reason": "stop" }] });
     let whole = whole_reply(WireFormat::Anthropic, &head(), &parsed(WireFormat::OpenAiChat, &plain));
@@ -286,6 +319,89 @@ fn citations_in_a_reply_are_named() {
     ] {
         assert_eq!(lost_in_reply(format, body.to_string().as_bytes()).to_string(), name, "{body}");
     }
+}
+
+#[test]
+fn citations_in_a_stream_are_named_once_in_a_comment() {
+    let anthropic = |delta: Value| json!({ "type": "content_block_delta", "index": 0, "delta": delta });
+    let cited =
+        anthropic(json!({ "type": "citations_delta", "citation": { "type": "char_location", "cited_text": "x" } }));
+    let chat = json!({ "choices": [{ "index": 0, "delta": { "annotations": [{ "type": "url_citation" }] } }] });
+    let added = json!({ "type": "response.output_text.annotation.added", "annotation": { "type": "url_citation" } });
+    let grounded = json!({ "candidates": [{ "groundingMetadata": { "webSearchQueries": ["x"] } }] });
+    let reference =
+        json!({ "choices": [{ "index": 0, "delta": { "content": [{ "type": "reference", "reference_ids": [1] }] } }] });
+    for (format, event, name) in [
+        (WireFormat::Anthropic, cited, "citations"),
+        (WireFormat::OpenAiChat, chat, "annotations"),
+        (WireFormat::OpenAiResponses, added, "annotations"),
+        (WireFormat::Gemini, grounded, "groundingMetadata"),
+        (WireFormat::Cohere, json!({ "type": "citation-start", "index": 0 }), "citations"),
+        (WireFormat::Mistral, reference, "citations"),
+    ] {
+        let raw = format!("data: {event}\n\n").repeat(2);
+        for client in [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses] {
+            let out = streamed(client, format, StreamFraming::Sse, raw.as_bytes());
+            assert_eq!(
+                out.matches(&format!(": X-Interflow-Translation-Loss: {name}\n\n")).count(),
+                1,
+                "{format:?}: {out}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_strictness_of_tools_is_kept_where_the_api_can_enforce_the_schema() {
+    let closed = json!({ "type": "object", "properties": { "a": { "type": "string" } }, "required": ["a"], "additionalProperties": false });
+    let mut optional = closed.clone();
+    optional["required"] = json!([]);
+    let mut limited = closed.clone();
+    limited["properties"]["a"]["minLength"] = json!(2);
+    let ask = |schema: &Value| {
+        json!({
+            "model": "m", "messages": [{ "role": "user", "content": "q" }],
+            "tools": [{ "type": "function", "function": { "name": "f", "parameters": schema, "strict": true } }],
+        })
+    };
+    for (model, schema, strict, lost) in [
+        ("claude-sonnet-4-5", &closed, json!(true), ""),
+        ("claude-sonnet-4-5", &optional, json!(true), ""),
+        ("claude-sonnet-4-5", &limited, Value::Null, "tools.strict"),
+        ("claude-sonnet-4-20250514", &closed, Value::Null, "tools.strict"),
+    ] {
+        let (body, losses) = written(WireFormat::OpenAiChat, &target(WireFormat::Anthropic, model), ask(schema));
+        assert_eq!((body["tools"][0]["strict"].clone(), losses.as_str()), (strict, lost), "{model} {schema}");
+    }
+    let ask = |schema: &Value| {
+        json!({
+            "model": "m", "max_tokens": 99, "messages": [{ "role": "user", "content": "q" }],
+            "tools": [{ "name": "f", "input_schema": schema, "strict": true }],
+        })
+    };
+    for (format, is_openai, schema, strict, lost) in [
+        (WireFormat::OpenAiChat, true, &closed, json!(true), ""),
+        (WireFormat::OpenAiResponses, true, &closed, json!(true), ""),
+        // OpenAI demands that all members are required.
+        (WireFormat::OpenAiChat, true, &optional, Value::Null, "tools.strict"),
+        (WireFormat::OpenAiResponses, true, &optional, json!(false), "tools.strict"),
+        (WireFormat::OpenAiChat, false, &optional, json!(true), ""),
+    ] {
+        let target = Target { is_openai, ..target(format, "m") };
+        let (body, losses) = written(WireFormat::Anthropic, &target, ask(schema));
+        let tool = &body["tools"][0];
+        let found = tool.get("strict").or_else(|| tool["function"].get("strict")).cloned().unwrap_or_default();
+        assert_eq!((found, losses.as_str()), (strict, lost), "{format:?} {schema}");
+    }
+    // The API takes twenty such tools.
+    let mut many = json!({ "model": "m", "messages": [{ "role": "user", "content": "q" }], "tools": [] });
+    for i in 0..21 {
+        let tool = json!({ "type": "function", "function": { "name": format!("f{i}"), "parameters": closed, "strict": true } });
+        many["tools"].as_array_mut().unwrap().push(tool);
+    }
+    let (body, losses) = written(WireFormat::OpenAiChat, &target(WireFormat::Anthropic, "claude-opus-4-6"), many);
+    let strict = body["tools"].as_array().unwrap().iter().filter(|tool| tool["strict"] == true).count();
+    assert_eq!((strict, losses.as_str()), (20, "tools.strict"));
 }
 
 #[test]

@@ -78,7 +78,7 @@ const UNSUPPORTED: [&str; 13] = [
 
 /// Whether structured outputs take a schema: each object says that it has no further members, and no keyword is one
 /// that they refuse.
-fn fits(schema: &Value) -> bool {
+pub(super) fn fits(schema: &Value) -> bool {
     let Some(members) = schema.as_object() else { return schema.as_bool().is_none() };
     let is_object = schema["type"] == "object" || schema.get("properties").is_some();
     if is_object && schema["additionalProperties"] != false {

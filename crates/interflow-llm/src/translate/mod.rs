@@ -11,6 +11,7 @@ mod call_signature;
 mod error;
 mod events;
 mod json_answer;
+mod mistral;
 mod reply;
 mod request;
 mod settings;
@@ -21,6 +22,7 @@ mod unread;
 pub use call_signature::without_call_signatures;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
+pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target};
 pub use unread::lost_in_reply;
@@ -35,7 +37,7 @@ use crate::{CallUsage, Provider, usage};
 pub enum WireFormat {
     /// Anthropic Messages.
     Anthropic,
-    /// OpenAI Chat Completions, also Mistral's API and that of most servers.
+    /// OpenAI Chat Completions, also the API of most servers.
     OpenAiChat,
     /// OpenAI Responses.
     OpenAiResponses,
@@ -47,9 +49,11 @@ pub enum WireFormat {
     Cohere,
     /// Ollama's own API.
     Ollama,
+    /// Mistral's chat completions: OpenAI's with other members and stricter rules.
+    Mistral,
 }
 
-const NAMES: [(&str, WireFormat); 7] = [
+const NAMES: [(&str, WireFormat); 8] = [
     ("anthropic", WireFormat::Anthropic),
     ("openai_chat", WireFormat::OpenAiChat),
     ("openai_responses", WireFormat::OpenAiResponses),
@@ -57,6 +61,7 @@ const NAMES: [(&str, WireFormat); 7] = [
     ("bedrock", WireFormat::Bedrock),
     ("cohere", WireFormat::Cohere),
     ("ollama", WireFormat::Ollama),
+    ("mistral", WireFormat::Mistral),
 ];
 
 impl WireFormat {
@@ -94,6 +99,7 @@ impl WireFormat {
             Self::Bedrock => Provider::Bedrock,
             Self::Cohere => Provider::Cohere,
             Self::Ollama => Provider::Ollama,
+            Self::Mistral => Provider::Mistral,
         }
     }
 
@@ -101,7 +107,7 @@ impl WireFormat {
     const fn api(self) -> Option<ApiFormat> {
         match self {
             Self::Anthropic => Some(ApiFormat::Anthropic),
-            Self::OpenAiChat => Some(ApiFormat::Chat),
+            Self::OpenAiChat | Self::Mistral => Some(ApiFormat::Chat),
             Self::OpenAiResponses => Some(ApiFormat::Responses),
             Self::Gemini => Some(ApiFormat::Gemini),
             Self::Bedrock => Some(ApiFormat::Converse),
@@ -115,6 +121,8 @@ impl WireFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(std::collections::BTreeSet<String>);
 
+/// The header field that names losses, and the comment in a stream.
+pub const LOSS_HEADER: &str = "X-Interflow-Translation-Loss";
 /// Names in one header field; a client may send any number of members that no API knows.
 const MAX_LOSSES: usize = 32;
 /// Length of one name.
@@ -217,6 +225,8 @@ pub enum ChatEvent {
         model: Option<String>,
     },
     Text(String),
+    /// Words with which the model declines, where the API has a member of their own for them.
+    Refusal(String),
     Thinking(String),
     /// The signature of the thinking before it.
     Signature(String),
@@ -231,6 +241,8 @@ pub enum ChatEvent {
         index: u64,
         json: String,
     },
+    /// The upstream sent something that clients do not get, by its name.
+    Loss(&'static str),
     /// Counts so far, running totals.
     Usage(CallUsage),
     Stop(StopReason),

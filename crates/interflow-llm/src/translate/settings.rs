@@ -1,8 +1,9 @@
 //! The settings of a request beside its messages, read from a client's body; members that nothing here reads are named
 //! as losses.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::mistral::is_own_member;
 use super::{Losses, WireFormat};
 use crate::message::optional_number;
 
@@ -24,6 +25,8 @@ pub struct Settings {
     pub output: Option<JsonOutput>,
     /// Whether a stream ends with usage (Chat Completions only sends it when asked).
     pub stream_usage: bool,
+    /// Members of Chat Completions that only Mistral has, as the client wrote them.
+    pub mistral: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +181,9 @@ impl Settings {
             }
         };
         for (name, value) in body.as_object().into_iter().flatten() {
-            if !known.contains(&name.as_str()) && !is_default(name, value) {
+            if client == WireFormat::OpenAiChat && is_own_member(name) {
+                settings.mistral.insert(name.clone(), value.clone());
+            } else if !known.contains(&name.as_str()) && !is_default(name, value) {
                 losses.add(name);
             }
         }

@@ -49,17 +49,24 @@ fn name_in_blocks(content: &Value, losses: &mut Losses) {
     }
 }
 
-fn is_filled(list: &Value) -> bool {
+pub(super) fn is_filled(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// What a whole reply has that its client does not get.
+/// Whether a candidate of Gemini names what its text rests on.
+pub(super) fn is_grounded(candidate: &Value) -> bool {
+    candidate["groundingMetadata"].as_object().is_some_and(|metadata| !metadata.is_empty())
+        || is_filled(&candidate["citationMetadata"]["citationSources"])
+}
+
+/// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
 pub fn lost_in_reply(format: WireFormat, body: &[u8]) -> Losses {
     let mut losses = Losses::default();
     let (mark, name) = match format {
         WireFormat::Anthropic | WireFormat::Cohere => (&b"\"citations\""[..], "citations"),
         WireFormat::OpenAiChat | WireFormat::OpenAiResponses => (&b"\"annotations\""[..], "annotations"),
         WireFormat::Gemini => (&b"etadata\""[..], "groundingMetadata"),
+        WireFormat::Mistral => (&b"\"reference\""[..], "citations"),
         WireFormat::Bedrock | WireFormat::Ollama => return losses,
     };
     // Most replies have none, and need not be parsed for it.
@@ -77,11 +84,11 @@ pub fn lost_in_reply(format: WireFormat, body: &[u8]) -> Losses {
         WireFormat::OpenAiResponses => {
             body["output"].as_array().is_some_and(|items| items.iter().any(|item| any(&item["content"], "annotations")))
         }
-        _ => {
-            let candidate = &body["candidates"][0];
-            candidate["groundingMetadata"].as_object().is_some_and(|metadata| !metadata.is_empty())
-                || is_filled(&candidate["citationMetadata"]["citationSources"])
+        WireFormat::Mistral => {
+            let parts = body["choices"][0]["message"]["content"].as_array();
+            parts.is_some_and(|parts| parts.iter().any(|part| part["type"] == "reference"))
         }
+        _ => is_grounded(&body["candidates"][0]),
     };
     if is_lost {
         losses.add(name);

@@ -1,4 +1,4 @@
-//! Servers over HTTP: the streamable HTTP transport (MCP 2025-06-18, transports). Each session of a client has a session
+//! Servers over HTTP: the streamable HTTP transport (MCP 2025-11-25, transports). Each session of a client has a session
 //! of its own with the server.
 
 use std::collections::BTreeMap;
@@ -12,11 +12,14 @@ use interflow_types::{
     Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     StatusCode, Url,
 };
-use serde_json::json;
-use tokio::sync::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, watch};
 
-use super::{ProgressSink, ServerHello, initialize_params};
-use crate::jsonrpc::{self, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, ServerMessage};
+use super::client_credentials::AuthorizedClient;
+use super::server_event::own_answer;
+use super::{EventSink, ServerHello, initialize_params};
+use crate::config::McpClientCredentials;
+use crate::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
 
 const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
@@ -34,9 +37,49 @@ struct HttpServerParts {
     next_id: AtomicU64,
 }
 
+/// The pause before a stream is opened again, unless the server names another, and bounds on it.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
+/// How often the stream of a response is resumed.
+const MAX_RESUMPTIONS: u32 = 1_000;
+
 /// A session with a server, once it has begun.
-#[derive(Default)]
-pub(crate) struct HttpSession(Mutex<Option<OpenSession>>);
+pub(crate) struct HttpSession {
+    open: Mutex<Option<OpenSession>>,
+    /// What the client can be asked.
+    capabilities: Value,
+    /// How often it began.
+    begun: watch::Sender<u64>,
+}
+
+impl HttpSession {
+    pub fn new(capabilities: Value) -> Self {
+        Self { open: Mutex::default(), capabilities, begun: watch::Sender::new(0) }
+    }
+}
+
+/// Where a stream can be resumed.
+struct Resumption {
+    last_event: Option<String>,
+    pause: Duration,
+}
+
+impl Default for Resumption {
+    fn default() -> Self {
+        Self { last_event: None, pause: RECONNECT_PAUSE }
+    }
+}
+
+impl Resumption {
+    fn note(&mut self, id: Option<&String>, retry: Option<u64>) {
+        if let Some(id) = id.filter(|id| id.len() <= MAX_SESSION_ID) {
+            self.last_event = Some(id.clone());
+        }
+        if let Some(retry) = retry {
+            self.pause = Duration::from_millis(retry).clamp(RECONNECT_BOUNDS[0], RECONNECT_BOUNDS[1]);
+        }
+    }
+}
 
 #[derive(Clone)]
 struct OpenSession {
@@ -63,15 +106,20 @@ impl HttpServer {
     pub fn new(
         name: &str,
         url: &str,
+        (oauth, secret): (Option<&McpClientCredentials>, &str),
         headers: &BTreeMap<String, String>,
         max_message: usize,
-        client: Arc<dyn HttpClient>,
+        client: &Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: this is no header field of HTTP"))?;
         }
+        let client = match oauth {
+            Some(oauth) => Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?) as Arc<dyn HttpClient>,
+            None => Arc::clone(client),
+        };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id })))
@@ -93,21 +141,22 @@ impl HttpServer {
         start: Duration,
         method: &str,
         params: &(dyn Fn(Option<u64>) -> String + Sync),
-        progress: Option<ProgressSink>,
+        sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         for is_second in [false, true] {
             let open = self.open(session, start).await?;
             let id = self.0.next_id.fetch_add(1, Relaxed);
-            let text = jsonrpc::request(id, method, &params(progress.is_some().then_some(id)));
+            let token = sink.as_ref().is_some_and(|sink| sink.wants_progress).then_some(id);
+            let text = jsonrpc::request(id, method, &params(token));
             let mut cancel = CancelOnDrop(Some((self.clone(), open.clone(), id)));
-            let done = self.exchange(id, text, Some(&open), progress.as_ref()).await;
+            let done = self.exchange(id, text, Some(&open), sink.as_ref()).await;
             cancel.0 = None;
             match done {
                 Ok((_, result)) => return Ok(result),
                 Err(Failure::Rpc(e)) => return Err(e),
                 // Such as after a restart of the server: the session begins anew, once.
                 Err(Failure::SessionGone) if !is_second => {
-                    let mut slot = session.0.lock().await;
+                    let mut slot = session.open.lock().await;
                     if slot.as_ref().is_some_and(|s| s.id == open.id) {
                         *slot = None;
                     }
@@ -120,20 +169,20 @@ impl HttpServer {
 
     /// Ends a session. The result is of no consequence: a server may not allow it.
     pub async fn end(&self, session: &HttpSession) {
-        let Some(open) = session.0.lock().await.take().filter(|s| s.id.is_some()) else { return };
+        let Some(open) = session.open.lock().await.take().filter(|s| s.id.is_some()) else { return };
         let request = self.http_request(Method::DELETE, Body::Empty, Some(&open));
         let _ = tokio::time::timeout(Duration::from_secs(5), self.0.client.send(request)).await;
     }
 
     /// The session, which begins with the first request.
     async fn open(&self, session: &HttpSession, start: Duration) -> Result<OpenSession, RpcError> {
-        let mut slot = session.0.lock().await;
+        let mut slot = session.open.lock().await;
         if let Some(open) = &*slot {
             return Ok(open.clone());
         }
         let begin = async {
             let id = self.0.next_id.fetch_add(1, Relaxed);
-            let text = jsonrpc::request(id, "initialize", &initialize_params());
+            let text = jsonrpc::request(id, "initialize", &initialize_params(&session.capabilities));
             let (session_id, result) = self.exchange(id, text, None, None).await.map_err(|failure| match failure {
                 Failure::Rpc(e) => e,
                 Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
@@ -147,6 +196,7 @@ impl HttpServer {
         let begun = tokio::time::timeout(start, begin).await;
         let open = begun.map_err(|_| RpcError::server(format!("no session within {limit} (start_timeout)")))??;
         *slot = Some(open.clone());
+        session.begun.send_modify(|count| *count += 1);
         Ok(open)
     }
 
@@ -178,7 +228,7 @@ impl HttpServer {
         id: u64,
         text: String,
         open: Option<&OpenSession>,
-        progress: Option<&ProgressSink>,
+        sink: Option<&EventSink>,
     ) -> Result<(Option<String>, String), Failure> {
         let request = self.http_request(Method::POST, Bytes::from(text).into(), open);
         let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
@@ -196,7 +246,7 @@ impl HttpServer {
         }
         let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let result = if media_type.trim_start().starts_with("text/event-stream") {
-            self.read_events(id, response.body, open, progress).await?
+            self.read_response(id, response.body, open, sink).await?
         } else {
             let text = self.read_text(response.body).await?;
             match ServerMessage::parse(&text).map_err(RpcError::server)? {
@@ -214,9 +264,9 @@ impl HttpServer {
             301..=308 => {
                 RpcError::server(format!("status {status}: redirects are not followed; set `url` to the target"))
             }
-            401 | 403 => {
-                RpcError::server(format!("status {status}: it refuses the gateway's credentials; check `headers`"))
-            }
+            401 | 403 => RpcError::server(format!(
+                "status {status}: it refuses the gateway's credentials; check `headers` or `oauth`"
+            )),
             _ => {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();
@@ -242,49 +292,129 @@ impl HttpServer {
         RpcError::server(format!("its message is larger than {} bytes (mcp.max_message)", self.0.max_message))
     }
 
-    async fn read_events(
+    /// Reads a stream until the response. A server may end it before, and send the rest in another one.
+    async fn read_response(
         &self,
         id: u64,
+        body: Body,
+        open: Option<&OpenSession>,
+        sink: Option<&EventSink>,
+    ) -> Result<String, RpcError> {
+        let mut resumption = Resumption::default();
+        let mut read = self.read_events(Some(id), body, open, sink, &mut resumption).await;
+        for _ in 0..MAX_RESUMPTIONS {
+            match read {
+                Ok(Some(result)) => return Ok(result),
+                Err(e) if resumption.last_event.is_none() => return Err(e),
+                Ok(None) if resumption.last_event.is_none() => break,
+                // It broke off or was ended, and can be resumed.
+                Ok(None) | Err(_) => {}
+            }
+            tokio::time::sleep(resumption.pause).await;
+            let Some(body) = self.open_stream(open, resumption.last_event.as_deref()).await? else { break };
+            read = self.read_events(Some(id), body, open, sink, &mut resumption).await;
+        }
+        Err(RpcError::server("its stream ended without the response"))
+    }
+
+    /// Reads a stream: to the response of a request, whose error is one of this, or to its end.
+    async fn read_events(
+        &self,
+        id: Option<u64>,
         mut body: Body,
         open: Option<&OpenSession>,
-        progress: Option<&ProgressSink>,
-    ) -> Result<String, RpcError> {
+        sink: Option<&EventSink>,
+        resumption: &mut Resumption,
+    ) -> Result<Option<String>, RpcError> {
         let mut events = SseParser::new(self.0.max_message);
         while let Some(frame) = body.frame().await {
             let BodyFrame::Data(data) = frame.map_err(|e| RpcError::server(e.to_string()))? else { continue };
             events.push(&data);
             while let Some(event) = events.next_event().map_err(|_| self.too_large())? {
+                resumption.note(event.id.as_ref(), event.retry);
                 let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
                 match ServerMessage::parse(&text).map_err(RpcError::server)? {
-                    ServerMessage::Response(found, result) if found == id => return result,
+                    ServerMessage::Response(found, result) if Some(found) == id => {
+                        // Nothing of the stream is of use any more.
+                        resumption.last_event = None;
+                        return result.map(Some);
+                    }
                     ServerMessage::Notification { method, params } => {
-                        if let Some(sink) = progress.filter(|_| method == "notifications/progress") {
-                            // A client that reads slowly misses some.
-                            let _ = sink.try_send(params);
+                        if let Some(sink) = sink {
+                            sink.notify(method, params);
                         }
                     }
-                    ServerMessage::Request { id, method } => self.answer_server(&id, &method, open).await,
+                    ServerMessage::Request { id, method, params } => self.answer_server(id, method, params, open, sink),
                     ServerMessage::Response(..) | ServerMessage::Other => {}
                 }
             }
         }
-        Err(RpcError::server("its stream ended without the response"))
+        Ok(None)
     }
 
-    /// Answers a request of the server, so that it does not wait for it.
-    async fn answer_server(&self, id: &serde_json::Value, method: &str, open: Option<&OpenSession>) {
-        let Some(open) = open else { return };
-        let _ = self.notify(server_request_response(id, method), open).await;
+    /// Answers a request of the server, while its stream is read on.
+    fn answer_server(
+        &self,
+        id: Value,
+        method: String,
+        params: String,
+        open: Option<&OpenSession>,
+        sink: Option<&EventSink>,
+    ) {
+        let Some(open) = open.cloned() else { return };
+        let (server, sink) = (self.clone(), sink.cloned());
+        tokio::spawn(async move {
+            let answer = match (own_answer(&method, sink.is_some()), sink) {
+                (Some(answer), _) => answer,
+                (None, Some(sink)) => sink.ask(method, params).await,
+                (None, None) => return,
+            };
+            if let Err(e) = server.notify(jsonrpc::response(&id, &answer), &open).await {
+                tracing::debug!("an answer to an MCP server was not delivered: {e}");
+            }
+        });
     }
-}
 
-/// The response to a server's own request: only `ping` is known, because no capability was declared.
-pub(super) fn server_request_response(id: &serde_json::Value, method: &str) -> String {
-    let result = match method {
-        "ping" => Ok("{}".to_owned()),
-        other => Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{other}`"))),
-    };
-    jsonrpc::response(id, &result)
+    /// The stream for what belongs to no request, or the rest of one; `None` if the server has none.
+    async fn open_stream(
+        &self,
+        open: Option<&OpenSession>,
+        last_event: Option<&str>,
+    ) -> Result<Option<Body>, RpcError> {
+        let mut request = self.http_request(Method::GET, Body::Empty, open);
+        if let Some(id) = last_event {
+            let invalid = |_| RpcError::server("the id of its event is no header field of HTTP");
+            request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
+        }
+        let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let headers = &response.head.headers;
+        let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+        let is_stream = response.head.status.is_success() && media_type.trim_start().starts_with("text/event-stream");
+        Ok((is_stream && !headers.contains("content-encoding")).then_some(response.body))
+    }
+
+    /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
+    /// client does not begin is not begun for this.
+    pub async fn listen(&self, session: &HttpSession, sink: &EventSink) {
+        let mut begun = session.begun.subscribe();
+        loop {
+            let open = session.open.lock().await.clone();
+            let mut resumption = Resumption::default();
+            let reading = async {
+                let Some(open) = open else { return std::future::pending().await };
+                // A server that has no such stream is not asked again in this session.
+                while let Ok(Some(body)) = self.open_stream(Some(&open), resumption.last_event.as_deref()).await {
+                    let _ = self.read_events(None, body, Some(&open), Some(sink), &mut resumption).await;
+                    tokio::time::sleep(resumption.pause).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = reading => {}
+                changed = begun.changed() => if changed.is_err() { return },
+            }
+        }
+    }
 }
 
 /// Tells the server that nobody waits any more, unless the response came.

@@ -1,13 +1,18 @@
 //! Connections to MCP servers: this gateway is their client.
 
+mod client_credentials;
 mod http;
 mod process;
+mod server_event;
 mod stdio;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 pub(crate) use http::{HttpServer, HttpSession};
+pub(crate) use server_event::{EventSink, ServerEvent, ServerRequest};
 pub(crate) use stdio::{StdioRuntime, StdioServer};
 
 use crate::jsonrpc::RpcError;
@@ -15,10 +20,7 @@ use crate::sessions::McpSession;
 use crate::settings::{McpServer, ServerTransport};
 
 /// Supported versions of the protocol, the latest last.
-pub(crate) const VERSIONS: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
-
-/// Progress notifications of a request in progress, as their params.
-pub(crate) type ProgressSink = mpsc::Sender<Value>;
+pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// What a server said at the beginning of a session.
 #[derive(Clone, Debug, Default)]
@@ -27,11 +29,11 @@ pub(crate) struct ServerHello {
     pub capabilities: Value,
 }
 
-/// The params of `initialize`: no capabilities, so that a server sends no requests of its own.
-pub(crate) fn initialize_params() -> String {
+/// The params of `initialize`, with what the client can be asked.
+pub(crate) fn initialize_params(capabilities: &Value) -> String {
     let version = VERSIONS.last().copied().unwrap_or_default();
     let client = json!({ "name": "interflow", "version": env!("CARGO_PKG_VERSION") });
-    json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client }).to_string()
+    json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client }).to_string()
 }
 
 impl ServerHello {
@@ -46,14 +48,19 @@ impl ServerHello {
         Ok(Self { version: version.to_owned(), capabilities: value["capabilities"].clone() })
     }
 
+    /// Whether it tells of changes to resources.
+    pub fn has_subscriptions(&self) -> bool {
+        self.capabilities["resources"]["subscribe"] == true
+    }
+
     pub fn offers(&self, capability: &str) -> bool {
         self.capabilities.get(capability).is_some_and(|c| !c.is_null())
     }
 }
 
 impl McpServer {
-    /// Sends a request within the time limit. The params are made from the token for progress notifications, if there
-    /// is a sink for them. If the future is dropped, the server is told that the request is cancelled.
+    /// Sends a request within the time limit. The params are made from the token for progress notifications, if the sink
+    /// wants them. If the future is dropped, the server is told that the request is cancelled.
     ///
     /// # Errors
     /// The server's error, or why it did not answer.
@@ -62,22 +69,22 @@ impl McpServer {
         session: &McpSession,
         method: &str,
         params: &(dyn Fn(Option<u64>) -> String + Sync),
-        progress: Option<ProgressSink>,
+        sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         // The start has a time limit of its own.
         self.hello(session).await?;
         let start = self.config.start_timeout.0;
         let sent = async {
             match &self.transport {
-                ServerTransport::Stdio(server) => server.request(start, method, params, progress).await,
-                ServerTransport::Http(server) => {
-                    server.request(&session.http(&self.name), start, method, params, progress).await
+                ServerTransport::Stdio(server) => {
+                    self.process(session, server).request(start, method, params, sink).await
                 }
+                ServerTransport::Http(server) => server.request(&session.http(self), start, method, params, sink).await,
             }
         };
         let limit = self.config.timeout.0;
-        let answered = tokio::time::timeout(limit, sent).await;
-        let answered = answered.unwrap_or_else(|_| Err(RpcError::server(timed_out(limit))));
+        let answered = within(limit, session, sent).await;
+        let answered = answered.unwrap_or_else(|| Err(RpcError::server(timed_out(limit))));
         answered.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }
 
@@ -88,14 +95,67 @@ impl McpServer {
     pub async fn hello(&self, session: &McpSession) -> Result<ServerHello, RpcError> {
         let start = self.config.start_timeout.0;
         let hello = match &self.transport {
-            ServerTransport::Stdio(server) => server.hello(start).await,
-            ServerTransport::Http(server) => server.hello(&session.http(&self.name), start).await,
+            ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
+            ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
+    }
+}
+
+impl McpServer {
+    /// The process of a session: the one that all share, or its own.
+    fn process(&self, session: &McpSession, shared: &Arc<StdioServer>) -> Arc<StdioServer> {
+        if self.config.process_per_session { session.stdio(self, shared) } else { Arc::clone(shared) }
+    }
+
+    /// Passes on what the server sends outside of requests of the client, for as long as the future is polled or the
+    /// sink is open.
+    pub async fn listen(&self, session: &McpSession, sink: EventSink) {
+        match &self.transport {
+            ServerTransport::Stdio(server) => self.process(session, server).listen(sink),
+            ServerTransport::Http(server) => server.listen(&session.http(self), &sink).await,
+        }
+    }
+}
+
+/// The result within a time limit, which does not run while the client is asked something.
+async fn within<T>(limit: Duration, session: &McpSession, work: impl Future<Output = T>) -> Option<T> {
+    tokio::pin!(work);
+    let (mut left, mut waited) = (limit, session.clock.total());
+    loop {
+        match tokio::time::timeout(left, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) => {
+                let now = session.clock.total();
+                left = now.saturating_sub(waited);
+                waited = now;
+                if left.is_zero() {
+                    return None;
+                }
+            }
+        }
     }
 }
 
 fn timed_out(limit: std::time::Duration) -> String {
     let limit = interflow_types::units::HumanDuration(limit);
     format!("no response within {limit} (timeout of the server in [mcp.server])")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client_requests::ClientCapabilities;
+
+    #[tokio::test]
+    async fn a_time_limit_does_not_run_while_the_client_is_asked() {
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let limit = Duration::from_millis(1);
+        assert_eq!(within(limit, &session, std::future::pending::<()>()).await, None);
+        let waiting = session.clock.begin();
+        let work = tokio::time::sleep(Duration::from_millis(50));
+        assert_eq!(within(limit, &session, work).await, Some(()));
+        drop(waiting);
+        assert_eq!(within(limit, &session, std::future::pending::<()>()).await, None);
+    }
 }

@@ -1,5 +1,5 @@
-//! Servers over standard streams: a process that all sessions share, started with the first request and started again
-//! with growing pauses if it ends.
+//! Servers over standard streams: a process that all sessions share, or one for each, started with the first request and
+//! started again with growing pauses if it ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::http::server_request_response;
 use super::process::{CommandLine, LongLine, ProcessGroup, ProcessStreams, StderrTail, read_line};
-use super::{ProgressSink, ServerHello, initialize_params};
+use super::server_event::own_answer;
+use super::{EventSink, ServerHello, initialize_params};
 use crate::config::McpServerConfig;
 use crate::jsonrpc::{self, RpcError, ServerMessage};
 
@@ -80,7 +80,22 @@ pub(crate) struct StdioServer {
     command: Arc<CommandLine>,
     max_message: usize,
     runtime: Arc<StdioRuntime>,
+    /// What the client of its session can be asked; `None` if several sessions share it.
+    client: Option<Value>,
+    listeners: Arc<Listeners>,
     state: tokio::sync::Mutex<ProcessState>,
+}
+
+/// The sessions that listen outside of their requests.
+#[derive(Default)]
+struct Listeners(Mutex<Vec<EventSink>>);
+
+impl Listeners {
+    fn open(&self) -> Vec<EventSink> {
+        let mut all = self.0.lock();
+        all.retain(|sink| !sink.is_closed());
+        all.clone()
+    }
 }
 
 #[derive(Default)]
@@ -108,8 +123,21 @@ impl StdioServer {
             env: env.clone(),
             directory: config.directory.clone(),
         };
-        let (name, state) = (Arc::clone(name), tokio::sync::Mutex::default());
-        Self { name, command: Arc::new(command), max_message, runtime, state }
+        let (name, command) = (Arc::clone(name), Arc::new(command));
+        Self { name, command, max_message, runtime, client: None, listeners: Arc::default(), state: Default::default() }
+    }
+
+    /// The same server with a process for one session, whose client can be asked so much.
+    pub fn fork(&self, client: Value) -> Self {
+        let (name, command) = (Arc::clone(&self.name), Arc::clone(&self.command));
+        let (max_message, runtime, client) = (self.max_message, Arc::clone(&self.runtime), Some(client));
+        Self { name, command, max_message, runtime, client, listeners: Arc::default(), state: Default::default() }
+    }
+
+    /// Passes on what the process sends outside of requests, until the sink is closed. Does not start the process.
+    pub fn listen(&self, sink: EventSink) {
+        self.listeners.open();
+        self.listeners.0.lock().push(sink);
     }
 
     pub async fn hello(&self, start: Duration) -> Result<ServerHello, RpcError> {
@@ -121,9 +149,9 @@ impl StdioServer {
         start: Duration,
         method: &str,
         params: &(dyn Fn(Option<u64>) -> String + Sync),
-        progress: Option<ProgressSink>,
+        sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
-        self.connection(start).await?.link.request(method, params, progress).await
+        self.connection(start).await?.link.request(method, params, sink).await
     }
 
     /// The running process, started if need be. Requests wait here together.
@@ -148,7 +176,11 @@ impl StdioServer {
             return Err(RpcError::server(format!("{why}; it is started again in {seconds} s")));
         }
         let (command, name, max) = (Arc::clone(&self.command), Arc::clone(&self.name), self.max_message);
-        let starting = self.runtime.handle()?.spawn(async move { StdioConnection::start(&command, name, max).await });
+        let (client, listeners) = (self.client.clone(), Arc::clone(&self.listeners));
+        let starting = self
+            .runtime
+            .handle()?
+            .spawn(async move { StdioConnection::start(&command, name, max, client, listeners).await });
         let limit = interflow_types::units::HumanDuration(start);
         let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
             Ok(Ok(started)) => started,
@@ -220,17 +252,25 @@ struct PendingReplies {
 
 struct PendingReply {
     reply: oneshot::Sender<Result<String, RpcError>>,
-    progress: Option<ProgressSink>,
+    sink: Option<EventSink>,
 }
 
 impl StdioConnection {
-    async fn start(command: &CommandLine, name: Arc<str>, max_message: usize) -> Result<Self, String> {
+    async fn start(
+        command: &CommandLine,
+        name: Arc<str>,
+        max_message: usize,
+        client: Option<Value>,
+        listeners: Arc<Listeners>,
+    ) -> Result<Self, String> {
         let (process, streams) = command.start()?;
         let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
         let link = StdioLink { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
         let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
-        tokio::spawn(supervise(name, process, streams, pending, answers, queued, max_message));
-        let params = initialize_params();
+        let is_shared = client.is_none();
+        let incoming = Incoming { name, pending, answers, listeners, is_shared };
+        tokio::spawn(supervise(incoming, process, streams, queued, max_message));
+        let params = initialize_params(&client.unwrap_or_else(|| json!({})));
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
         let hello = ServerHello::parse(&result).map_err(|e| e.message)?;
         link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
@@ -259,10 +299,11 @@ impl StdioLink {
         &self,
         method: &str,
         params: &(dyn Fn(Option<u64>) -> String + Sync),
-        progress: Option<ProgressSink>,
+        sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         let id = self.next_id.fetch_add(1, Relaxed);
-        let text = jsonrpc::request(id, method, &params(progress.is_some().then_some(id)));
+        let token = sink.as_ref().is_some_and(|sink| sink.wants_progress).then_some(id);
+        let text = jsonrpc::request(id, method, &params(token));
         let (reply, answered) = oneshot::channel();
         {
             let mut pending = self.pending.lock();
@@ -272,7 +313,7 @@ impl StdioLink {
             if pending.waiting.len() >= MAX_PENDING {
                 return Err(RpcError::server(format!("{MAX_PENDING} requests wait for it already")));
             }
-            pending.waiting.insert(id, PendingReply { reply, progress });
+            pending.waiting.insert(id, PendingReply { reply, sink });
         }
         let _guard = PendingGuard { link: self, id };
         self.send(text).await?;
@@ -299,23 +340,21 @@ impl Drop for PendingGuard<'_> {
 
 /// Serves the streams of a process until it ends or nobody needs it.
 async fn supervise(
-    name: Arc<str>,
+    incoming: Incoming,
     mut process: ProcessGroup,
     streams: ProcessStreams,
-    pending: Arc<Mutex<PendingReplies>>,
-    answers: mpsc::WeakSender<String>,
     queued: mpsc::Receiver<String>,
     max_message: usize,
 ) {
     let ProcessStreams { input, mut output, errors } = streams;
     let tail = StderrTail::default();
-    let errors = tokio::spawn(tail.clone().collect(Arc::clone(&name), errors));
+    let errors = tokio::spawn(tail.clone().collect(Arc::clone(&incoming.name), errors));
     // Whatever ends this, nobody waits in vain.
-    let end = EndGuard(Arc::clone(&pending));
+    let end = EndGuard(Arc::clone(&incoming.pending));
     let reading = async {
         loop {
             match read_line(&mut output, max_message, LongLine::Refuse).await {
-                Ok(Some(line)) => handle_line(&name, &line, &pending, &answers),
+                Ok(Some(line)) => incoming.handle_line(&line),
                 Ok(None) => return None,
                 Err(why) => return Some(why),
             }
@@ -352,34 +391,72 @@ async fn write_queued(mut input: ChildStdin, mut queued: mpsc::Receiver<String>)
     }
 }
 
-fn handle_line(name: &str, line: &[u8], pending: &Mutex<PendingReplies>, answers: &mpsc::WeakSender<String>) {
-    let Ok(text) = std::str::from_utf8(line) else {
-        tracing::warn!("MCP server {name}: ignored a line that is not UTF-8");
-        return;
-    };
-    match ServerMessage::parse(text) {
-        Ok(ServerMessage::Response(id, result)) => {
-            if let Some(waiting) = pending.lock().waiting.remove(&id) {
-                let _ = waiting.reply.send(result);
+/// Where the lines of a process go to.
+struct Incoming {
+    name: Arc<str>,
+    pending: Arc<Mutex<PendingReplies>>,
+    answers: mpsc::WeakSender<String>,
+    listeners: Arc<Listeners>,
+    /// Several sessions share the process, so that its requests belong to none of them.
+    is_shared: bool,
+}
+
+impl Incoming {
+    fn handle_line(&self, line: &[u8]) {
+        let name = &self.name;
+        let Ok(text) = std::str::from_utf8(line) else {
+            tracing::warn!("MCP server {name}: ignored a line that is not UTF-8");
+            return;
+        };
+        match ServerMessage::parse(text) {
+            Ok(ServerMessage::Response(id, result)) => {
+                if let Some(waiting) = self.pending.lock().waiting.remove(&id) {
+                    let _ = waiting.reply.send(result);
+                }
             }
-        }
-        Ok(ServerMessage::Notification { method, params }) if method == "notifications/progress" => {
-            let token = params["progressToken"].as_u64();
-            let sink = token.and_then(|id| pending.lock().waiting.get(&id)?.progress.clone());
-            if let Some(sink) = sink {
-                // A client that reads slowly misses some.
-                let _ = sink.try_send(params);
+            Ok(ServerMessage::Notification { method, params }) if method == "notifications/progress" => {
+                let token = params["progressToken"].as_u64();
+                let sink = token.and_then(|id| self.pending.lock().waiting.get(&id)?.sink.clone());
+                if let Some(sink) = sink {
+                    sink.notify(method, params);
+                }
             }
+            Ok(ServerMessage::Notification { method, params }) => {
+                self.listeners.open().iter().for_each(|sink| sink.notify(method.clone(), params.clone()));
+            }
+            Ok(ServerMessage::Request { id, method, params }) => self.answer(id, method, params),
+            Ok(ServerMessage::Other) => {}
+            // Some programs write their log to standard output, against the protocol.
+            Err(_) if text.trim().is_empty() => {}
+            Err(_) => tracing::debug!("MCP server {name}: ignored a line that is no JSON"),
         }
-        Ok(ServerMessage::Request { id, method }) => {
+    }
+
+    /// Answers a request of the process, so that it does not wait for it.
+    fn answer(&self, id: Value, method: String, params: String) {
+        let Some(answers) = self.answers.upgrade() else { return };
+        let sink = if self.is_shared { None } else { self.client() };
+        if let Some(answer) = own_answer(&method, sink.is_some()) {
+            let _ = answers.try_send(jsonrpc::response(&id, &answer));
+            return;
+        }
+        let answers = answers.downgrade();
+        tokio::spawn(async move {
+            let Some(sink) = sink else { return };
+            let answer = sink.ask(method, params).await;
             if let Some(answers) = answers.upgrade() {
-                let _ = answers.try_send(server_request_response(&id, &method));
+                let _ = answers.send(jsonrpc::response(&id, &answer)).await;
             }
-        }
-        Ok(ServerMessage::Notification { .. } | ServerMessage::Other) => {}
-        // Some programs write their log to standard output, against the protocol.
-        Err(_) if text.trim().is_empty() => {}
-        Err(_) => tracing::debug!("MCP server {name}: ignored a line that is no JSON"),
+        });
+    }
+
+    /// Where the client of the only session listens: outside of its requests, or else to the latest one.
+    fn client(&self) -> Option<EventSink> {
+        self.listeners.open().pop().or_else(|| {
+            let pending = self.pending.lock();
+            let in_progress = pending.waiting.iter().filter_map(|(id, reply)| Some((id, reply.sink.as_ref()?)));
+            in_progress.max_by_key(|(id, _)| **id).map(|(_, sink)| sink.clone())
+        })
     }
 }
 

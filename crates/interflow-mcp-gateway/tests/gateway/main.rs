@@ -1,5 +1,6 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
+mod asking;
 mod redaction;
 mod server;
 mod sessions;
@@ -43,6 +44,11 @@ impl Gate {
 
     /// With a session at this endpoint. A person allows what has no `forbidden` in it.
     pub async fn at(path: &str, config: &str) -> Self {
+        Self::of_client(path, config, json!({})).await
+    }
+
+    /// With a client that can be asked so much.
+    pub async fn of_client(path: &str, config: &str, capabilities: Value) -> Self {
         let config: McpConfig = toml::from_str::<toml::Table>(config).unwrap()["mcp"].clone().try_into().unwrap();
         let local = LocalClient::default();
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -67,12 +73,18 @@ impl Gate {
             admit: Box::new(|_| Box::pin(async { Ok(()) })),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
+            tokens: Box::new(|_, _| Err("no issuer".into())),
         };
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
         let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
         let mut gate = Self { proxy, service, asked, path: path.into(), session: String::new() };
-        let begun = gate.post(&request(0, "initialize", &json!({ "protocolVersion": "2025-06-18" })), "").await;
+        let begun = gate
+            .post(
+                &request(0, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities })),
+                "",
+            )
+            .await;
         assert_eq!(begun.status, 200, "{}", begun.text());
         gate.session = begun.header("mcp-session-id").unwrap().to_owned();
         gate
@@ -85,6 +97,21 @@ impl Gate {
         };
         let json = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
         self.send("POST", &format!("{json}{session}{fields}"), &message.to_string()).await
+    }
+
+    /// Sends a request whose response is an event stream.
+    pub async fn stream(&self, method: &str, message: &str) -> EventStream {
+        let mut wire = Wire::connect(self.proxy.gateway()).await.unwrap();
+        let (path, session, length) = (&self.path, &self.session, message.len());
+        wire.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: gate\r\nContent-Length: {length}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n{message}"
+        ))
+        .await
+        .unwrap();
+        let head = wire.answer_head().await.unwrap();
+        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")), "{head:?}");
+        EventStream { wire, text: String::new() }
     }
 
     pub async fn send(&self, method: &str, fields: &str, body: &str) -> Answer {
@@ -130,6 +157,30 @@ impl Gate {
         let flows = self.proxy.flows(flows).await;
         let sides = flows.iter().flat_map(|flow| [&flow.sent, &flow.received]);
         sides.map(|side| String::from_utf8_lossy(side).into_owned()).collect()
+    }
+}
+
+/// An event stream that is read message by message.
+pub struct EventStream {
+    wire: Wire,
+    text: String,
+}
+
+impl EventStream {
+    /// The next message; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let data = event.lines().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
+                self.text = rest.to_owned();
+                match data {
+                    Some(data) => return Some(serde_json::from_str(&data).unwrap()),
+                    None => continue,
+                }
+            }
+            let chunk = self.wire.chunk().await.unwrap()?;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
     }
 }
 

@@ -1,11 +1,15 @@
 //! An MCP server for tests, over HTTP as an origin and over standard streams as a process: this test's own program.
 
 use std::io::{BufRead as _, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{once, unfold};
 use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
 
 /// Text that no tool should get or give in clear.
 pub const MAIL: &str = "anna.berg@firm.com";
@@ -16,6 +20,10 @@ pub enum Act {
     Reply(Value),
     /// Messages before the reply.
     Messages(Vec<Value>),
+    /// A request to the client before the reply, which says what was answered.
+    Ask(Value),
+    /// Messages that belong to no request, then the reply.
+    Tell(Vec<Value>, Value),
     Nothing,
     Crash,
 }
@@ -37,7 +45,7 @@ pub fn act(message: &Value) -> Act {
     reply(match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
             "protocolVersion": "2025-06-18",
-            "capabilities": { "tools": {}, "resources": {}, "prompts": {} },
+            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {} },
             "serverInfo": { "name": "test", "version": "1" },
         }),
         "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
@@ -55,6 +63,26 @@ pub fn act(message: &Value) -> Act {
             "echo" => text(params["arguments"].to_string()),
             "lookup" => text(format!("the contact is {OTHER_MAIL}")),
             "picture" => json!({ "content": [{ "type": "image", "data": "AAAA", "mimeType": "image/png" }] }),
+            "ask" => {
+                let method = params["arguments"]["method"].as_str().unwrap_or("elicitation/create");
+                let asked = json!({ "message": format!("forward to {OTHER_MAIL}? {}", params["arguments"]["why"]),
+                    "requestedSchema": { "type": "object", "properties": { "mail": { "type": "string" } } } });
+                return Act::Ask(json!({ "jsonrpc": "2.0", "id": "q1", "method": method, "params": asked }));
+            }
+            "touch" => {
+                let told =
+                    |method: &str, params: Value| json!({ "jsonrpc": "2.0", "method": method, "params": params });
+                let all = vec![
+                    told("notifications/secret", json!({ "uri": OTHER_MAIL })),
+                    told(
+                        "notifications/resources/updated",
+                        json!({ "uri": "file:///anna.berg/notes", "title": OTHER_MAIL }),
+                    ),
+                    told("notifications/resources/updated", json!({ "uri": "file:///never/subscribed" })),
+                    told("notifications/tools/list_changed", json!({})),
+                ];
+                return Act::Tell(all, json!({ "jsonrpc": "2.0", "id": id, "result": text("touched") }));
+            }
             "slow" => return Act::Nothing,
             "crash" => return Act::Crash,
             "steps" => {
@@ -75,12 +103,83 @@ pub fn act(message: &Value) -> Act {
     })
 }
 
+/// What a server over HTTP keeps between requests.
+#[derive(Default)]
+struct WebState {
+    /// Who waits for the answer of the client.
+    asking: Mutex<Option<oneshot::Sender<Value>>>,
+    /// The stream outside of requests.
+    standing: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
+    /// The response that a resumed stream has.
+    rest: Mutex<Option<Value>>,
+}
+
+fn event(message: &Value) -> Bytes {
+    format!("event: message\ndata: {message}\n\n").into()
+}
+
+/// What the client answered, as the result of a call.
+fn answered(id: &Value, answer: &Value) -> Value {
+    let said = if answer["error"].is_null() { &answer["result"] } else { &answer["error"] };
+    json!({ "jsonrpc": "2.0", "id": id, "result": text(said.to_string()) })
+}
+
+impl WebState {
+    fn reply(&self, message: &Value) -> Reply {
+        let events = |reply: Reply| reply.header("Content-Type", "text/event-stream");
+        if message["method"].is_null() {
+            if let Some(asking) = self.asking.lock().unwrap().take() {
+                asking.send(message.clone()).unwrap();
+            }
+            return Reply::status(202);
+        }
+        if message["params"]["name"] == "resumed" {
+            *self.rest.lock().unwrap() =
+                Some(json!({ "jsonrpc": "2.0", "id": message["id"], "result": text("the rest") }));
+            return events(Reply::ok("id: 7\nretry: 10\ndata:\n\n"));
+        }
+        match act(message) {
+            Act::Ask(asked) => {
+                let (sender, answer) = oneshot::channel();
+                *self.asking.lock().unwrap() = Some(sender);
+                let (first, id) = (event(&asked), message["id"].clone());
+                let last = async move { event(&answered(&id, &answer.await.unwrap_or_default())) };
+                events(Reply::status(200)).stream(once(async move { first }).chain(once(last)))
+            }
+            Act::Tell(all, done) => {
+                if let Some(standing) = &*self.standing.lock().unwrap() {
+                    all.iter().for_each(|m| standing.send(event(m)).unwrap());
+                }
+                Reply::json(&done)
+            }
+            other => reply(other),
+        }
+    }
+
+    fn listen(&self, request: &Request) -> Reply {
+        let events = Reply::status(200).header("Content-Type", "text/event-stream");
+        if request.header("last-event-id") == Some("7") {
+            let rest = self.rest.lock().unwrap().take().unwrap();
+            return events.body(event(&rest));
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.standing.lock().unwrap() = Some(sender);
+        events.stream(unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }))
+    }
+}
+
 /// A server over HTTP: sessions get numbers, and the first one is forgotten after so many requests.
 pub async fn over_http(forgets_after: usize) -> Origin {
     let (sessions, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let state = WebState::default();
     Origin::http()
         .answering(move |request: &Request| {
             let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            if request.path() == "/token" {
+                let form = String::from_utf8_lossy(&request.body);
+                assert_eq!(form, "grant_type=client_credentials&client_id=gate&client_secret=s%26t&scope=a%20b");
+                return Reply::json(&json!({ "access_token": "upstream-secret", "expires_in": 3600 }));
+            }
             if request.path() != "/mcp" {
                 return Reply::status(307).header("Location", "/mcp");
             }
@@ -99,7 +198,10 @@ pub async fn over_http(forgets_after: usize) -> Origin {
                 return Reply::status(404);
             }
             assert_eq!(request.header("mcp-protocol-version"), Some("2025-06-18"));
-            reply(act(&message))
+            if request.method == "GET" {
+                return state.listen(request);
+            }
+            state.reply(&message)
         })
         .start()
         .await
@@ -112,6 +214,7 @@ fn reply(act: Act) -> Reply {
             let events: String = all.iter().map(|m| format!("event: message\ndata: {m}\n\n")).collect();
             Reply::ok(events).header("Content-Type", "text/event-stream")
         }
+        Act::Ask(_) | Act::Tell(..) => unreachable!("it is answered with its stream"),
         Act::Nothing => Reply::status(202),
         Act::Crash => Reply::status(500),
     }
@@ -134,10 +237,21 @@ fn stdio_server() {
     let mut log = std::fs::File::create(std::env::var_os("MCP_TEST_LOG").expect("started by a test")).unwrap();
     // What the test harness wrote is no message, and must not matter.
     println!();
+    let mut asking = Value::Null;
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         writeln!(log, "{line}").unwrap();
-        match act(&serde_json::from_str(&line).unwrap()) {
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if message["id"] == "q1" {
+            println!("{}", answered(&asking, &message));
+            continue;
+        }
+        match act(&message) {
+            Act::Ask(asked) => {
+                asking = message["id"].clone();
+                println!("{asked}");
+            }
+            Act::Tell(all, done) => all.iter().chain([&done]).for_each(|m| println!("{m}")),
             Act::Reply(value) => println!("{value}"),
             Act::Messages(all) => all.iter().for_each(|m| println!("{m}")),
             Act::Nothing => {}

@@ -17,7 +17,8 @@ async fn requests_need_a_session_that_exists() {
         ("POST", format!("{json_type}MCP-Protocol-Version: 1999-01-01\r\n"), &ping, 400, "2025-06-18"),
         ("POST", "Content-Type: text/plain\r\n".to_owned(), &ping, 415, "application/json"),
         ("POST", json_type.to_owned(), "{", 400, "no JSON"),
-        ("GET", "Accept: text/event-stream\r\n".to_owned(), "", 405, "POST"),
+        ("GET", "Accept: text/event-stream\r\n".to_owned(), "", 400, "begin a session"),
+        ("PUT", "Accept: text/event-stream\r\n".to_owned(), "", 405, "POST"),
         ("DELETE", "Mcp-Session-Id: made-up\r\n".to_owned(), "", 404, "no such session"),
     ] {
         let answer = gate.send(method, &fields, body).await;
@@ -134,8 +135,27 @@ async fn a_call_without_a_response_ends_at_its_time_limit() {
 async fn versions_are_negotiated() {
     let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
-    for (asked, given) in [("2025-03-26", "2025-03-26"), ("2024-11-05", "2024-11-05"), ("2099-01-01", "2025-06-18")] {
+    for (asked, given) in [
+        ("2025-03-26", "2025-03-26"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2099-01-01", "2025-11-25"),
+    ] {
         let result: Value = gate.rpc("initialize", json!({ "protocolVersion": asked })).await;
         assert_eq!(result["protocolVersion"], given);
     }
+}
+
+#[tokio::test]
+async fn the_gateway_gets_access_tokens_for_a_server_with_its_client_credentials() {
+    let origin = over_http(100).await;
+    let (url, token_url) = (origin.url("/mcp"), origin.url("/token"));
+    let oauth =
+        format!("{{ token_url = '{token_url}', client_id = 'gate', client_secret = 's&t', scopes = ['a', 'b'] }}");
+    let gate = Gate::start(&format!("[mcp.server.web]\nurl = '{url}'\noauth = {oauth}")).await;
+    for _ in 0..2 {
+        assert_eq!(gate.call("web__echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
+    }
+    let fetched = origin.requests().iter().filter(|r| r.path() == "/token").count();
+    assert_eq!(fetched, 1, "it is kept");
 }

@@ -8,7 +8,9 @@ use crate::llm::sse;
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut message = json!({ "role": "assistant", "content": turn.text, "refusal": null });
     // Not OpenAI's, but what servers of open models do.
-    if turn.thinking {
+    if turn.thinking && turn.mistral {
+        message["content"] = json!([mistral_thought(), { "type": "text", "text": turn.text }]);
+    } else if turn.thinking {
         message["reasoning_content"] = THOUGHT.into();
     }
     if !turn.tools.is_empty() {
@@ -25,10 +27,18 @@ pub(super) fn whole(turn: &Turn) -> Value {
     })
 }
 
+fn mistral_thought() -> Value {
+    json!({ "type": "thinking", "thinking": [{ "type": "text", "text": THOUGHT }] })
+}
+
 pub(super) fn events(turn: &Turn) -> Vec<String> {
     let mut out = vec![chunk(turn, json!({ "role": "assistant", "content": "", "refusal": null }), None)];
     if turn.thinking {
-        out.push(chunk(turn, json!({ "reasoning_content": THOUGHT }), None));
+        let thought = match turn.mistral {
+            true => json!({ "content": [mistral_thought()] }),
+            false => json!({ "reasoning_content": THOUGHT }),
+        };
+        out.push(chunk(turn, thought, None));
     }
     out.extend(turn.pieces.iter().map(|p| chunk(turn, json!({ "content": p }), None)));
     let mut close = String::new();

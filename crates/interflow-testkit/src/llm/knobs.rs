@@ -30,7 +30,8 @@ pub struct Knobs {
     pub calls: usize,
     /// `strict=1`: refuses what the real provider refuses; see `strict`.
     pub strict: bool,
-    /// `mistral=1`: with `strict`, Chat Completions are those of Mistral, which refuses more.
+    /// `mistral=1`: Chat Completions are those of Mistral, whose thoughts are parts of the content, and which refuses
+    /// more with `strict`.
     pub mistral: bool,
     /// `thinking=1`: thinks first (Responses: a reasoning item).
     pub thinking: bool,
@@ -85,6 +86,7 @@ pub(super) struct Turn {
     pub input_tokens: usize,
     pub output_tokens: usize,
     pub stream_usage: bool,
+    pub mistral: bool,
 }
 
 impl Turn {
@@ -111,7 +113,8 @@ impl Turn {
             tools: knobs.tool.iter().flat_map(|tool| std::iter::repeat_n(tool.clone(), knobs.calls)).collect(),
             thinking: knobs.thinking,
             signed: knobs.signed,
-            stream_usage: body["stream_options"]["include_usage"] == true,
+            stream_usage: knobs.mistral || body["stream_options"]["include_usage"] == true,
+            mistral: knobs.mistral,
         }
     }
 }

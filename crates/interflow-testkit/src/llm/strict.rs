@@ -152,7 +152,7 @@ fn anthropic(body: &Value) -> Checked {
     )?;
     let limit = body["max_tokens"].as_u64().filter(|n| *n > 0).ok_or("max_tokens: field required")?;
     for tool in body["tools"].as_array().into_iter().flatten() {
-        function(tool, &["name", "description", "input_schema"], "/input_schema")?;
+        function(tool, &["name", "description", "input_schema", "strict"], "/input_schema")?;
     }
     demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
     if body["thinking"]["type"] == "enabled" {
@@ -229,30 +229,27 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
 }
 
 fn chat(body: &Value, dialect: Dialect) -> Checked {
-    only(
-        body,
-        &[
-            "model",
-            "messages",
-            "max_tokens",
-            "max_completion_tokens",
-            "stream",
-            "stream_options",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "temperature",
-            "top_p",
-            "seed",
-            "frequency_penalty",
-            "presence_penalty",
-            "stop",
-            "user",
-            "reasoning_effort",
-            "response_format",
-        ],
-        "",
-    )?;
+    let mut known = vec![
+        "model",
+        "messages",
+        "max_tokens",
+        "stream",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "temperature",
+        "top_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "stop",
+        "reasoning_effort",
+        "response_format",
+    ];
+    known.extend(match dialect {
+        Dialect::Mistral => ["random_seed", "safe_prompt", "prompt_mode", "prompt_cache_key"],
+        _ => ["max_completion_tokens", "stream_options", "seed", "user"],
+    });
+    only(body, &known, "")?;
     demand(body.get("stream_options").is_none() || body["stream"] == true, "stream_options without stream")?;
     for tool in body["tools"].as_array().into_iter().flatten() {
         demand(tool["type"] == "function", "tool.type")?;
@@ -275,6 +272,7 @@ fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checke
             calls.settled()?;
         }
         match role {
+            "developer" if dialect == Dialect::Mistral => return Err("role `developer`".into()),
             "system" | "developer" => text(&message["content"], "system")?,
             "user" if message["content"].is_string() => text(&message["content"], "user")?,
             "user" => {
@@ -299,7 +297,8 @@ fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checke
                 }
             }
             "assistant" => {
-                only(message, &["role", "content", "tool_calls", "tool_plan"], "assistant")?;
+                let own = if dialect == Dialect::Mistral { "prefix" } else { "tool_plan" };
+                only(message, &["role", "content", "tool_calls", own], "assistant")?;
                 let called = message["tool_calls"].as_array().into_iter().flatten();
                 demand(message["content"].is_string() || message["tool_calls"].is_array(), "assistant: no content")?;
                 for call in called {

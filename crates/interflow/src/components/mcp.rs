@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use interflow_admin::metrics::table;
+use interflow_admin::oidc::{AccessToken, AccessTokenChecker};
 use interflow_approvals::approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{CallGuard, McpCallCounts, McpDeps, McpService};
+use interflow_mcp_gateway::{AccessIdentity, AccessTokens, CallGuard, McpCallCounts, McpDeps, McpService};
 use interflow_proxy::LocalClient;
-use interflow_types::{BoxFuture, Flow, RequestHead};
+use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -34,8 +35,14 @@ impl McpComponent {
         let guardrails = Arc::clone(guardrails);
         let limits = Arc::clone(limits);
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
+        let http: Arc<dyn HttpClient> = Arc::new(local.unrecorded());
+        let issuer = Arc::clone(&http);
         let deps = McpDeps {
-            http: Arc::new(local.unrecorded()),
+            http,
+            tokens: Box::new(move |name, audience| {
+                let checker = AccessTokenChecker::new(name, audience, Arc::clone(&issuer))?;
+                Ok(Arc::new(IssuerTokens(checker)) as Arc<dyn AccessTokens>)
+            }),
             review: Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason))),
             admit: Box::new(move |flow| {
                 let limits = Arc::clone(&limits);
@@ -49,6 +56,18 @@ impl McpComponent {
             }),
         };
         Ok(Self { service: McpService::new(&config.mcp, deps)? })
+    }
+}
+
+/// Access tokens of the configured issuer.
+struct IssuerTokens(AccessTokenChecker);
+
+impl AccessTokens for IssuerTokens {
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, String>> {
+        Box::pin(async move {
+            let AccessToken { subject, scopes } = self.0.check(token).await?;
+            Ok(AccessIdentity { subject, scopes })
+        })
     }
 }
 

@@ -130,7 +130,7 @@ impl ComponentSet {
             &limits.stage,
             &guardrails.guardrails,
         )?);
-        let [mcp_prepare, mcp_restore] = mcp.service.stages();
+        let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
@@ -147,6 +147,8 @@ impl ComponentSet {
             // Telemetry covers requests that later stages refuse, too.
             Arc::clone(&accounts.stage) as _,
             accounts.content_stage(ContentPosition::BeforeRedaction),
+            // Access tokens of the MCP gateway take the place of virtual keys, which are checked next.
+            mcp_oauth,
             // Limits run before body inspection, so that rejected requests cost nothing more.
             Arc::clone(&limits.stage) as _,
             // Rules run before redaction, so that text inserted by a rule is redacted too.

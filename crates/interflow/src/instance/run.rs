@@ -495,6 +495,7 @@ impl RunningInstance {
         // Release held requests: no one can decide them any more.
         self.components.approvals.approvals.close();
         self.components.rules.runtime().holds.close();
+        self.components.mcp.close_streams();
         let say = async {
             tokio::time::sleep(DRAIN_NOTICE_DELAY).await;
             let open = self.engine.connections() as u64;

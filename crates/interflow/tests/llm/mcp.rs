@@ -74,6 +74,60 @@ impl<'r> Client<'r> {
 }
 
 #[tokio::test]
+async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
+    let (home, origin) = (Home::new().await, server().await);
+    let issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    let key = home.keys(&["add", "--id", "agent"]).ok();
+    let resource = "https://gate.test/mcp";
+    let section = format!("[mcp.oauth]\nissuer = \"{}\"\nresource = \"{resource}\"\nscopes = [\"mcp\"]", issuer.url());
+    let running = home.start(&config(&origin, &section));
+    let hour = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 3600;
+    let claims = json!({ "sub": "ann", "aud": resource, "exp": hour, "scope": "openid mcp" });
+    let with = |name: &str, value: Value| {
+        let mut claims = claims.clone();
+        claims[name] = value;
+        issuer.sign(&claims)
+    };
+    // What a client learns that has no token.
+    let nothing = running.post("/mcp", "", "{}").await;
+    let challenge = nothing.header("www-authenticate").unwrap().to_owned();
+    let metadata = "https://gate.test/.well-known/oauth-protected-resource/mcp";
+    assert_eq!((nothing.status, challenge), (401, format!("Bearer resource_metadata=\"{metadata}\", scope=\"mcp\"")));
+    let described = running.ask("GET", "/.well-known/oauth-protected-resource/mcp", "", "").await.json();
+    assert_eq!(
+        (&described["resource"], &described["authorization_servers"]),
+        (&resource.into(), &json!([issuer.url()]))
+    );
+    let other_issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    for (token, status, error) in [
+        (with("aud", "https://other.test/mcp".into()), 401, "invalid_token"),
+        (with("exp", (hour - 7200).into()), 401, "invalid_token"),
+        (with("nonce", "n".into()), 401, "invalid_token"),
+        (other_issuer.sign(&claims), 401, "invalid_token"),
+        ("made.up.token".to_owned(), 401, "invalid_token"),
+        (with("scope", "openid".into()), 403, "insufficient_scope"),
+    ] {
+        let answer = running.post("/mcp", &format!("Authorization: Bearer {token}\r\n"), "{}").await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.header("www-authenticate").unwrap().contains(error), "{answer:?}");
+    }
+    let (ann, ben) = (issuer.sign(&claims), with("sub", "ben".into()));
+    let client = Client::new(&running, &ann).await;
+    assert_eq!(client.call("get", json!({ "n": 1 })).await["result"]["content"][0]["text"], "{\"n\":1}");
+    // A session belongs to its holder.
+    let session = client.fields.lines().find(|line| line.starts_with("Mcp-Session-Id")).unwrap();
+    let taken = Client { running: &running, fields: format!("Authorization: Bearer {ben}\r\n{session}\r\n") };
+    assert_eq!(taken.post("ping", json!({})).await.status, 404);
+    // A virtual key still does, and neither reaches the server or the recording.
+    let client = Client::new(&running, key.trim()).await;
+    assert!(client.call("get", json!({})).await["error"].is_null());
+    assert!(origin.requests().iter().all(|r| r.header("authorization").is_none()));
+    let listed = || home.say(&["flows", "list", "tag:mcp-tool:get user:ann", "--format", "jsonl"]).ok();
+    running.until(async || listed().lines().count() == 1).await;
+    running.stop();
+}
+
+#[tokio::test]
 async fn keys_decide_which_tools_are_listed_and_called() {
     let (home, origin) = (Home::new().await, server().await);
     let reader = home.keys(&["add", "--id", "reader", "--mcp", "notes/get", "--mcp", "notes/li*"]).ok();

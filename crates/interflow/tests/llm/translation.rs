@@ -207,14 +207,6 @@ async fn every_client_format_reaches_every_upstream_format() {
     for client in CLIENTS {
         for (upstream, ..) in UPSTREAMS {
             for (case, behaviour, more) in cases {
-                // What is not translated has the ids and the order of OpenAI's API, which Mistral refuses.
-                if client == Chat && upstream == "mistral" && more(client).get("tools").is_some() {
-                    continue;
-                }
-                // Neither is a document translated there.
-                if client == Chat && upstream == "mistral" && case == "documents" {
-                    continue;
-                }
                 for stream in [false, true] {
                     let at = format!("{client:?} to {upstream}, {case}, stream: {stream}");
                     let upstream = format!("{upstream}-{behaviour}");
@@ -242,10 +234,7 @@ async fn every_client_format_reaches_every_upstream_format() {
                     assert_eq!(said.stop, stop, "{at}");
                     let thought = if case == "thinking" { "The user wants a short answer." } else { "" };
                     assert_eq!(said.thinking, thought, "{at}");
-                    // The fake of Chat Completions reports it only when asked, which Mistral does not allow.
-                    if !(stream && upstream.starts_with("mistral")) {
-                        assert!(said.output == 16 && said.input > 5, "{at}: {said:?}");
-                    }
+                    assert!(said.output == 16 && said.input > 5, "{at}: {said:?}");
                     let sent = home.provider.requests().pop().unwrap();
                     let sent = String::from_utf8_lossy(&sent.body).into_owned();
                     if case == "image" {
@@ -294,7 +283,7 @@ async fn errors_of_every_upstream_have_the_clients_format() {
                 let own = (client, &upstream[..]);
                 // Formats that need no translation are not touched.
                 let same = own.0 == Anthropic && own.1.starts_with("anthropic")
-                    || own.0 == Chat && (own.1.starts_with("chat") || own.1.starts_with("mistral"))
+                    || own.0 == Chat && own.1.starts_with("chat")
                     || own.0 == Responses && own.1.starts_with("responses");
                 if same {
                     continue;
@@ -347,11 +336,48 @@ async fn what_a_format_cannot_carry_is_named() {
 }
 
 #[tokio::test]
+async fn a_chat_request_takes_the_form_of_mistral_wherever_it_comes_from() {
+    let home = Home::new().await;
+    let broken = home.provider.url("/~status=500");
+    let running = home.start(&format!(
+        "{}[llm.provider.first]\nkind = \"openai\"\nurl = \"{broken}\"\napi_key = \"k\"\nfallback = [\"mistral-thinking\"]\n",
+        config(&home)
+    ));
+    let more = json!({ "seed": 7, "tool_choice": "required", "logit_bias": { "5": 1 }, "safe_prompt": true });
+    for upstream in ["mistral-thinking", "first"] {
+        for stream in [false, true] {
+            let mut body = body(Chat, stream, with_tools(Chat));
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let answer = ask(&running, upstream, Chat, &body).await;
+            assert_eq!(answer.status, 200, "{upstream}: {}", answer.text());
+            assert_eq!(answer.header("x-interflow-translated"), Some("mistral"));
+            assert_eq!(answer.header("x-interflow-translation-loss"), Some("logit_bias"));
+            assert_eq!(Chat.read(&answer, stream).thinking, "The user wants a short answer.");
+            let sent: Value = serde_json::from_slice(&home.provider.requests().pop().unwrap().body).unwrap();
+            assert_eq!(
+                (&sent["random_seed"], &sent["tool_choice"], &sent["safe_prompt"]),
+                (&json!(7), &json!("any"), &json!(true))
+            );
+        }
+    }
+    // A request that Mistral takes as it is, but that was meant for another API: its client reads that one's replies.
+    let answer =
+        ask(&running, "first", Chat, &json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] })).await;
+    assert_eq!(Chat.read(&answer, false).thinking, "The user wants a short answer.");
+    running.stop();
+}
+
+#[tokio::test]
 async fn a_request_in_the_upstreams_own_format_is_not_touched() {
     let home = Home::new().await;
     let running = home.start(&config(&home));
     let odd = r#"{ "model":"m",  "messages":[{"role":"user","content":"Hello"}], "temperature":0.10 }"#;
-    for (upstream, path) in [("chat-text", "/v1/chat/completions"), ("mistral-text", "/v1/chat/completions")] {
+    let own = r#"{ "model":"m",  "messages":[{"role":"user","content":"Hello"}], "random_seed":1 }"#;
+    for (upstream, path, odd) in [
+        ("chat-text", "/v1/chat/completions", odd),
+        ("mistral-text", "/v1/chat/completions", odd),
+        ("mistral-text", "/v1/chat/completions", own),
+    ] {
         let answer = running.post(&format!("/{upstream}{path}"), "", odd).await;
         assert_eq!((answer.status, answer.header("x-interflow-translated")), (200, None));
         assert_eq!(home.provider.requests().pop().unwrap().body, odd.as_bytes());

@@ -6,7 +6,7 @@ mod others;
 use serde_json::Value;
 
 use super::json_answer::ANSWER_TOOL;
-use super::{ChatEvent, StopReason, WireFormat, failure_message};
+use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
 use crate::event_stream::{EventError, EventReader, StreamEvent, StreamFraming};
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
 use crate::usage;
@@ -102,8 +102,10 @@ impl EventTranslator {
 pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
     let mut out = vec![ChatEvent::Start { id: reply.id.clone(), model: reply.model.clone() }];
     let mut calls = 0;
+    let declines = reply.stop.as_deref() == Some(DECLINED);
     for block in &reply.blocks {
         match block {
+            ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
             ContentBlock::Text { text } => out.push(ChatEvent::Text(text.clone())),
             ContentBlock::Thinking { text, signature } => {
                 out.push(ChatEvent::Thinking(text.clone()));
@@ -154,7 +156,7 @@ impl StreamState {
         }
         match self.format {
             WireFormat::Anthropic => self.anthropic(&mut data),
-            WireFormat::OpenAiChat => self.chat(&mut data),
+            WireFormat::OpenAiChat | WireFormat::Mistral => self.chat(&mut data),
             WireFormat::OpenAiResponses => self.responses(&mut data),
             WireFormat::Gemini => self.gemini(&mut data),
             WireFormat::Bedrock => self.converse(name, &mut data),

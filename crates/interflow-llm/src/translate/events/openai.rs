@@ -6,6 +6,7 @@ use super::StreamState;
 use crate::message::{number, take_list, take_string, take_value, thought_in};
 use crate::translate::ChatEvent;
 use crate::translate::request::OPENAI_MARK;
+use crate::translate::unread::is_filled;
 
 impl StreamState {
     pub(super) fn chat(&mut self, chunk: &mut Value) {
@@ -28,6 +29,9 @@ impl StreamState {
                 _ => {}
             }
             self.refusal(delta["refusal"].as_str());
+            if is_filled(&delta["annotations"]) {
+                self.out.push(ChatEvent::Loss("annotations"));
+            }
             for mut call in take_list(&mut delta, "tool_calls") {
                 let index = call["index"].as_u64();
                 let id = take_string(&mut call, "id");
@@ -47,10 +51,10 @@ impl StreamState {
 
     /// Words with which the model declines.
     fn refusal(&mut self, text: Option<&str>) {
-        if text.is_some_and(|text| !text.is_empty()) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.declines = true;
+            self.out.push(ChatEvent::Refusal(text.to_owned()));
         }
-        self.text(text);
     }
 
     /// Mistral's content in parts: text and thoughts.
@@ -58,8 +62,10 @@ impl StreamState {
         for thought in take_list(&mut part, "thinking") {
             self.thinking(thought["text"].as_str());
         }
-        if part["type"] == "text" {
-            self.text(part["text"].as_str());
+        match part["type"].as_str() {
+            Some("text") => self.text(part["text"].as_str()),
+            Some("reference") => self.out.push(ChatEvent::Loss("citations")),
+            _ => {}
         }
     }
 
@@ -79,6 +85,7 @@ impl StreamState {
             }
             "response.output_text.delta" => self.text(event["delta"].as_str()),
             "response.refusal.delta" => self.refusal(event["delta"].as_str()),
+            "response.output_text.annotation.added" => self.out.push(ChatEvent::Loss("annotations")),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.thinking(event["delta"].as_str());
             }

@@ -35,7 +35,7 @@ impl AnthropicWriter {
     pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
         match event {
             ChatEvent::Start { id, model } => self.start(id.as_deref(), model, out),
-            ChatEvent::Text(text) => {
+            ChatEvent::Text(text) | ChatEvent::Refusal(text) => {
                 if self.open != Open::Text {
                     self.open_block(Open::Text, json!({ "type": "text", "text": "" }), out);
                 }
@@ -67,7 +67,7 @@ impl AnthropicWriter {
                 }
             }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
     }
 

@@ -35,6 +35,7 @@ impl ChatWriter {
                 self.start(out);
             }
             ChatEvent::Text(text) => self.chunk(json!({ "content": text }), None, out),
+            ChatEvent::Refusal(text) => self.chunk(json!({ "refusal": text }), None, out),
             // Not a member of OpenAI's, but what clients of servers with its API read.
             ChatEvent::Thinking(text) => self.chunk(json!({ "reasoning_content": text }), None, out),
             ChatEvent::ToolStart { index, id, name } => {
@@ -61,7 +62,11 @@ impl ChatWriter {
                 }
             }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Signature(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::Signature(_)
+            | ChatEvent::Loss(_)
+            | ChatEvent::Usage(_)
+            | ChatEvent::Error { .. }
+            | ChatEvent::Done => {}
         }
     }
 

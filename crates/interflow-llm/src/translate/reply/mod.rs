@@ -7,7 +7,7 @@ mod responses;
 use serde_json::Value;
 
 use super::call_signature::completed_id;
-use super::{ChatEvent, StopReason, TranslatedError, WireFormat};
+use super::{ChatEvent, LOSS_HEADER, StopReason, TranslatedError, WireFormat};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 
@@ -33,6 +33,8 @@ pub struct ReplyWriter {
     writer: Writer,
     usage: CallUsage,
     ended: bool,
+    /// What was already named as lost.
+    lost: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ impl ReplyWriter {
             WireFormat::OpenAiResponses => Writer::Responses(responses::ResponsesWriter::new(head)),
             _ => Writer::Chat(chat::ChatWriter::new(head)),
         };
-        Self { client, writer, usage: CallUsage::default(), ended: false }
+        Self { client, writer, usage: CallUsage::default(), ended: false, lost: Vec::new() }
     }
 
     /// Usage so far.
@@ -70,6 +72,7 @@ impl ReplyWriter {
         }
         match event {
             ChatEvent::Usage(usage) => self.usage = self.usage.max(usage),
+            ChatEvent::Loss(name) => self.name_loss(name, out),
             ChatEvent::Error { kind, message } => self.fail(&TranslatedError { status: 502, kind, message }, out),
             ChatEvent::Done => {
                 self.ended = true;
@@ -89,6 +92,14 @@ impl ReplyWriter {
                     }
                 }
             },
+        }
+    }
+
+    /// Names a loss in a comment, which clients skip: the header of the response is already sent.
+    fn name_loss(&mut self, name: &'static str, out: &mut Vec<u8>) {
+        if !self.lost.contains(&name) {
+            self.lost.push(name);
+            out.extend_from_slice(format!(": {LOSS_HEADER}: {name}\n\n").as_bytes());
         }
     }
 

@@ -1,5 +1,7 @@
 //! Replies of OpenAI's Responses API.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::{ReplyHead, call_id, completed_id, custom_input, reply_id};
@@ -10,6 +12,7 @@ use crate::translate::{ChatEvent, StopReason};
 
 /// The last event of a stream repeats the whole reply, which has to be kept up to this size.
 const MAX_REPLY_BYTES: usize = 16 << 20;
+const REFUSAL: &str = "refusal";
 
 /// Writes the events of a stream.
 #[derive(Debug)]
@@ -53,6 +56,7 @@ impl ResponsesWriter {
                 self.start(out);
             }
             ChatEvent::Text(text) => self.text(text, out),
+            ChatEvent::Refusal(text) => self.refusal(text, out),
             ChatEvent::Thinking(text) => self.thinking(text, out),
             ChatEvent::Signature(signature) => self.sign(signature, out),
             ChatEvent::ToolStart { index, id, name } => {
@@ -76,7 +80,7 @@ impl ResponsesWriter {
                 }
             }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
         self.size <= MAX_REPLY_BYTES
     }
@@ -124,6 +128,21 @@ impl ResponsesWriter {
         let place = self.place("msg", "content_index", json!({ "delta": text, "logprobs": [] }));
         self.event("response.output_text.delta", place, out);
         if let Some(ContentBlock::Text { text: whole }) = self.reply.blocks.last_mut() {
+            whole.push_str(&text);
+        }
+    }
+
+    fn refusal(&mut self, text: String, out: &mut Vec<u8>) {
+        self.size += text.len();
+        if !(self.open && self.reply.blocks.last().is_some_and(|block| refusal_in(block).is_some())) {
+            self.close(out);
+            self.push(refusal_block(String::new()), out);
+            let place = self.place("msg", "content_index", json!({ "part": refusal_part("") }));
+            self.event("response.content_part.added", place, out);
+        }
+        let place = self.place("msg", "content_index", json!({ "delta": text }));
+        self.event("response.refusal.delta", place, out);
+        if let Some(ContentBlock::Other { value: Value::String(whole), .. }) = self.reply.blocks.last_mut() {
             whole.push_str(&text);
         }
     }
@@ -189,6 +208,13 @@ impl ResponsesWriter {
                 let done = self.place("msg", "content_index", json!({ "part": part }));
                 self.event("response.content_part.done", done, out);
             }
+            Some(block) if refusal_in(&block).is_some() => {
+                let text = refusal_in(&block).unwrap_or_default();
+                let done = self.place("msg", "content_index", json!({ "refusal": text }));
+                self.event("response.refusal.done", done, out);
+                let done = self.place("msg", "content_index", json!({ "part": refusal_part(text) }));
+                self.event("response.content_part.done", done, out);
+            }
             Some(ContentBlock::Thinking { text, .. }) if !text.is_empty() => {
                 let done = self.place("rs", "summary_index", json!({ "text": text }));
                 self.event("response.reasoning_summary_text.done", done, out);
@@ -246,9 +272,14 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
     };
     let status = if incomplete.is_some() { "incomplete" } else { "completed" };
     let mut response = envelope(head, reply, status);
-    let items = reply.blocks.iter().enumerate();
+    let declines = *reason == StopReason::Declined;
+    let blocks = reply.blocks.iter().map(|block| match block {
+        ContentBlock::Text { text } if declines => Cow::Owned(refusal_block(text.clone())),
+        block => Cow::Borrowed(block),
+    });
+    let items = blocks.enumerate();
     let output: Vec<Value> =
-        items.map(|(at, block)| item(head, at, block, "completed")).filter(|item| !item.is_null()).collect();
+        items.map(|(at, block)| item(head, at, &block, "completed")).filter(|item| !item.is_null()).collect();
     response["output"] = output.into();
     response["incomplete_details"] = incomplete.map_or(Value::Null, |reason| json!({ "reason": reason }));
     response["usage"] = usage_of(reply.usage.unwrap_or_default());
@@ -274,11 +305,35 @@ fn envelope(head: &ReplyHead, reply: &ModelReply, status: &str) -> Value {
     })
 }
 
+/// Words with which the model declines have a content part of their own.
+fn refusal_block(text: String) -> ContentBlock {
+    ContentBlock::Other { kind: REFUSAL.to_owned(), value: text.into() }
+}
+
+fn refusal_in(block: &ContentBlock) -> Option<&str> {
+    match block {
+        ContentBlock::Other { kind, value } if kind == REFUSAL => value.as_str(),
+        _ => None,
+    }
+}
+
+fn refusal_part(text: &str) -> Value {
+    json!({ "type": REFUSAL, "refusal": text })
+}
+
 /// The item of a block; null for one that the API has no item for.
 fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str) -> Value {
     match block {
         ContentBlock::Text { text } => {
             let part = json!({ "type": "output_text", "text": text, "annotations": [] });
+            let content = if status == "completed" { json!([part]) } else { json!([]) };
+            json!({
+                "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",
+                "content": content,
+            })
+        }
+        ContentBlock::Other { .. } if refusal_in(block).is_some() => {
+            let part = refusal_part(refusal_in(block).unwrap_or_default());
             let content = if status == "completed" { json!([part]) } else { json!([]) };
             json!({
                 "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",

@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
-use crate::translate::json_answer::JsonAnswer;
+use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::{Reasoning, ToolChoice};
 
 /// Smallest budget that the API accepts.
 pub const MIN_BUDGET: u64 = 1_024;
+/// The most tools of a request whose calls the API makes follow their schemas.
+const MAX_STRICT_TOOLS: usize = 20;
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
@@ -32,7 +34,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let answer = settings.output.as_ref();
     let answer = answer.map(|output| JsonAnswer::new(output, has_structured_outputs(target.model), !thinks, choice));
     let answer_tool = answer.as_ref().and_then(JsonAnswer::tool);
-    set_list(&mut body, "tools", tools(chat, answer_tool, losses));
+    set_list(&mut body, "tools", tools(chat, target, answer_tool, losses));
     set_tool_choice(&mut body, chat, thinks, answer_tool.map(|(name, ..)| name), losses);
     if chat.request.stream {
         body["stream"] = true.into();
@@ -216,14 +218,26 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     }
 }
 
-fn tools(chat: &ChatRequest, answer: Option<(&str, &str, &Value)>, losses: &mut Losses) -> Vec<Value> {
+fn tools(
+    chat: &ChatRequest,
+    target: &Target<'_>,
+    answer: Option<(&str, &str, &Value)>,
+    losses: &mut Losses,
+) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
+    let enforces = has_structured_outputs(target.model);
+    let mut strict_tools = 0;
     let answer = answer
         .map(|(name, description, schema)| json!({ "name": name, "description": description, "input_schema": schema }));
     functions
         .map(|f| {
             let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
-            object(json!({ "name": f.name, "description": description, "input_schema": f.schema }))
+            // A schema that goes beyond what the API enforces would be refused.
+            let is_strict = f.strict == Some(true);
+            let strict = (is_strict && enforces && strict_tools < MAX_STRICT_TOOLS && fits(&f.schema)).then_some(true);
+            strict_tools += usize::from(strict.is_some());
+            lose(losses, &[("tools.strict", is_strict && strict.is_none())]);
+            object(json!({ "name": f.name, "description": description, "input_schema": f.schema, "strict": strict }))
         })
         .chain(answer)
         .collect()

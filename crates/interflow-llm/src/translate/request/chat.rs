@@ -8,12 +8,13 @@ use super::{
 };
 use crate::Provider;
 use crate::message::{Attachment, ContentBlock, MessageRole};
-use crate::translate::Losses;
+use crate::translate::mistral::{effort as mistral_effort, has_thoughts, thinks_always};
 use crate::translate::settings::{Reasoning, ToolChoice};
+use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
-    let mistral = target.provider == Provider::Mistral;
+    let mistral = is_mistral(target);
     let mut body = json!({ "model": target.model, "messages": messages(chat, target, losses) });
     let limit = if target.is_openai { "max_completion_tokens" } else { "max_tokens" };
     set(&mut body, limit, chat.request.max_tokens);
@@ -24,7 +25,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
             body["stream_options"] = json!({ "include_usage": true });
         }
     }
-    set_list(&mut body, "tools", tools(chat, losses));
+    set_list(&mut body, "tools", tools(chat, target.is_openai, losses));
     if body.get("tools").is_some() {
         let choice = settings.tool_choice.as_ref().map(|choice| match choice {
             ToolChoice::Auto => json!("auto"),
@@ -45,12 +46,16 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let knows_top_k = !target.is_openai && !mistral;
     set(&mut body, "top_k", settings.top_k.clone().filter(|_| knows_top_k));
     set(&mut body, "user", settings.user.clone().filter(|_| !mistral));
-    let effort = effort(settings.reasoning.as_ref(), target).filter(|_| !mistral);
+    let effort = match mistral {
+        true => mistral_effort(settings.reasoning.as_ref(), target.model),
+        false => effort(settings.reasoning.as_ref(), target),
+    };
+    let reasons = effort.is_some() || mistral && thinks_always(target.model);
     lose(
         losses,
         &[
             ("top_k", settings.top_k.is_some() && !knows_top_k),
-            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off) && effort.is_none()),
+            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off) && !reasons),
             ("user", settings.user.is_some() && mistral),
         ],
     );
@@ -63,7 +68,14 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         }
     });
     set(&mut body, "response_format", format);
+    if target.format == WireFormat::Mistral {
+        settings.mistral.iter().for_each(|(name, value)| set(&mut body, name, Some(value.clone())));
+    }
     body
+}
+
+fn is_mistral(target: &Target<'_>) -> bool {
+    target.format == WireFormat::Mistral || target.provider == Provider::Mistral
 }
 
 /// The effort, for models that reason: the others refuse it.
@@ -78,10 +90,12 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
     if !system.is_empty() {
         out.push(json!({ "role": "system", "content": system }));
     }
-    let id_length = if target.provider == Provider::Mistral { MISTRAL_ID } else { LONGEST_ID };
+    let mistral = is_mistral(target);
+    let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
+    let keeps_thoughts = mistral && has_thoughts(target.model);
     for turn in chat.turns() {
         match turn.role {
-            MessageRole::Assistant => out.extend(assistant(&turn, id_length, losses)),
+            MessageRole::Assistant => out.extend(assistant(&turn, id_length, keeps_thoughts, losses)),
             MessageRole::User => {
                 let words = user(&turn, id_length, losses, &mut out);
                 if words.is_some() && target.assistant_after_tools && out.last().is_some_and(|m| m["role"] == "tool") {
@@ -91,14 +105,18 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
             }
         }
     }
+    // Mistral goes on with a message of the assistant only if it is told to.
+    if let Some(last) = out.last_mut().filter(|last| mistral && last["role"] == "assistant") {
+        last["prefix"] = true.into();
+    }
     out
 }
 
 /// Stands between the results of tools and the user's words, for APIs that refuse the one after the other.
 const AFTER_TOOLS: &str = "OK.";
 
-fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<Value> {
-    let (mut text, mut calls) = (Vec::new(), Vec::new());
+fn assistant(turn: &Turn<'_>, id_length: usize, keeps_thoughts: bool, losses: &mut Losses) -> Option<Value> {
+    let (mut text, mut calls, mut thoughts) = (Vec::new(), Vec::new(), Vec::new());
     for block in &turn.blocks {
         match block {
             ContentBlock::Text { text: more } => text.push(more.as_str()),
@@ -106,6 +124,9 @@ fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<V
                 "id": tool_id(id, id_length),
                 "type": "function",
                 "function": { "name": name, "arguments": input_text(input) },
+            })),
+            ContentBlock::Thinking { text, .. } if keeps_thoughts && !text.is_empty() => thoughts.push(json!({
+                "type": "thinking", "thinking": [{ "type": "text", "text": text }],
             })),
             ContentBlock::Thinking { .. } => losses.add("thinking"),
             ContentBlock::Other { kind, .. } => losses.add(kind),
@@ -116,7 +137,15 @@ fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<V
     if text.is_empty() && calls.is_empty() {
         return None;
     }
-    let content = if text.is_empty() { Value::Null } else { text.join("\n\n").into() };
+    let text = (!text.is_empty()).then(|| text.join("\n\n"));
+    let content = match text {
+        Some(text) if !thoughts.is_empty() => {
+            thoughts.push(json!({ "type": "text", "text": text }));
+            thoughts.into()
+        }
+        None if !thoughts.is_empty() => thoughts.into(),
+        text => text.map_or(Value::Null, Value::from),
+    };
     let mut message = json!({ "role": "assistant", "content": content });
     set_list(&mut message, "tool_calls", calls);
     Some(message)
@@ -174,7 +203,8 @@ fn file_part(file: &Attachment, mistral: bool, losses: &mut Losses) -> Option<Va
         return None;
     };
     if let Some(format) = file.media_type.strip_prefix("audio/") {
-        return Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }));
+        let audio = if mistral { data.into() } else { json!({ "data": data, "format": format }) };
+        return Some(json!({ "type": "input_audio", "input_audio": audio }));
     }
     if let Some(text) = file.text() {
         return Some(json!({ "type": "text", "text": text }));
@@ -186,8 +216,8 @@ fn file_part(file: &Attachment, mistral: bool, losses: &mut Losses) -> Option<Va
 }
 
 /// Tools in OpenAI's form, which Cohere and Ollama have taken over.
-pub fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
-    let functions = chat.functions(losses).into_iter();
+pub fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
             let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());

@@ -37,7 +37,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         "presence_penalty": settings.presence_penalty,
     }));
     set(&mut body, "stop_sequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
-    set_list(&mut body, "tools", tools(chat, losses));
+    set_list(&mut body, "tools", tools(chat, false, losses));
     let choice = match settings.tool_choice {
         Some(ToolChoice::None) => Some("NONE"),
         Some(ToolChoice::Required | ToolChoice::Named(_)) => Some("REQUIRED"),

@@ -77,17 +77,18 @@ impl ChatRequest {
         if !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock {
             losses.add("cache_control");
         }
-        if !matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses) {
-            let is_strict = |tool: &ToolDefinition| {
-                tool.definition["strict"] == true || tool.definition["function"]["strict"] == true
-            };
-            let lost =
-                [("image.detail", self.has_image_detail()), ("tools.strict", self.request.tools.iter().any(is_strict))];
-            lose(&mut losses, &lost);
+        let has_details =
+            matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Mistral);
+        lose(&mut losses, &[("image.detail", !has_details && self.has_image_detail())]);
+        if !has_details && target.format != WireFormat::Anthropic {
+            lose(&mut losses, &[("tools.strict", self.request.tools.iter().any(is_strict))]);
+        }
+        if target.format != WireFormat::Mistral {
+            self.settings.mistral.keys().for_each(|name| losses.add(name));
         }
         let body = match target.format {
             WireFormat::Anthropic => anthropic::write(self, target, &mut losses),
-            WireFormat::OpenAiChat => chat::write(self, target, &mut losses),
+            WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, &mut losses),
             WireFormat::OpenAiResponses => responses::write(self, target, &mut losses),
             WireFormat::Gemini => gemini::write(self, target, &mut losses),
             WireFormat::Bedrock => bedrock::write(self, target, &mut losses),
@@ -182,6 +183,19 @@ impl ChatRequest {
         functions
     }
 
+    /// As [`functions`](Self::functions), for OpenAI: what its strictness demands of a schema, that of Anthropic does not.
+    fn openai_functions(&self, is_openai: bool, losses: &mut Losses) -> Vec<Function<'_>> {
+        let mut functions = self.functions(losses);
+        if is_openai && self.client == WireFormat::Anthropic {
+            let unfit = functions.iter_mut().filter(|f| f.strict == Some(true) && !requires_all(&f.schema));
+            for function in unfit {
+                function.strict = None;
+                losses.add("tools.strict");
+            }
+        }
+        functions
+    }
+
     /// Whether tools must not be called. APIs without such a setting are then not shown the tools, unless the history
     /// has calls.
     fn forbids_tools(&self) -> bool {
@@ -224,6 +238,26 @@ struct Function<'a> {
     description: Cow<'a, str>,
     schema: Value,
     strict: Option<bool>,
+}
+
+/// Whether all objects of a schema are closed and demand each of their members.
+fn requires_all(schema: &Value) -> bool {
+    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_object = schema["type"] == "object" || schema.get("properties").is_some();
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let inner = ["items", "anyOf", "$defs", "definitions"].into_iter().filter_map(|name| schema.get(name));
+    let each = |value: &Value| match value {
+        Value::Array(all) => all.iter().all(requires_all),
+        Value::Object(all) if schema.get("items") != Some(value) => all.values().all(requires_all),
+        one => requires_all(one),
+    };
+    (!is_object || schema["additionalProperties"] == false)
+        && properties.into_iter().all(|(name, inner)| required.iter().any(|r| r == name) && requires_all(inner))
+        && inner.into_iter().all(each)
+}
+
+fn is_strict(tool: &ToolDefinition) -> bool {
+    tool.definition["strict"] == true || tool.definition["function"]["strict"] == true
 }
 
 /// A function in place of a custom tool. A grammar, which a function does not enforce, is part of its description.

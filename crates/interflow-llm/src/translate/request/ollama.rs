@@ -34,7 +34,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let mut body = json!({ "model": target.model, "messages": messages, "stream": chat.request.stream });
     set(&mut body, "options", Some(options).filter(|o| o.as_object().is_some_and(|o| !o.is_empty())));
     if !chat.forbids_tools() {
-        set_list(&mut body, "tools", tools(chat, losses));
+        set_list(&mut body, "tools", tools(chat, false, losses));
     }
     lose(
         losses,

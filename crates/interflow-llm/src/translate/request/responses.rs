@@ -25,7 +25,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     if chat.request.stream {
         body["stream"] = true.into();
     }
-    set_list(&mut body, "tools", tools(chat, losses));
+    set_list(&mut body, "tools", tools(chat, target.is_openai, losses));
     if body.get("tools").is_some() {
         let choice = settings.tool_choice.as_ref().map(|choice| match choice {
             ToolChoice::Auto => json!("auto"),
@@ -172,8 +172,8 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     })
 }
 
-fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
-    let functions = chat.functions(losses).into_iter();
+fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
             let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());

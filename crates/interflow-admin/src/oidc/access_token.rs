@@ -1,0 +1,107 @@
+//! Access tokens of an issuer for a service of this instance: JWTs (RFC 9068), checked with the issuer's keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_types::HttpClient;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::id_token::ALGORITHMS;
+use super::provider::{Provider, check_url};
+
+/// Time limit for a response of the issuer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Tolerance for the clocks of both machines.
+const LEEWAY: Duration = Duration::from_secs(60);
+/// Bound on `sub`, in bytes.
+const MAX_SUBJECT: usize = 255;
+/// Media types of tokens that may be access tokens; many issuers do not use the one of RFC 9068.
+const TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "jwt"];
+
+/// Checks access tokens of one issuer for one audience.
+pub struct AccessTokenChecker {
+    provider: Provider,
+    issuer: String,
+    audience: String,
+}
+
+/// Whom a token is of, and what it allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessToken {
+    pub subject: String,
+    pub scopes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    /// Texts separated by spaces, or a list.
+    scope: Option<Value>,
+    scp: Option<Value>,
+    nonce: Option<Value>,
+    at_hash: Option<Value>,
+}
+
+impl AccessTokenChecker {
+    /// # Errors
+    /// The issuer is no URL with TLS.
+    pub fn new(issuer: &str, audience: &str, http: Arc<dyn HttpClient>) -> Result<Self, String> {
+        check_url(issuer).map_err(|e| e.message)?;
+        let provider = Provider::new(issuer, TIMEOUT, http);
+        Ok(Self { provider, issuer: issuer.to_owned(), audience: audience.to_owned() })
+    }
+
+    /// # Errors
+    /// Why the token is not accepted, in words that tell a stranger nothing.
+    pub async fn check(&self, token: &str) -> Result<AccessToken, String> {
+        let key = self.provider.key_for(token).await.map_err(|e| {
+            tracing::warn!("an access token could not be checked: {}", e.message);
+            "no key of the issuer verifies it".to_owned()
+        })?;
+        self.check_with(token, &key).map_err(str::to_owned)
+    }
+
+    fn check_with(&self, token: &str, key: &Jwk) -> Result<AccessToken, &'static str> {
+        let header = decode_header(token).map_err(|_| "it cannot be read")?;
+        let is_access_token = header.typ.as_deref().is_none_or(|typ| TYPES.iter().any(|t| typ.eq_ignore_ascii_case(t)));
+        if !ALGORITHMS.contains(&header.alg) || !is_access_token {
+            return Err("it is no access token that is signed with a key pair");
+        }
+        let decoding = DecodingKey::from_jwk(key).map_err(|_| "no key of the issuer verifies it")?;
+        let mut validation = Validation::new(header.alg);
+        validation.leeway = LEEWAY.as_secs();
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[&self.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        let claims = decode::<Claims>(token, &decoding, &validation).map_err(|e| explain(e.kind()))?.claims;
+        if claims.nonce.is_some() || claims.at_hash.is_some() {
+            return Err("it is an ID token");
+        }
+        if claims.sub.is_empty() || claims.sub.len() > MAX_SUBJECT {
+            return Err("its subject is empty or too long");
+        }
+        let scopes = [claims.scope, claims.scp].into_iter().flatten().flat_map(|value| match value {
+            Value::String(text) => text.split(' ').filter(|s| !s.is_empty()).map(str::to_owned).collect(),
+            Value::Array(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>(),
+            _ => Vec::new(),
+        });
+        Ok(AccessToken { subject: claims.sub, scopes: scopes.collect() })
+    }
+}
+
+const fn explain(error: &ErrorKind) -> &'static str {
+    match error {
+        ErrorKind::InvalidAudience => "it is for another service (aud)",
+        ErrorKind::InvalidIssuer => "it is of another issuer",
+        ErrorKind::ExpiredSignature => "it has expired",
+        ErrorKind::ImmatureSignature => "it is not valid yet",
+        ErrorKind::InvalidSignature => "no key of the issuer verifies it",
+        ErrorKind::MissingRequiredClaim(_) => "it lacks a claim that is required",
+        _ => "it cannot be read",
+    }
+}
