@@ -51,10 +51,9 @@ media-soak:
 	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --viewers 200 --slow 0.3 --minutes $(or $(MINUTES),60) --write bench/results/media-soak.json
 
 .PHONY: bench-guardrails
-# The guardrail heuristics on labelled prompt injections, jailbreaks and hard negatives; FILES=… measures others.
+# The guardrail heuristics on Interflow's labelled prompts and on public sets; GUARDRAIL_DATA="FILE…" measures others.
 bench-guardrails:
-	@cargo build --locked --release -q -p interflow-llm-gateway --example guardrail_accuracy
-	@target/release/examples/guardrail_accuracy $(or $(FILES),bench/guardrails/dev.jsonl bench/guardrails/test.jsonl --json bench/results/guardrails.json)
+	@bench/guardrails/public
 
 .PHONY: bench-semantic-cache
 # The semantic cache on labelled pairs of texts, with the embeddings of a server with OpenAI's API:

@@ -52,11 +52,35 @@ if speed.exists():
     page += [f"| {name} | {rate:.1f} |" for name, rate in report["speed"]["megabytes_per_second"].items()]
     page += ["", f"A prompt of 2 KB: {report['speed']['prompt_microseconds']:.1f} us. "
              f"A body of 64 KB with 49 of 50 turns seen before: {report['speed']['conversation_microseconds']:.0f} us.", ""]
-negatives = folder / "negatives.txt"
-if negatives.exists():
-    told = re.search(r"^negatives: ([0-9.]+) false", negatives.read_text(encoding="utf-8"), re.M)
-    report["false_positives_per_1000_words"] = float(told[1])
-    page += ["## Texts that hold nothing", "", f"{told[1]} false positives per 1,000 words of `bench/pii/negatives`.", ""]
+def alarms(name):
+    """Per 1,000 words of all texts, and for each file its words and alarms."""
+    path = folder / name
+    if not path.exists():
+        return None
+    told = path.read_text(encoding="utf-8")
+    files = {pathlib.Path(f).stem: (int(words), int(hits)) for f, hits, words in re.findall(r"^(\S+): (\d+) in (\d+) words", told, re.M)}
+    return float(re.search(r"^negatives: ([0-9.]+) false", told, re.M)[1]), files
+
+
+known = alarms("negatives.txt")
+if known:
+    report["false_positives_per_1000_words"] = known[0]
+    page += ["## Texts that hold nothing", "", f"{known[0]} false positives per 1,000 words of `bench/pii/negatives`.", ""]
+unseen, baseline = alarms("negatives-unseen.txt"), alarms("negatives-unseen-baseline.txt")
+if unseen:
+    report["unseen_negatives"] = {"false_positives_per_1000_words": unseen[0]}
+    if baseline:
+        report["unseen_negatives"]["baseline_per_1000_words"] = baseline[0]
+    report["unseen_negatives"]["texts"] = {
+        name: {"words": words, "false_positives": hits} | ({"baseline": baseline[1][name][1]} if baseline else {})
+        for name, (words, hits) in unseen[1].items()
+    }
+    before = f" (before the detectors were changed: {baseline[0]})" if baseline else ""
+    page += [f"{unseen[0]} per 1,000 words of the generated texts of `bench/pii/unseen_negatives.py`{before}. Their shapes were seen when the detectors were changed, their values were not:", ""]
+    page += ["| text | words | false positives |" + (" before |" if baseline else ""), "|---|---|---|" + ("---|" if baseline else "")]
+    for name, (words, hits) in unseen[1].items():
+        page.append(f"| {name.replace('_', ' ')} | {words} | {hits} |" + (f" {baseline[1][name][1]} |" if baseline else ""))
+    page.append("")
 results.mkdir(exist_ok=True)
 (results / "pii.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 (results / "pii.md").write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")

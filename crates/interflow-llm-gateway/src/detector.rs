@@ -145,7 +145,11 @@ impl ProviderDetector {
                 Ok(plain) => {
                     let text = plain.unwrap_or_else(|| raw.clone());
                     let (path, body) = (head.url.path.clone(), text.clone());
-                    let look = move || provider::detect_by_body(&path, &Outline::read(&body)?);
+                    let look = move || {
+                        let outline = Outline::read(&body)?;
+                        let by_members = || strict.then(|| provider::detect_by_members(&outline)).flatten();
+                        provider::detect_by_body(&path, &outline).or_else(by_members)
+                    };
                     let call = spans::beside(text.len(), look).await.flatten();
                     (call, text)
                 }

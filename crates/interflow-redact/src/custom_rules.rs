@@ -96,9 +96,7 @@ impl CustomRules {
 
     /// Adds the findings of all rules; they may overlap.
     pub fn find(&self, text: &str, found: &mut Vec<Finding>) {
-        self.exact.find(text, found);
-        self.folded.find(text, found);
-        self.find_fuzzy(text, found);
+        self.find_terms(text, found);
         for pattern in &self.patterns {
             for captures in pattern.regex.captures_iter(text) {
                 // Without such a group in this match, the whole match counts.
@@ -120,6 +118,13 @@ impl CustomRules {
         for section in &self.sections {
             section.find(text, found);
         }
+    }
+
+    /// Adds the findings of terms alone.
+    pub fn find_terms(&self, text: &str, found: &mut Vec<Finding>) {
+        self.exact.find(text, found);
+        self.folded.find(text, found);
+        self.find_fuzzy(text, found);
     }
 
     fn find_fuzzy(&self, text: &str, found: &mut Vec<Finding>) {

@@ -8,6 +8,7 @@ mod custom_rules;
 mod detect;
 mod detector;
 mod document;
+mod encoded_text;
 mod error;
 mod escape_layers;
 mod external_detectors;

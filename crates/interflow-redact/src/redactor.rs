@@ -9,11 +9,13 @@ use serde::Serialize;
 
 use crate::detect::{Finding, NameEvidence, is_weighed};
 use crate::detector::Detector;
+use crate::encoded_text::{self, DecodedPart};
 use crate::external_detectors::ExternalFindings;
 use crate::finding_cache::FindingCache;
 use crate::json::{self, JsonEdit, JsonPart, JsonSpan};
 use crate::lexicon::{self, mark};
 use crate::model::ModelFindings;
+use crate::normalized_text::normalize;
 use crate::policy::{ConditionInput, KindRule, Policy};
 use crate::span_resolution::resolve_overlaps;
 use crate::strategy::{RedactionStrategy, StrategyInput};
@@ -178,7 +180,32 @@ impl Redactor {
         }
     }
 
+    /// The findings in the text and in what it holds in another encoding.
     fn find_uncached(&self, lead: &str, text: &str, context: &str, model: Option<&[Finding]>) -> Vec<Finding> {
+        let mut found = self.find_literal(lead, text, context, model);
+        encoded_text::each_part(text, |part| self.find_decoded(lead, part, context, 1, &mut found));
+        resolve_overlaps(&mut found);
+        own_placeholders::exclude_placeholders(text, &self.labels, &mut found);
+        found
+    }
+
+    /// Adds the findings in a decoded part, with the offsets of what stands for them.
+    fn find_decoded(&self, lead: &str, part: &DecodedPart, context: &str, depth: usize, found: &mut Vec<Finding>) {
+        let mut own = self.find_literal(lead, &part.text, context, None);
+        if depth < encoded_text::MAX_DEPTH {
+            encoded_text::each_part(&part.text, |inner| self.find_decoded("", inner, context, depth + 1, &mut own));
+        }
+        own_placeholders::exclude_placeholders(&part.text, &self.labels, &mut own);
+        let literal = found.len();
+        for f in own {
+            let Some(source) = part.source(f.start..f.end) else { continue };
+            if part.accepts(&f, &source, &found[..literal]) {
+                found.push(Finding { start: source.start, end: source.end, ..f });
+            }
+        }
+    }
+
+    fn find_literal(&self, lead: &str, text: &str, context: &str, model: Option<&[Finding]>) -> Vec<Finding> {
         // The lead makes a bare value recognisable, as `password` does for the value of a member with that name.
         let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
         let offset = led.len() - text.len();
@@ -196,14 +223,24 @@ impl Redactor {
         }
         // Custom rules see the text without the lead.
         if !self.policy.terms.is_empty() {
-            self.policy.terms.find(text, &mut found);
+            let (plain, map) = normalize(text);
+            let from = found.len();
+            self.policy.terms.find(&plain, &mut found);
+            if let Some((flat, lines)) = encoded_text::unwrap_lines(&plain) {
+                let from = found.len();
+                self.policy.terms.find_terms(&flat, &mut found);
+                for f in found.iter_mut().skip(from) {
+                    (f.start, f.end) = (lines.start(f.start), lines.end(f.end));
+                }
+            }
+            for f in found.iter_mut().skip(from) {
+                (f.start, f.end) = (map.start(f.start), map.end(f.end));
+            }
         }
         found.retain(|f| {
             self.is_reportable(f, text, context)
                 && !(f.kind == Kind::Date && own_placeholders::is_current_date(text, f.start))
         });
-        resolve_overlaps(&mut found);
-        own_placeholders::exclude_placeholders(text, &self.labels, &mut found);
         found
     }
 

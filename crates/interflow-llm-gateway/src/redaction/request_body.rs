@@ -13,7 +13,7 @@ use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
     AdditionalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
-    Replacement, StopFlag, UnknownRule, VaultKey, may_hold_json,
+    Replacement, StopFlag, UnknownRule, VaultKey, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
@@ -592,7 +592,9 @@ impl RedactionRun<'_> {
             bad_request("bad_file", "a text file in the request is not base64 of UTF-8, so that it cannot be redacted")
         };
         // Fails closed: a file that claims to be text and is not could contain anything.
-        let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
+        // Some encoders of JSON write `/` as `\/`.
+        let (text, cut) = decode_lossy(std::str::from_utf8(text).map_err(|_| wrong())?);
+        let bytes = STANDARD.decode(text.as_bytes()).ok().filter(|_| cut.is_empty()).ok_or_else(wrong)?;
         let text = String::from_utf8(bytes).map_err(|_| wrong())?;
         let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
         self.record_findings(&redaction.spans);

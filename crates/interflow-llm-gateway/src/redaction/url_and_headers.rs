@@ -232,9 +232,12 @@ impl UrlScan<'_> {
     }
 }
 
-/// An API word or identifier: letters, and no long run of digits even across separators. Saves the scan of most
-/// segments and avoids false findings in ids.
+/// An API word or identifier: letters, no long run of digits even across separators, and no part as long as a key or
+/// base64. Saves the scan of most segments and avoids false findings in ids.
 fn is_identifier_like(text: &str) -> bool {
+    if text.split(['-', '.', '_', ':']).any(|part| part.len() > MAX_IDENTIFIER_PART) {
+        return false;
+    }
     let (mut letters, mut upper, mut digits, mut most) = (false, false, 0usize, 0usize);
     for b in text.bytes() {
         match b {
@@ -250,9 +253,10 @@ fn is_identifier_like(text: &str) -> bool {
         most = most.max(digits);
     }
     // A capitalized word without digits, such as `Berg`, may be a name.
-    // `Berg` may be a name.
     letters && most < MIN_PERSONAL_DIGITS && (!upper || text.bytes().any(|b| b.is_ascii_digit()))
 }
 
 /// Runs of at least this many digits may be a personal number; shorter ones are most often versions or counters.
 const MIN_PERSONAL_DIGITS: usize = 7;
+/// Longer parts of a value may be a key or encoded.
+const MAX_IDENTIFIER_PART: usize = 15;

@@ -396,8 +396,11 @@ async fn provider_errors_are_scanned_and_restored_in_any_format() {
 async fn urls_and_header_fields_are_scanned_or_refused() {
     let origin = parrot().await;
     let path = format!("/v1/chat/completions?user=anna.berg%40firm.com&key=AIzaSyD&id=req_012&note=SSN+{SSN}");
+    let key = "sk-proj-Q7rT2mZx9KpLw4VbN8sYd3HfJ6gCa5EuR1tXoBiM0vPzWqSn";
+    // The latter is base64 of an address.
+    let path = format!("{path}&with={key}&to=YW5uYS5iZXJnQGZpcm0uY29t");
     let fields = format!(
-        "Content-Type: application/json\r\nX-User: {MAIL}\r\nX-Request-Id: 5f2-{SSN}\r\nBaggage: ssn={SSN}\r\n"
+        "Content-Type: application/json\r\nX-User: {MAIL}\r\nX-Request-Id: 5f2-{SSN}\r\nBaggage: ssn={SSN}\r\nX-Note: {key}\r\n"
     );
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let heads = |origin: &Origin| {
@@ -411,7 +414,9 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
     assert!(
         !head.contains("anna.berg")
             && !head.contains(&format!("note=SSN+{SSN}"))
-            && !head.contains(&format!("ssn={SSN}")),
+            && !head.contains(&format!("ssn={SSN}"))
+            && !head.contains(key)
+            && !head.contains("YW5uY"),
         "{head}"
     );
     assert!(head.contains("id=req_012") && head.contains("5f2-"), "{head}");

@@ -72,6 +72,7 @@ pub struct Outline {
     pub(super) messages: Seen,
     pub(super) contents: Seen,
     pub(super) input: Seen,
+    pub(super) message: Seen,
     /// `contents` inside `request`, as in the Code Assist endpoint's bodies.
     pub(super) inner_contents: Seen,
 }
@@ -91,6 +92,11 @@ impl Outline {
     /// Whether it is a text completion: a `prompt` and no messages.
     pub(crate) fn completes(&self) -> bool {
         !self.messages.is_given() && self.prompt.is_given()
+    }
+
+    /// Whether it names a model and has one text for it, as in Cohere's chat.
+    pub(crate) fn chats(&self) -> bool {
+        self.message.is_text() && self.model.is_text()
     }
 
     /// Whether it is an embedding request: input texts and a model.
@@ -120,6 +126,7 @@ impl Outline {
             Name::Messages => &mut self.messages,
             Name::Contents => &mut self.contents,
             Name::Input => &mut self.input,
+            Name::Message => &mut self.message,
             Name::Request => {
                 self.inner_contents = Seen { kind: value.contents, signs: 0 };
                 return;
@@ -144,6 +151,7 @@ enum Name {
     Messages,
     Contents,
     Input,
+    Message,
     Request,
     Role,
     Type,

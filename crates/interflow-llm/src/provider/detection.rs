@@ -110,6 +110,19 @@ pub fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall> {
     (embeds && body.embeds()).then(|| of(Provider::Ollama, Operation::Embeddings))
 }
 
+/// The call of a body that names a model and has a text for it, on any host and path. Other programs have such bodies too,
+/// so this counts only where requests must be redacted.
+pub fn detect_by_members(body: &Outline) -> Option<DetectedCall> {
+    let (provider, operation) = if body.chats() {
+        (Provider::Cohere, Operation::Chat)
+    } else if body.embeds() {
+        (Provider::OpenAi, if body.completes() { Operation::Completions } else { Operation::Embeddings })
+    } else {
+        return None;
+    };
+    Some(DetectedCall { provider, operation, model: None, stream: None, grows: false })
+}
+
 /// The call of a request to a known provider, such as one routed by the gateway.
 pub fn call_for_path(provider: Provider, method: &Method, path: &str, query: &str) -> DetectedCall {
     let mut call = DetectedCall { provider, operation: Operation::Other, model: None, stream: None, grows: false };
@@ -467,6 +480,23 @@ mod tests {
             ("www.googleapis.com", "/models/x:other"),
         ] {
             assert_eq!(seen(host, "POST", path, None), None, "{host}{path}");
+        }
+    }
+
+    #[test]
+    fn a_model_and_a_text_for_it_are_a_call_where_redaction_must_not_be_evaded() {
+        for (body, wanted) in [
+            (r#"{"model":"m","prompt":"p"}"#, Some(("openai", "completions"))),
+            (r#"{"model":"m","input":["a"]}"#, Some(("openai", "embeddings"))),
+            (r#"{"model":"m","message":"hi","chat_history":[]}"#, Some(("cohere", "chat"))),
+            (r#"{"model":"m"}"#, None),
+            (r#"{"prompt":"p"}"#, None),
+            (r#"{"room":"lobby","message":"hi"}"#, None),
+        ] {
+            let outline = Outline::read(body.as_bytes()).unwrap();
+            assert!(detect_by_body("/any", &outline).is_none(), "{body}");
+            let call = detect_by_members(&outline).map(|c| (c.provider.as_str(), c.operation.as_str()));
+            assert_eq!(call, wanted, "{body}");
         }
     }
 

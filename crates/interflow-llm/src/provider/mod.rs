@@ -4,7 +4,7 @@ mod detection;
 
 use interflow_types::ByteStr;
 
-pub use detection::{by_shape, call_for_path, detect_by_body, is_bedrock, may_be_call};
+pub use detection::{by_shape, call_for_path, detect_by_body, detect_by_members, is_bedrock, may_be_call};
 
 pub use detection::{detect_call, model_in_path};
 

@@ -288,6 +288,9 @@ pub(super) fn is_fixed_prompt(key: &[u8]) -> bool {
 /// Whether an identifier looks like one: letters, digits and punctuation between them, at least one digit, and
 /// neither an address nor a long number; or an object of such. Anything else is redacted as text.
 pub(super) fn is_opaque(raw: &[u8]) -> bool {
+    if KEY_PREFIXES.iter().any(|prefix| raw.starts_with(prefix)) {
+        return false;
+    }
     let object = raw.starts_with(b"{");
     let (mut letters, mut digits, mut run) = (0usize, 0usize, 0usize);
     for b in raw {
@@ -309,6 +312,24 @@ pub(super) fn is_opaque(raw: &[u8]) -> bool {
     letters > 0 && digits > 0 && raw.len() <= MAX_IDENTIFIER_LEN
 }
 
+/// How keys and tokens begin, which are no identifiers of a user: OpenAI's, Anthropic's, GitHub's, GitLab's, AWS's,
+/// Slack's, Google's, Hugging Face's, and tokens in JSON (RFC 7519).
+const KEY_PREFIXES: [&[u8]; 13] = [
+    b"sk-",
+    b"sk_",
+    b"ghp_",
+    b"gho_",
+    b"github_pat_",
+    b"glpat-",
+    b"AKIA",
+    b"ASIA",
+    b"xox",
+    b"AIza",
+    b"hf_",
+    b"npm_",
+    b"eyJ",
+];
+
 /// Maximum length of an identifier that is forwarded, in bytes.
 const MAX_IDENTIFIER_LEN: usize = 1024;
 /// Maximum run of digits in one: shorter than a payment card number, long enough for milliseconds.
@@ -323,9 +344,16 @@ mod tests {
         for id in ["019a-4f2c", "user_ab12_account__session_9f", r#"{\"device_id\":\"ab12\",\"session_id\":\"9f\"}"#] {
             assert!(is_opaque(id.as_bytes()), "{id}");
         }
-        for text in
-            ["anna", "Anna Berg 1", "anna.berg1@firm.com", "4111111111111111", "u-4111111111111111", "123-45-6789", ""]
-        {
+        for text in [
+            "anna",
+            "Anna Berg 1",
+            "anna.berg1@firm.com",
+            "4111111111111111",
+            "u-4111111111111111",
+            "123-45-6789",
+            "sk-proj-Ab12Cd34",
+            "",
+        ] {
             assert!(!is_opaque(text.as_bytes()), "{text}");
         }
     }

@@ -61,14 +61,45 @@ pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
     }
     // The beginning is enough: text has a space or a comma within the first 512 bytes.
     let sample = raw.get(..512.min(raw.len())).unwrap_or_default();
-    let base64 = |b: &u8| {
-        b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\' | b'\n' | b'n' | b'r')
-    };
-    if raw.len() >= MIN_BASE64_LEN && sample.iter().all(base64) {
-        BlobContent::Base64(0, None)
-    } else {
-        BlobContent::Text
+    if raw.len() >= MIN_BASE64_LEN && is_base64(sample) { BlobContent::Base64(0, None) } else { BlobContent::Text }
+}
+
+/// Whether the content of a JSON string, or its beginning, is base64 on one line or several. Some encoders write `+` and
+/// `/` as escapes.
+fn is_base64(mut raw: &[u8]) -> bool {
+    let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_' | b'\n' | b'\r');
+    while let Some((first, rest)) = raw.split_first() {
+        raw = match (first, rest) {
+            (b'\\', [b'u', code @ ..]) if code.len() >= 4 => {
+                let code = std::str::from_utf8(&code[..4]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+                if !code.is_some_and(base64) {
+                    return false;
+                }
+                &rest[5..]
+            }
+            (b'\\', [b'/' | b'n' | b'r', rest @ ..]) => rest,
+            // The sample ends within an escape.
+            (b'\\', [] | [b'u', ..]) => return true,
+            (b, rest) if base64(*b) => rest,
+            _ => return false,
+        };
     }
+    true
+}
+
+/// Whether a parameter of an address belongs to its signature: of S3, Google Cloud Storage, Azure, CloudFront and the
+/// like. Without it the provider cannot fetch the medium.
+pub(super) fn is_signature(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with(b"x-amz-")
+        || name.starts_with(b"x-goog-")
+        || matches!(
+            name.as_slice(),
+            b"sig" | b"signature" | b"expires" | b"exp" | b"policy" | b"key-pair-id" | b"token" | b"access_token" | b"key"
+                | b"hash" | b"hmac" | b"awsaccesskeyid" | b"googleaccessid"
+                // A shared access signature of Azure.
+                | b"se" | b"sp" | b"sr" | b"st" | b"sv" | b"spr" | b"skt" | b"ske" | b"sks" | b"skv" | b"skoid" | b"sktid"
+        )
 }
 
 /// The kind of base64 data by its media type or, for Bedrock, its format; `key` is the nearest meaningful name.

@@ -380,7 +380,8 @@ impl<'j> SpanWalker<'j> {
 
     fn blob(&mut self, range: Range<usize>, key: Range<usize>) {
         match media::classify_blob(self.bytes(&range)) {
-            BlobContent::Address => {}
+            BlobContent::Address if self.events => {}
+            BlobContent::Address => self.query_values(range),
             BlobContent::Text => self.push_span(range, Some(key), SpanKind::Text),
             BlobContent::Base64(skip, media_type) => {
                 let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);
@@ -401,6 +402,21 @@ impl<'j> SpanWalker<'j> {
                     }
                 }
             }
+        }
+    }
+
+    /// The values in the query of an address are text, except those that sign it or limit its use.
+    fn query_values(&mut self, address: Range<usize>) {
+        let raw = self.bytes(&address);
+        let Some(query) = memchr::memchr(b'?', raw) else { return };
+        let mut at = address.start + query + 1;
+        for pair in raw.get(query + 1..).unwrap_or_default().split(|b| *b == b'&') {
+            let value = memchr::memchr(b'=', pair).map_or(0, |n| n + 1);
+            let name = at..at + value.saturating_sub(1);
+            if !media::is_signature(self.bytes(&name)) {
+                self.push_span(at + value..at + pair.len(), Some(name), SpanKind::Text);
+            }
+            at += pair.len() + 1;
         }
     }
 

@@ -40,6 +40,32 @@ fn openai_chat() {
 }
 
 #[test]
+fn a_text_of_escapes_is_no_base64_and_base64_may_have_escapes() {
+    let data = |data: &str| {
+        let json = format!(
+            r#"{{"messages":[{{"content":[{{"type":"document","source":{{"media_type":"text/plain","data":"{data}"}}}}]}}]}}"#
+        );
+        mark_body(json.as_bytes(), true).unwrap().spans.last().unwrap().kind.clone()
+    };
+    let text = "Anna Berg is here".chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect::<String>();
+    assert_eq!(data(&text), SpanKind::Text);
+    assert_eq!(data(&"\\u4f60\\u597d".repeat(9)), SpanKind::Text);
+    for base64 in
+        ["YW5uYS5iZXJnQGZpcm0uY29t", r"YW5uYS5iZXJnQGZpcm0uY29\u002bYQ\u003d\u003d", r"YW5uYS5iZXJnQGZpcm0uY29t\/YWFh"]
+    {
+        assert_eq!(data(base64), SpanKind::Base64Text, "{base64}");
+    }
+}
+
+#[test]
+fn values_in_the_query_of_an_address_are_text_but_its_signature_is_not() {
+    let at = |url: &str| json!({"messages": [{"content": [{"type": "image_url", "image_url": {"url": url}}]}]});
+    check(at("https://a/b.png?owner=anna%40firm.com&size=2"), &["anna%40firm.com", "2"]);
+    check(at("https://a/b.png?X-Amz-Credential=AKIA&sig=abc&sv=2024-01-01&note&q="), &["note"]);
+    check(at("https://a/b.png"), &[]);
+}
+
+#[test]
 fn openai_responses() {
     check(
         json!({

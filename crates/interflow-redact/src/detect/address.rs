@@ -3,8 +3,8 @@
 mod address_continuation;
 
 use self::address_continuation::extend_address;
-use super::ScanState;
 use super::numbers::is_house_number;
+use super::{ScanState, number_context};
 use crate::Kind;
 use crate::lexicon::{CaseFolded, mark, topic};
 use crate::token::{TokenShape, WordToken};
@@ -185,6 +185,7 @@ fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opti
         let lower = next.shape == TokenShape::Lower && (next.class == 0 || next.has(mark::PARTICLE));
         if !(next.is_capital() || next.shape == TokenShape::Caseless || lower)
             || next.has(mark::STOP | mark::MONTH | mark::TECH)
+            || matches!(scan.word(next), "CFR" | "USC")
             || !is_name_join(scan.gap(last))
         {
             return None;
@@ -201,7 +202,7 @@ fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opti
 
 /// `3265 Mary Bridge`, a line break, then a town with its postal code: any street word will do.
 fn line_above_town(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
-    if !is_house_number(scan, token) || scan.gap(i) != " " {
+    if !is_house_number(scan, token) || scan.gap(i) != " " || followed_by_unit_of_measure(scan, i) {
         return None;
     }
     let mut last = i;
@@ -345,22 +346,9 @@ fn number_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
 fn followed_by_unit_of_measure(scan: &ScanState<'_>, i: usize) -> bool {
     scan.gap(i) == " "
         && scan.token(i + 1).is_some_and(|t| {
-            matches!(
-                scan.word(t),
-                "km" | "m"
-                    | "miles"
-                    | "times"
-                    | "days"
-                    | "hours"
-                    | "minutes"
-                    | "years"
-                    | "percent"
-                    | "GB"
-                    | "MB"
-                    | "ms"
-                    | "bytes"
-                    | "items"
-            )
+            let word = scan.word(t);
+            matches!(word, "m" | "miles" | "times" | "days" | "hours" | "minutes" | "years" | "percent" | "items")
+                || number_context::is_unit(word)
         })
 }
 

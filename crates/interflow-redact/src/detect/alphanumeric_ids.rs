@@ -1,7 +1,7 @@
 //! Alphanumeric identifiers: IBANs, VINs, cryptocurrency addresses and national ids with letters.
 
 use super::id_formats::{digits, dni_letter, has_pattern, hetu, mbi, nino};
-use super::{ScanState, id_formats, labeled_values, national_ids, net};
+use super::{ScanState, id_formats, labeled_values, national_ids, net, number_context};
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 use crate::{Kind, check_digits};
@@ -173,7 +173,7 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
     if !word.get(2..4)?.iter().all(u8::is_ascii_digit) || is_glued(scan, token) {
         return None;
     }
-    let wanted = iban_length(&country)?;
+    let wanted = iban_length(&country).filter(|_| !number_context::is_hex_dump_line(scan, token.start()))?;
     let mut compact = Vec::with_capacity(wanted);
     let mut at = i;
     let mut end = token.end();

@@ -41,7 +41,9 @@ fn coordinate_pair(scan: &ScanState<'_>, i: usize, first: &DecimalFraction) -> O
     if !tied || first.value > 90.0 || second.value > 180.0 {
         return None;
     }
-    let named = scan.has_topic_near(i, topic::GEO, 4, 0);
+    // The corners of an area or the points of a line: `"coordinates": [[[3.92, -26.17], …`.
+    let outline = scan.bytes[..first.start].trim_ascii_end().strip_suffix(b"-").unwrap_or(&scan.bytes[..first.start]);
+    let named = scan.has_topic_near(i, topic::GEO, 4, 0) && !outline.trim_ascii_end().ends_with(b"[[");
     if named && decimals >= 2 {
         return Some((first.start, second.end, 90));
     }

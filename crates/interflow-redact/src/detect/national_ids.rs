@@ -226,8 +226,12 @@ fn confidence(
                 | Aadhaar
                 | AuMedicare
         );
-    // More groups after it mean a longer number or a table.
-    let whole = k + n == run.groups.len() || run.separator_after(k + n - 1) == b' ';
+    // More groups after it mean a longer number or a table, and beside these, which are grouped like a row of numbers,
+    // so do others on either side.
+    let before = k.checked_sub(1).map_or(0, |p| run.separator_after(p));
+    let after = if k + n < run.groups.len() { run.separator_after(k + n - 1) } else { 0 };
+    let row = matches!(rule.kind, Aadhaar | Abn) && (matches!(before, b' ' | b'-') || after == b' ');
+    let whole = !row && matches!(after, 0 | b' ');
     match (named, distinct) {
         (true, _) if usual => Some(95),
         (true, _) => Some(70),

@@ -194,7 +194,10 @@ pub(super) fn has_phone_context(scan: &ScanState<'_>, i: usize, back: usize, ahe
         let whom = n.saturating_sub(3)..(n + 4).min(list.len());
         !number && leads && !super::names::is_code_line(scan, n)
             || whom.into_iter().any(|w| w != n && is(scan.token(w), CALLABLE_WORDS))
-            || n > i && n <= i + 8 && is(scan.token(n), &["office", "cell", "mob", "ph"])
+            || n > i
+                && n <= i + 8
+                && is(scan.token(n), &["office", "cell", "mob", "ph"])
+                && (i..n).all(|between| !scan.gap(between).contains('\n'))
     })
 }
 
@@ -212,6 +215,95 @@ pub(super) fn has_person_context(scan: &ScanState<'_>, run: &DigitRun, k: usize,
     });
     let mail = scan.tokens.ats.iter().take(64).any(|a| (*a as usize).abs_diff(start) < MAX_LINE_BYTES);
     own_line || named || mail || run.groups.len() == groups && is_whole_text(scan, start, end)
+}
+
+/// Words before a number of a thing that no topic covers, since they also occur near telephones.
+const THING_WORDS: &[&str] = &["code", "error", "status", "proposal", "load", "channel", "dimension", "dimensions"];
+
+/// Whether a word or an abbreviation right before the number says that it is a thing's: `grant 123-45-6789`, `P/N 415-…`.
+pub(super) fn is_numbered_thing(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
+    let at = run.first + k;
+    has_abbreviation(scan, run, k)
+        || scan.has_topic_near(at, topic::ORDER, 2, 0)
+        || scan.near_word(at, THING_WORDS, 1, 0)
+}
+
+/// The same for numbers in the format of a social security number: only words for things that have no holder.
+pub(super) fn is_labelled_thing(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
+    let words =
+        ["batch", "lot", "part", "drawing", "sku", "item", "model", "serial", "catalog", "docket", "shard", "grant"];
+    let at = run.first + k;
+    has_abbreviation(scan, run, k) || scan.near_word(at, THING_WORDS, 1, 0) || scan.near_word(at, &words, 1, 0)
+}
+
+/// Whether an abbreviation of part or serial number precedes the number.
+fn has_abbreviation(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
+    let left = line_before(scan, run.groups[k].0).trim_ascii_end();
+    let left = left.strip_suffix(b":").or_else(|| left.strip_suffix(b"#")).unwrap_or(left);
+    let ends = |end: &&[u8]| {
+        left.len().checked_sub(end.len()).and_then(|n| left.get(n..)).is_some_and(|l| l.eq_ignore_ascii_case(end))
+    };
+    [&b"p/n"[..], b"s/n", b"w/o"].iter().any(ends)
+}
+
+/// Whether the number is labelled as what is printed on goods: `S/N 5759-…`, `barcode 3654…`.
+pub(super) fn has_serial_label(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
+    let words = ["barcode", "gtin", "ean", "upc", "sscc", "imei", "serial"];
+    has_abbreviation(scan, run, k) || scan.near_word(run.first + k, &words, 1, 0)
+}
+
+/// Units of measurement after a number.
+const UNITS: &[&str] = &[
+    "mm", "cm", "km", "nm", "kg", "mg", "kN", "Nm", "kV", "mV", "mA", "kW", "MW", "kWh", "Hz", "kHz", "MHz", "GHz",
+    "Pa", "kPa", "hPa", "MPa", "ms", "ns", "us", "psi", "rpm", "dB", "kB", "MB", "GB", "KiB", "MiB", "GiB", "bytes",
+    "counts", "units", "cycles", "steps", "pulses", "pcs", "pieces", "blocks", "rows",
+];
+
+/// Whether the word is a unit that is written like no word of a name or a street.
+pub(super) fn is_unit(word: &str) -> bool {
+    UNITS.contains(&word)
+}
+
+/// Whether a unit follows the number: `826 kN`.
+pub(super) fn is_quantity(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups: usize) -> bool {
+    let (_, end) = run.span(k, groups);
+    let next = scan.token(run.first + k + groups);
+    next.is_some_and(|t| t.start() == end + 1 && scan.byte_at(end) == b' ' && is_unit(scan.word(t)))
+}
+
+/// Whether the number is in brackets after an identifier: `test_offsets[415-555-0132]`.
+pub(super) fn is_index(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
+    let left = scan.bytes.get(..run.groups[k].0).unwrap_or_default();
+    matches!(left, [.., b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_', b'['])
+}
+
+/// Whether the line is one of a hex dump: an offset of seven digits or more, then at least five pairs or fours of
+/// hexadecimal digits.
+pub(super) fn is_hex_dump_line(scan: &ScanState<'_>, at: usize) -> bool {
+    let before = line_before(scan, at);
+    let hex = |word: &[u8]| word.iter().all(u8::is_ascii_hexdigit);
+    let offset = before.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let (Some(line), 7..=16) = (scan.bytes.get(at - before.len()..), offset) else { return false };
+    let line = &line[..line.len().min(MAX_LINE_BYTES)];
+    let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
+    let rest = line[offset..].strip_prefix(b":").unwrap_or(&line[offset..]);
+    let groups = rest.split(|b| *b == b' ').filter(|g| !g.is_empty());
+    groups.take_while(|g| matches!(g.len(), 2 | 4) && hex(g)).count() >= 5
+}
+
+/// Whether the number is labelled as that of a bank account: it is the first number after the word, which is not about
+/// bookkeeping (`GL account 400120`).
+pub(super) fn has_bank_account_label(scan: &ScanState<'_>, at: usize) -> bool {
+    let words = ["account", "acct", "konto", "checking", "savings"];
+    let from = at.saturating_sub(4);
+    let Some(label) = (from..at)
+        .rev()
+        .find(|i| scan.token(*i).is_some_and(|t| words.iter().any(|w| scan.word(t).eq_ignore_ascii_case(w))))
+    else {
+        return false;
+    };
+    let other = (label + 1..at).any(|i| scan.token(i).is_some_and(|t| t.is_digits() && t.len() >= 5));
+    !other && !scan.near_word(label, &["gl", "ledger", "cost", "contra", "revenue", "expense"], 1, 0)
 }
 
 /// Mostly zeros: `10 000 000 000` is a count, whatever its check digit.

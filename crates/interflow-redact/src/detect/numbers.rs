@@ -216,7 +216,8 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
         .or_else(|| national_ids::numeric_id(scan, run, k))
         .or_else(|| contextual_match(scan, run, k))
         .or_else(|| phone::phone_number(scan, run, k))
-        .filter(|_| !run.glued_right)
+        .filter(|_| !run.glued_right && !number_context::is_index(scan, run, k))
+        .filter(|_| !number_context::is_hex_dump_line(scan, run.groups[k].0))
         .filter(|hit| {
             // Equal groups in a row are values of a table, and round numbers are amounts; only a personal word nearby
             // makes them ids.
@@ -229,7 +230,8 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
                 && similar_groups_after(run, k, hit.groups) >= 2;
             let round =
                 hit.kind != Kind::CreditCard && number_context::is_round_number(&run.digits(scan.bytes, k, hit.groups));
-            !(row || round) || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
+            let impersonal = row || round || number_context::is_quantity(scan, run, k, hit.groups);
+            !impersonal || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
         })
 }
 
@@ -321,6 +323,10 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         let near = scan.has_topic_near(run.first + k, topic::CARD, 8, 4);
         let confidence = match (check_digits::luhn(&digits), near) {
             (true, true) => 98,
+            // A range of positions, an article number, and ids of 64 bits pass the check by chance.
+            (true, false) if n == 2 && run.group_len(k) == 8 => 45,
+            (true, false) if digits.len() == 13 && is_article_number(scan, run, k, &digits) => 40,
+            (true, false) if n == 1 && digits.len() > 16 || number_context::has_serial_label(scan, run, k) => 45,
             (true, false) if matches!(digits.len(), 14..=16) => 90,
             // Short or long numbers pass the check by chance too often.
             (true, false) if digits.len() == 12 => continue,
@@ -335,6 +341,13 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         best = Some(NumberMatch::new(n, Kind::CreditCard, confidence));
     }
     best
+}
+
+/// Whether a number of 13 digits is that of an article (EAN, ISBN) rather than of a card: its own check digit is valid,
+/// and a word before it says so.
+fn is_article_number(scan: &ScanState<'_>, run: &DigitRun, k: usize, digits: &[u8]) -> bool {
+    let sum: u32 = digits.iter().enumerate().map(|(i, d)| u32::from(*d) * if i % 2 == 0 { 1 } else { 3 }).sum();
+    sum.is_multiple_of(10) && scan.has_topic_near(run.first + k, topic::ORDER, 3, 0)
 }
 
 /// Whether the same number of adjacent groups is a card number too.
@@ -382,13 +395,15 @@ fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     }
     // Areas from 900 on are not social security numbers but taxpayer numbers (ITIN), whose groups are limited.
     if area >= 900 {
-        let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99) && (dashed || near);
+        let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99)
+            && (dashed && !number_context::is_labelled_thing(scan, run, k) || near);
         return itin.then(|| NumberMatch::new(groups, Kind::Itin, if near { 95 } else { 80 }));
     }
     // What the administration never issues.
     let issued = area != 0 && area != 666 && group != 0 && serial != 0;
     let confidence = match (issued, dashed, near) {
         (true, true, true) => 98,
+        (true, true, false) if number_context::is_labelled_thing(scan, run, k) => 45,
         (true, true, false) => match run.separator_after(k) {
             b'-' | b'n' => 88,
             _ => 45,
@@ -448,7 +463,7 @@ fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Nu
             one(Kind::DriversLicense, 75)
         }
         5..=12 if word(&["mrn", "medical"]) => one(Kind::MedicalRecord, 80),
-        6..=17 if topics & topic::BANK != 0 && word(&["account", "acct", "konto", "checking", "savings"]) => {
+        6..=17 if topics & topic::BANK != 0 && number_context::has_bank_account_label(scan, at) => {
             one(Kind::BankAccount, 70)
         }
         12 | 14 | 15 | 20 | 22 | 26 if topics & topic::TRACKING != 0 => one(Kind::TrackingNumber, 75),

@@ -100,11 +100,14 @@ fn groups_for_length(run: &DigitRun, k: usize, least: usize, most: usize) -> Opt
 /// A number with a calling code, after `+` or `00`.
 fn international(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let start = run.groups[k].0;
-    let plus =
-        scan.byte_before(start) == b'+' || scan.byte_before(start) == b'(' && scan.byte_before(start - 1) == b'+';
+    // In `2.4+20151223` the plus belongs to a version.
+    let plus = scan.byte_before(start) == b'+' && !scan.byte_before(start - 1).is_ascii_digit()
+        || scan.byte_before(start) == b'(' && scan.byte_before(start - 1) == b'+';
     let digits = run.digits(scan.bytes, k, 1);
     let zeros = if plus { 0 } else { digits.iter().take_while(|d| **d == 0).count() };
-    if !plus && (zeros != 2 || scan.has_topic_near(run.first + k, topic::ORDER, 2, 0)) {
+    // The middle of a longer number, and what is labelled as a thing's, has no calling code.
+    let inside = k.checked_sub(1).is_some_and(|p| run.separator_after(p) == b'-');
+    if !plus && (zeros != 2 || inside || number_context::is_numbered_thing(scan, run, k)) {
         return None;
     }
     let n = groups_for_length(run, k, 8 + zeros, 15 + zeros)?;
@@ -141,7 +144,7 @@ fn north_american(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         let valid = home && area_first(a) >= b'2' && area_first(a + 1) >= b'2';
         let paren = run.separator_after(a) == b'(' || scan.byte_before(run.groups[a].0) == b'(';
         // `batch 235-262-8742`, `part no. 415-555-0132`: the directly preceding word names another kind.
-        let counted = scan.has_topic_near(run.first + k, topic::ORDER, 2, 0) && !near();
+        let counted = number_context::is_numbered_thing(scan, run, k) && !near();
         let confidence = match (valid, run.separator_after(a + 1)) {
             _ if counted => 40,
             // `100-200-3000`: the bounds of a range.
@@ -266,7 +269,7 @@ fn national(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         (_, _, true, false) => 65,
         (_, _, _, true) => 70,
         (_, true, _, false) if (2..=6).contains(&first) && is_spread_out(run, k, n) && !dotted => {
-            if number_context::is_tabular(scan, run) {
+            if number_context::is_tabular(scan, run) || scan.has_topic_near(at, topic::ORDER, 2, 0) {
                 40
             } else {
                 65

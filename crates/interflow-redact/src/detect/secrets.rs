@@ -511,7 +511,9 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     if !(4..=128).contains(&length) || code || value.contains(' ') && quoted == 0 {
         return None;
     }
-    if pin && !value.bytes().any(|b| b.is_ascii_digit()) {
+    // A `dowel pin M10x1.5` has a thread, and no letters are dialled.
+    let dialled = assigned || quoted != 0 || value.bytes().all(|b| b.is_ascii_digit());
+    if pin && !value.bytes().any(|b| b.is_ascii_digit()) || announced_by.eq_ignore_ascii_case("pin") && !dialled {
         return None;
     }
     match (assigned, quoted != 0) {
