@@ -9,6 +9,7 @@ mod connect;
 mod conversation_writes;
 mod conversations;
 mod copy;
+mod copy_format;
 mod database;
 mod dsn;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod rows;
 mod select;
 mod settings;
 mod shipper;
+pub(crate) mod spooled_flow;
 mod store;
 mod verify;
 

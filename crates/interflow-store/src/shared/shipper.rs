@@ -8,15 +8,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio_postgres::error::SqlState;
 
 use super::connect::is_about_data;
 use super::database::Database;
-use super::insert::{BatchBodies, InsertError, insert_flows};
+use super::insert::{Attempt, BatchBodies, InsertError, insert_flows};
 use super::objects::{self, UploadedBodies};
-use super::pieces::{Pieces, is_apart};
+use super::pieces::Pieces;
+use super::spooled_flow::SpooledFlow;
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
-use crate::store::rows::StoredRow;
 use crate::store::spool::SpoolTotals;
 
 /// Flows and bytes of bodies per transaction.
@@ -88,6 +89,8 @@ impl Shipper {
             spool: Arc::clone(spool),
             state: Arc::clone(&state),
             stuck: HashSet::new(),
+            // What an earlier process left may have been sent by it.
+            sent_through: spool.newest_row()?.unwrap_or_default(),
             stalls: HashMap::new(),
             batch_flows: BATCH_FLOWS,
             backoff: FIRST_BACKOFF,
@@ -166,6 +169,8 @@ struct ShipperTask {
     state: Arc<ShipperState>,
     /// Rows that cannot be moved.
     stuck: HashSet<i64>,
+    /// Rows up to this one may be in the database: they were sent, and what came of it is not known.
+    sent_through: i64,
     /// Attempts with single flows in which nothing happened for too long.
     stalls: HashMap<i64, u32>,
     /// Flows per transaction, for now.
@@ -272,9 +277,9 @@ impl ShipperTask {
     }
 
     /// How long a batch waits for more flows whose bodies go into the same object.
-    fn before_upload(&self, batch: &[StoredRow], bytes: u64) -> Option<Duration> {
+    fn before_upload(&self, batch: &[SpooledFlow], bytes: u64) -> Option<Duration> {
         let is_full = batch.len() >= self.batch_flows || bytes >= BATCH_BYTES;
-        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| is_apart(flow, side));
+        let is_long = |flow: &SpooledFlow| (0..flow.refs.len()).any(|side| flow.is_apart(side));
         let hurry = is_full || self.state.stop.load(SeqCst);
         if hurry || self.database.objects.is_none() || !batch.iter().any(is_long) {
             return None;
@@ -283,7 +288,7 @@ impl ShipperTask {
     }
 
     /// The oldest finished flows that fit into one transaction, and the row number up to which they are all there are.
-    fn next_batch(&self) -> Result<(Vec<StoredRow>, i64)> {
+    fn next_batch(&self) -> Result<(Vec<SpooledFlow>, i64)> {
         let (mut batch, mut bytes, mut after) = (Vec::new(), 0, -1);
         loop {
             let (flows, last) = self.spool.finished_after(after, BATCH_FLOWS)?;
@@ -305,7 +310,7 @@ impl ShipperTask {
     }
 
     /// Stores a batch and removes it from the spool.
-    fn ship(&mut self, batch: &[StoredRow]) -> Result<()> {
+    fn ship(&mut self, batch: &[SpooledFlow]) -> Result<()> {
         let refused = match self.move_batch(batch) {
             Ok(moved) => {
                 self.state.shipped_flows.fetch_add(moved as u64, Relaxed);
@@ -317,6 +322,11 @@ impl ShipperTask {
             }
             Err(refused) => refused,
         };
+        let is_first = self.is_first(batch);
+        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
+        if is_first && matches!(refused.reason, RefusalReason::Present) {
+            return self.ship(batch);
+        }
         let is_stalled = matches!(refused.reason, RefusalReason::Stall);
         let answers = is_stalled && self.database.block_on(self.database.answers());
         match (refused.reason, batch) {
@@ -340,22 +350,29 @@ impl ShipperTask {
                 self.batch_flows = (batch.len() / STALLED_PART).max(1);
                 return Err(refused.error);
             }
-            (RefusalReason::Database, _) => return Err(refused.error),
+            (RefusalReason::Database | RefusalReason::Present, _) => return Err(refused.error),
         }
         Ok(())
     }
 
-    fn set_stuck(&mut self, flow: &StoredRow, error: &StoreError) {
-        tracing::error!(flow = %flow.row.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
+    /// Whether these flows were not sent before.
+    fn is_first(&self, batch: &[SpooledFlow]) -> bool {
+        batch.first().is_some_and(|flow| flow.seq > self.sent_through)
+    }
+
+    fn set_stuck(&mut self, flow: &SpooledFlow, error: &StoreError) {
+        tracing::error!(flow = %flow.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
         self.stuck.insert(flow.seq);
         self.state.stuck.store(self.stuck.len() as u64, SeqCst);
     }
 
     /// Stores a batch and removes it from the spool; returns how many flows that were.
-    fn move_batch(&mut self, batch: &[StoredRow]) -> Result<usize, Refusal> {
+    fn move_batch(&mut self, batch: &[SpooledFlow]) -> Result<usize, Refusal> {
         let local = |error| Refusal { error, reason: RefusalReason::Database };
         let compress = self.database.config.load().compress;
-        let upload = objects::upload(&self.database, Pieces::new(&self.spool, batch, compress));
+        let attempt = if self.is_first(batch) { Attempt::First } else { Attempt::Repeated };
+        let pieces = Pieces::new(&self.spool, batch, compress).map_err(local)?;
+        let upload = objects::upload(&self.database, pieces);
         let uploaded: Option<UploadedBodies> = self.attempt(upload)?;
         if uploaded.is_some() {
             self.uploaded = Some(Instant::now());
@@ -370,12 +387,12 @@ impl ShipperTask {
         let batch = reread.as_deref().unwrap_or(batch);
         let bodies = match uploaded {
             Some(uploaded) => BatchBodies::Uploaded(uploaded),
-            None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress)),
+            None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress).map_err(local)?),
         };
-        self.attempt(insert_flows(&self.database, &self.spool, batch, bodies))?;
+        self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt))?;
         // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
         // another replica has deleted them in between, which is then undone.
-        self.spool.release(batch.iter().map(|flow| flow.row.id).collect()).map_err(local)?;
+        self.spool.release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?;
         Ok(batch.len())
     }
 
@@ -391,7 +408,11 @@ impl ShipperTask {
             InsertError::Flow(error) => Refusal { error, reason: RefusalReason::Data },
             InsertError::Unreachable(error) => Refusal { error, reason: RefusalReason::Database },
             InsertError::Database(e) => {
-                let reason = if is_about_data(&e) { RefusalReason::Data } else { RefusalReason::Database };
+                let reason = match e.code() {
+                    Some(code) if *code == SqlState::UNIQUE_VIOLATION => RefusalReason::Present,
+                    _ if is_about_data(&e) => RefusalReason::Data,
+                    _ => RefusalReason::Database,
+                };
                 Refusal { error: self.database.connector.explain(&e), reason }
             }
             InsertError::Stalled => {
@@ -427,6 +448,8 @@ struct Refusal {
 enum RefusalReason {
     /// A flow of the batch.
     Data,
+    /// Something of the batch is in the database already.
+    Present,
     /// Nothing happened for too long: a flow that is too large for the way to the database, or the database itself.
     Stall,
     /// The database or the way to it; it ends by itself, or by the operator.
@@ -437,14 +460,15 @@ enum RefusalReason {
 pub(crate) async fn store_batch(
     database: &Database,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
     compress: bool,
 ) -> Result<u64, InsertError> {
-    let bodies = match objects::upload(database, Pieces::new(source, flows, compress)).await? {
+    let pieces = || Pieces::new(source, flows, compress).map_err(InsertError::Unreachable);
+    let bodies = match objects::upload(database, pieces()?).await? {
         Some(uploaded) => BatchBodies::Uploaded(uploaded),
-        None => BatchBodies::Local(Pieces::new(source, flows, compress)),
+        None => BatchBodies::Local(pieces()?),
     };
-    insert_flows(database, source, flows, bodies).await
+    insert_flows(database, source, flows, bodies, Attempt::Repeated).await
 }
 
 /// Stores what is left in a spool whose writer has ended, such as flows that were cut off by that. They stay there until
@@ -463,6 +487,6 @@ pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> 
     Ok(())
 }
 
-pub(crate) fn stored_bytes(flow: &StoredRow) -> u64 {
-    (0..flow.refs.len()).map(|side| SqliteStore::stored_len(flow, side)).sum::<u64>() + 1024
+pub(crate) fn stored_bytes(flow: &SpooledFlow) -> u64 {
+    flow.body_bytes() + 1024
 }

@@ -193,6 +193,36 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
     Ok(inline)
 }
 
+/// The lengths of the inline ends of the bodies in a blob, which is not read otherwise.
+pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
+    let mut lengths = [0; SIDES];
+    let mut input = VarintReader(blob);
+    while let Some((t, field)) = input.field()? {
+        if let Some(side) = tag::INLINE.iter().position(|i| *i == t) {
+            lengths[side] = field.0.len() as u64;
+        }
+    }
+    Ok(lengths)
+}
+
+/// The inline end of a body in a blob; empty if it has none.
+pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
+    let (mut end, mut input) = (&blob[..0], VarintReader(blob));
+    while let Ok(Some((t, field))) = input.field() {
+        if tag::INLINE.get(side) == Some(&t) {
+            end = field.0;
+        }
+    }
+    end
+}
+
+/// Replaces the inline end of a body in a blob: of several fields with one tag, the last one counts.
+pub(crate) fn replace_inline(blob: &mut Vec<u8>, side: usize, bytes: &[u8]) {
+    if let Some(t) = tag::INLINE.get(side) {
+        write_field(blob, *t, bytes);
+    }
+}
+
 fn text(o: &mut Vec<u8>, tag: u8, value: Option<&str>) {
     if let Some(v) = value {
         write_field(o, tag, v.as_bytes());

@@ -54,7 +54,8 @@ pub(crate) enum WriterCommand {
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Remove flows that are in the shared store now; replies how many.
-    Release(Vec<FlowId>, ReplySender<u64>),
+    /// Rows in ascending order.
+    Release(Vec<i64>, ReplySender<u64>),
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
