@@ -99,7 +99,7 @@ impl InsertProgress {
 pub(crate) enum BatchBodies<'a> {
     /// In the embedded store, from which they are copied into the database.
     Local(Pieces<'a>),
-    Uploaded(UploadedBodies),
+    Uploaded(&'a UploadedBodies),
 }
 
 /// Stores flows of an embedded store; returns how many of them were new. There is no limit for the whole, which depends on

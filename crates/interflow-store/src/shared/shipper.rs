@@ -322,11 +322,7 @@ impl ShipperTask {
             }
             Err(refused) => refused,
         };
-        let is_first = self.is_first(batch);
-        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
-        if is_first && matches!(refused.reason, RefusalReason::Present) {
-            return self.ship(batch);
-        }
+        self.set_sent(batch);
         let is_stalled = matches!(refused.reason, RefusalReason::Stall);
         let answers = is_stalled && self.database.block_on(self.database.answers());
         match (refused.reason, batch) {
@@ -355,9 +351,9 @@ impl ShipperTask {
         Ok(())
     }
 
-    /// Whether these flows were not sent before.
-    fn is_first(&self, batch: &[SpooledFlow]) -> bool {
-        batch.first().is_some_and(|flow| flow.seq > self.sent_through)
+    /// Notes that these flows were sent, and may be in the database.
+    fn set_sent(&mut self, batch: &[SpooledFlow]) {
+        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
     }
 
     fn set_stuck(&mut self, flow: &SpooledFlow, error: &StoreError) {
@@ -370,7 +366,6 @@ impl ShipperTask {
     fn move_batch(&mut self, batch: &[SpooledFlow]) -> Result<usize, Refusal> {
         let local = |error| Refusal { error, reason: RefusalReason::Database };
         let compress = self.database.config.load().compress;
-        let attempt = if self.is_first(batch) { Attempt::First } else { Attempt::Repeated };
         let pieces = Pieces::new(&self.spool, batch, compress).map_err(local)?;
         let upload = objects::upload(&self.database, pieces);
         let uploaded: Option<UploadedBodies> = self.attempt(upload)?;
@@ -385,11 +380,19 @@ impl ShipperTask {
             None => None,
         };
         let batch = reread.as_deref().unwrap_or(batch);
-        let bodies = match uploaded {
-            Some(uploaded) => BatchBodies::Uploaded(uploaded),
-            None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress).map_err(local)?),
+        let store = |attempt| -> Result<(), Refusal> {
+            let bodies = match &uploaded {
+                Some(uploaded) => BatchBodies::Uploaded(uploaded),
+                None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress).map_err(local)?),
+            };
+            self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt)).map(drop)
         };
-        self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt))?;
+        let is_first = batch.first().is_none_or(|flow| flow.seq > self.sent_through);
+        match store(if is_first { Attempt::First } else { Attempt::Repeated }) {
+            // Imported by another replica, for example.
+            Err(refused) if is_first && matches!(refused.reason, RefusalReason::Present) => store(Attempt::Repeated)?,
+            stored => stored?,
+        }
         // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
         // another replica has deleted them in between, which is then undone.
         self.spool.release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?;
@@ -464,7 +467,8 @@ pub(crate) async fn store_batch(
     compress: bool,
 ) -> Result<u64, InsertError> {
     let pieces = || Pieces::new(source, flows, compress).map_err(InsertError::Unreachable);
-    let bodies = match objects::upload(database, pieces()?).await? {
+    let uploaded = objects::upload(database, pieces()?).await?;
+    let bodies = match &uploaded {
         Some(uploaded) => BatchBodies::Uploaded(uploaded),
         None => BatchBodies::Local(pieces()?),
     };
