@@ -41,7 +41,12 @@ const MOVED: [(&str, &str); 2] = [
 /// The statements that move what was copied say nothing until they are done: as much longer for each byte.
 const MOVED_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// Temporary tables of a connection, made once.
+/// The temporary table of a connection for rows of flows, made once. What does not fit beside the others of its page is not
+/// set aside in it.
+const NEW_FLOWS: &str = "CREATE TEMPORARY TABLE new_flows WITH (toast_tuple_target = 8160) ON COMMIT DELETE ROWS \
+    AS SELECT {columns} FROM flows WITH NO DATA";
+
+/// Those of attempts that are repeated.
 const TEMPORARY: &str = "
 CREATE TEMPORARY TABLE IF NOT EXISTS new_bodies(LIKE bodies INCLUDING STORAGE) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS new_messages(LIKE messages) ON COMMIT DELETE ROWS;
@@ -141,14 +146,9 @@ async fn insert_on(
     attempt: Attempt,
     progress: &InsertProgress,
 ) -> Result<u64, InsertError> {
-    let made = client.query_one("SELECT to_regclass('pg_temp.new_flows') IS NOT NULL", &[]).await?;
-    if !made.get::<_, bool>(0) {
-        client
-            .batch_execute(&format!(
-                "CREATE TEMPORARY TABLE new_flows ON COMMIT DELETE ROWS AS SELECT {WRITTEN} FROM flows WITH NO DATA;\
-                 {TEMPORARY}"
-            ))
-            .await?;
+    make_temporary(&client, "new_flows", NEW_FLOWS).await?;
+    if attempt == Attempt::Repeated {
+        make_temporary(&client, "new_bodies", TEMPORARY).await?;
     }
     let transaction = client.transaction().await?;
     copy_flows(&transaction, database, source, flows, progress).await?;
@@ -200,6 +200,14 @@ async fn insert_on(
 pub(crate) async fn notify(transaction: &Transaction<'_>, database: &Database, what: &str) -> Result<(), Error> {
     let payload = format!("{} {what}", database.replica);
     transaction.execute("SELECT pg_notify($1, $2)", &[&database.channel(), &payload]).await.map(drop)
+}
+
+async fn make_temporary(client: &PooledClient, table: &str, sql: &str) -> Result<(), Error> {
+    let made = client.query_one("SELECT to_regclass('pg_temp.' || $1::text) IS NOT NULL", &[&table]).await?;
+    if !made.get::<_, bool>(0) {
+        client.batch_execute(&sql.replace("{columns}", WRITTEN)).await?;
+    }
+    Ok(())
 }
 
 async fn copy_flows(

@@ -19,10 +19,15 @@ use super::spooled_flow::SpooledFlow;
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
 use crate::store::spool::SpoolTotals;
+use crate::store::store_state::ReplyReceiver;
 
 /// Flows and bytes of bodies per transaction.
-const BATCH_FLOWS: usize = 1000;
+const BATCH_FLOWS: usize = 2000;
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
+/// Flows that are read at a time.
+const READ_FLOWS: usize = 500;
+/// How long batches are moved one after the other before changes of flows that wait here are let through.
+const TURN: Duration = Duration::from_millis(500);
 /// How long the shipper sleeps while there is nothing new.
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
@@ -69,7 +74,9 @@ pub(crate) struct ShipperState {
 /// How far the spool was emptied.
 #[derive(Clone, Copy, Default)]
 struct HandledRows {
-    /// Counts how often the spool was read from its beginning.
+    /// Counts how often it was begun to read the spool from its beginning.
+    begun: u64,
+    /// The last of these readings that has ended.
     reading: u64,
     /// All finished flows up to this row number, at the time of that reading, are moved or stuck.
     through: i64,
@@ -98,6 +105,7 @@ impl Shipper {
             looked: None,
             uploaded: None,
             moved_bytes: 0,
+            releasing: None,
         };
         let thread = std::thread::Builder::new()
             .name("shipper".into())
@@ -126,7 +134,7 @@ impl Shipper {
         let Some(newest) = spool.newest_finished()? else { return Ok(()) };
         let mut handled = state.handled.lock();
         // A reading that has begun may have missed flows that ended since.
-        let reading = handled.reading;
+        let reading = handled.begun;
         loop {
             if handled.reading > reading && handled.through >= newest {
                 return Ok(());
@@ -146,8 +154,10 @@ impl Shipper {
 }
 
 impl ShipperState {
-    fn set_handled(&self, handled: HandledRows) {
-        *self.handled.lock() = handled;
+    fn set_handled(&self, reading: u64, through: i64) {
+        let mut handled = self.handled.lock();
+        (handled.reading, handled.through) = (reading, through);
+        drop(handled);
         self.handled_more.notify_all();
     }
 
@@ -182,6 +192,8 @@ struct ShipperTask {
     /// When bodies were uploaded last.
     uploaded: Option<Instant>,
     moved_bytes: u64,
+    /// The removal of flows that were moved, until it is waited for.
+    releasing: Option<ReplyReceiver<u64>>,
 }
 
 impl ShipperTask {
@@ -247,33 +259,54 @@ impl ShipperTask {
         // From reading them to their removal: what is deleted here meanwhile must not come back. An upload takes long: with
         // a bucket, it is taken after that, and they are read again.
         let moving = self.database.objects.is_none().then(|| state.moving.lock());
-        let mut handled = *state.handled.lock();
-        handled.reading += 1;
-        let (batch, through) = self.next_batch()?;
-        handled.through = through;
-        if batch.is_empty() {
-            self.looked = Some((Instant::now(), recorded));
-            state.set_handled(handled);
-            return Ok(false);
-        }
-        self.looked = None;
-        let bytes: u64 = batch.iter().map(stored_bytes).sum();
-        if let Some(wait) = self.before_upload(&batch, bytes).filter(|_| !is_awaited) {
-            // More flows may have come then.
-            self.sleep(wait);
-            return Ok(true);
-        }
-        self.ship(&batch)?;
+        // What ends from here on may be missed by this reading.
+        let reading = {
+            let mut handled = state.handled.lock();
+            handled.begun += 1;
+            handled.begun
+        };
+        let moved = self.move_batches(is_awaited);
+        let released = self.finish_release();
         drop(moving);
-        state.set_handled(handled);
-        self.moved_bytes += bytes;
+        let (through, any) = moved?;
+        released?;
+        state.set_handled(reading, through);
+        self.looked = (!any).then(|| (Instant::now(), recorded));
         if self.moved_bytes >= COLLECT_BYTES {
             self.moved_bytes = 0;
-            if let Err(error) = self.spool.collect() {
+            if let Err(error) = self.spool.start_collection() {
                 tracing::debug!(%error, "the spool's disk space could not be given back");
             }
         }
-        Ok(true)
+        Ok(any)
+    }
+
+    /// Moves some batches, each while the one before is removed from the spool. Returns the row number up to which all is
+    /// moved, and whether there was anything.
+    fn move_batches(&mut self, is_awaited: bool) -> Result<(i64, bool)> {
+        // An upload takes long, and the others do not wait for it.
+        let turn = if self.database.objects.is_some() { Duration::ZERO } else { TURN };
+        let (begun, mut through, mut any) = (Instant::now(), -1, false);
+        loop {
+            let (batch, last) = self.next_batch(through)?;
+            if batch.is_empty() {
+                return Ok((last, any));
+            }
+            any = true;
+            let bytes: u64 = batch.iter().map(stored_bytes).sum();
+            if let Some(wait) = self.before_upload(&batch, bytes).filter(|_| !is_awaited) {
+                // More flows may have come then.
+                self.sleep(wait);
+                break;
+            }
+            self.ship(&batch)?;
+            self.moved_bytes += bytes;
+            through = last;
+            if through == i64::MAX || begun.elapsed() >= turn || self.state.stop.load(SeqCst) {
+                break;
+            }
+        }
+        Ok((through, any))
     }
 
     /// How long a batch waits for more flows whose bodies go into the same object.
@@ -287,11 +320,12 @@ impl ShipperTask {
         UPLOAD_INTERVAL.checked_sub(self.uploaded?.elapsed()).filter(|wait| !wait.is_zero())
     }
 
-    /// The oldest finished flows that fit into one transaction, and the row number up to which they are all there are.
-    fn next_batch(&self) -> Result<(Vec<SpooledFlow>, i64)> {
-        let (mut batch, mut bytes, mut after) = (Vec::new(), 0, -1);
+    /// The oldest finished flows after a row that fit into one transaction, and the row number up to which they are all
+    /// there are.
+    fn next_batch(&self, mut after: i64) -> Result<(Vec<SpooledFlow>, i64)> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
-            let (flows, last) = self.spool.finished_after(after, BATCH_FLOWS)?;
+            let (flows, last) = self.spool.finished_after(after, READ_FLOWS)?;
             let Some(last) = last else { return Ok((batch, i64::MAX)) };
             after = last;
             for flow in flows.into_iter().filter(|flow| !self.stuck.contains(&flow.seq)) {
@@ -301,10 +335,6 @@ impl ShipperTask {
                 if bytes >= BATCH_BYTES || batch.len() >= self.batch_flows {
                     return Ok((batch, seq));
                 }
-            }
-            // Only what is stuck or damaged may be followed by more.
-            if !batch.is_empty() {
-                return Ok((batch, last));
             }
         }
     }
@@ -395,8 +425,18 @@ impl ShipperTask {
         }
         // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
         // another replica has deleted them in between, which is then undone.
-        self.spool.release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?;
+        self.finish_release().map_err(local)?;
+        self.releasing = Some(self.spool.start_release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?);
+        if self.database.objects.is_some() {
+            self.finish_release().map_err(local)?;
+        }
         Ok(batch.len())
+    }
+
+    /// Waits until what was moved is removed from the spool.
+    fn finish_release(&mut self) -> Result<()> {
+        let Some(releasing) = self.releasing.take() else { return Ok(()) };
+        releasing.recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
     /// Runs a part of the work; the end of the process waits for it for a limited time.

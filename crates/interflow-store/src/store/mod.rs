@@ -36,7 +36,7 @@ mod select;
 pub(crate) mod spool;
 mod sqlite_store;
 mod startup;
-mod store_state;
+pub(crate) mod store_state;
 mod subscriptions;
 mod varint;
 mod verify;

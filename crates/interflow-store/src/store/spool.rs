@@ -12,7 +12,7 @@ use super::chunk_refs::ChunkRef;
 use super::rows;
 use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
-use super::store_state::WriterCommand;
+use super::store_state::{ReplyReceiver, WriterCommand};
 use super::{messages, segments_dir};
 use crate::error::Result;
 use crate::model::{FlowRow, MessageRow};
@@ -109,15 +109,15 @@ impl SqliteStore {
         })
     }
 
-    /// Removes flows that are in the shared store now, by their rows in ascending order. What conversations know of them
-    /// stays.
-    pub(crate) fn release(&self, rows: Vec<i64>) -> Result<u64> {
-        self.shared()?.send_command(|reply| WriterCommand::Release(rows, reply))
+    /// Begins to remove flows that are in the shared store now, by their rows in ascending order. What conversations know
+    /// of them stays.
+    pub(crate) fn start_release(&self, rows: Vec<i64>) -> Result<ReplyReceiver<u64>> {
+        self.shared()?.start_command(|reply| WriterCommand::Release(rows, reply))
     }
 
-    /// Frees the disk space of what was removed.
-    pub(crate) fn collect(&self) -> Result<u64> {
-        self.shared()?.send_command(WriterCommand::Collect)
+    /// Begins to free the disk space of what was removed.
+    pub(crate) fn start_collection(&self) -> Result<()> {
+        self.shared()?.start_command(WriterCommand::Collect).map(drop)
     }
 
     pub(crate) fn spool_totals(&self) -> Result<SpoolTotals> {
