@@ -233,7 +233,7 @@ async fn copy_flows(
             bytes.extend_from_slice(flow.end(side));
             *body = Some(bytes.into());
         }
-        flow.write(&mut writer.rows, &bodies, &database.replica, now);
+        flow.write(&mut writer.rows, &bodies, &database.replica, now).map_err(InsertError::Flow)?;
         if writer.send_piece().await? {
             progress.advance();
         }

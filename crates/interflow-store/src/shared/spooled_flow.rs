@@ -110,21 +110,25 @@ impl SpooledFlow {
 
     /// Writes its row, in the columns of [`WRITTEN`]. `collected` has the bodies that [`is_collected`](Self::is_collected)
     /// says.
-    pub(crate) fn write(&self, rows: &mut CopyRows, collected: &[Option<Bytes>; SIDES], replica: &str, now: i64) {
+    pub(crate) fn write(
+        &self,
+        rows: &mut CopyRows,
+        collected: &[Option<Bytes>; SIDES],
+        replica: &str,
+        now: i64,
+    ) -> Result<()> {
         rows.row(WRITTEN_COLUMNS);
         rows.values(&self.columns);
         rows.text(replica);
         rows.int8(now);
+        // Nothing of a body that is apart, or that would be taken for all of it.
         let is_other = |side: usize| collected[side].is_some() || (self.is_apart(side) && self.ends[side] > 0);
-        if !(0..SIDES).any(is_other) {
-            return rows.bytes(&self.detail);
-        }
-        let mut detail = self.detail.clone();
+        let mut detail = Cow::Borrowed(&self.detail[..]);
         for side in (0..SIDES).filter(|side| is_other(*side)) {
-            // Nothing of a body that is apart, or that would be taken for all of it.
-            details_blob::replace_inline(&mut detail, side, collected[side].as_deref().unwrap_or_default());
+            detail = details_blob::with_inline(&detail, side, collected[side].as_deref().unwrap_or_default())?.into();
         }
         rows.bytes(&detail);
+        Ok(())
     }
 }
 

@@ -216,11 +216,22 @@ pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
     end
 }
 
-/// Replaces the inline end of a body in a blob: of several fields with one tag, the last one counts.
-pub(crate) fn replace_inline(blob: &mut Vec<u8>, side: usize, bytes: &[u8]) {
-    if let Some(t) = tag::INLINE.get(side) {
-        write_field(blob, *t, bytes);
+/// A copy of a blob with another inline end of a body.
+pub(crate) fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+    let wanted = tag::INLINE.get(side).copied();
+    let mut out = Vec::with_capacity(blob.len() + bytes.len() + 8);
+    let mut input = VarintReader(blob);
+    loop {
+        let rest = input.0;
+        let Some((t, _)) = input.field()? else { break };
+        if Some(t) != wanted {
+            out.extend_from_slice(&rest[..rest.len() - input.0.len()]);
+        }
     }
+    if let Some(t) = wanted.filter(|_| !bytes.is_empty()) {
+        write_field(&mut out, t, bytes);
+    }
+    Ok(out)
 }
 
 fn text(o: &mut Vec<u8>, tag: u8, value: Option<&str>) {
