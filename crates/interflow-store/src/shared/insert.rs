@@ -103,7 +103,7 @@ impl InsertProgress {
 /// Where the bodies of a batch are.
 pub(crate) enum BatchBodies<'a> {
     /// In the embedded store, from which they are copied into the database.
-    Local(Pieces<'a>),
+    Local(Box<Pieces<'a>>),
     Uploaded(&'a UploadedBodies),
 }
 
@@ -156,7 +156,7 @@ async fn insert_on(
     let target = attempt.target("bodies");
     let uploaded = match bodies {
         BatchBodies::Local(pieces) => {
-            copy_pieces(&transaction, &target, pieces, progress).await?;
+            copy_pieces(&transaction, &target, *pieces, progress).await?;
             None
         }
         BatchBodies::Uploaded(uploaded) => {

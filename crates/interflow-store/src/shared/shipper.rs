@@ -413,7 +413,7 @@ impl ShipperTask {
         let store = |attempt| -> Result<(), Refusal> {
             let bodies = match &uploaded {
                 Some(uploaded) => BatchBodies::Uploaded(uploaded),
-                None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress).map_err(local)?),
+                None => BatchBodies::Local(Box::new(Pieces::new(&self.spool, batch, compress).map_err(local)?)),
             };
             self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt)).map(drop)
         };
@@ -510,7 +510,7 @@ pub(crate) async fn store_batch(
     let uploaded = objects::upload(database, pieces()?).await?;
     let bodies = match &uploaded {
         Some(uploaded) => BatchBodies::Uploaded(uploaded),
-        None => BatchBodies::Local(pieces()?),
+        None => BatchBodies::Local(Box::new(pieces()?)),
     };
     insert_flows(database, source, flows, bodies, Attempt::Repeated).await
 }
