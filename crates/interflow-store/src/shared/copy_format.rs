@@ -175,7 +175,9 @@ mod tests {
         assert_eq!(encoded(|r| r.optional_text(None)), expected(&None::<&str>, &Type::TEXT));
         assert_eq!(encoded(|r| r.text("a\0b")), expected(&"a\u{FFFD}b", &Type::TEXT));
         assert_eq!(encoded(|r| r.bytes(b"\0x")), expected(&&b"\0x"[..], &Type::BYTEA));
-        for texts in [vec![], vec!["a"], vec!["a", "", "c\u{e9}"]] {
+        // As the server writes it; the library writes a dimension of no length.
+        assert_eq!(encoded(|r| r.texts([].into_iter())), [12, 0, 0, TEXT].map(i32::to_be_bytes).concat());
+        for texts in [vec!["a"], vec!["a", "", "c\u{e9}"]] {
             assert_eq!(encoded(|r| r.texts(texts.iter().copied())), expected(&texts, &Type::TEXT_ARRAY), "{texts:?}");
         }
     }
