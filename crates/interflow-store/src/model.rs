@@ -538,11 +538,7 @@ impl FlowRow {
     pub fn url(&self) -> String {
         match &self.request {
             None => self.authority.to_string(),
-            Some(r) => {
-                // A server-wide OPTIONS has no path.
-                let path = if r.path == "*" { "" } else { r.path.as_str() };
-                format!("{}://{}{path}", self.scheme, self.authority.to_host_header(self.scheme))
-            }
+            Some(r) => url_of(self.scheme, &self.authority, &r.path),
         }
     }
 
@@ -616,6 +612,13 @@ pub fn media_type(headers: &Headers) -> Option<String> {
 }
 
 /// Like [`media_type`], borrowed if it is already in lower case.
+/// The URL of a request.
+pub(crate) fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
+    // A server-wide OPTIONS has no path.
+    let path = if path == "*" { "" } else { path };
+    format!("{scheme}://{}{path}", authority.to_host_header(scheme))
+}
+
 pub(crate) fn media_essence(headers: &Headers) -> Option<Cow<'_, str>> {
     let value = headers.get_str("content-type")?;
     let end = value.bytes().position(|b| b == b';').unwrap_or(value.len());

@@ -15,15 +15,15 @@ use super::database::Database;
 use super::dsn::PostgresUrl;
 use super::insert::InsertError;
 use super::partitions;
-use super::rows::{clean, uuid_of};
+use super::rows::clean;
 use super::shipper::{BATCH_BYTES, store_batch, stored_bytes};
+use super::spooled_flow::SpooledFlow;
 use super::store::SharedStore;
 use crate::config::RecordConfig;
 use crate::conversations::{ConversationNote, ConversationStore as _};
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
 use crate::store::conversation_notes::NoteOf;
-use crate::store::rows::StoredRow;
 use crate::store::{FlowStore, ListOptions, ListOrder, NewFlow, SqliteStore};
 
 /// Flows per transaction, and read at a time.
@@ -73,7 +73,7 @@ pub fn copy_to_shared(
         let missing = missing(&database, flows)?;
         counts.present += (read - missing.len()) as u64;
         for flow in &missing {
-            let day = partitions::day_of_id(flow.row.id);
+            let day = partitions::day_of_id(flow.id);
             if days.insert(day) {
                 partitions::make_for_copy(&database, day)?;
             }
@@ -144,18 +144,18 @@ fn notes_after(database: &Database, last: Option<&NoteOf>) -> Result<Vec<NoteOf>
 }
 
 /// Those of these flows that are not in the database.
-fn missing(database: &Database, flows: Vec<StoredRow>) -> Result<Vec<StoredRow>> {
-    let ids: Vec<_> = flows.iter().map(|flow| uuid_of(flow.row.id)).collect();
+fn missing(database: &Database, flows: Vec<SpooledFlow>) -> Result<Vec<SpooledFlow>> {
+    let ids: Vec<_> = flows.iter().map(|flow| flow.uuid()).collect();
     let found = database
         .run(move |client| async move { client.query("SELECT id FROM flows WHERE id = ANY($1)", &[&ids]).await })?;
     let found: HashSet<Uuid> = found.iter().map(|row| row.get(0)).collect();
-    Ok(flows.into_iter().filter(|flow| !found.contains(&uuid_of(flow.row.id))).collect())
+    Ok(flows.into_iter().filter(|flow| !found.contains(&flow.uuid())).collect())
 }
 
 /// How many of these flows go into one transaction.
-fn fitting(flows: &[StoredRow]) -> usize {
+fn fitting(flows: &[SpooledFlow]) -> usize {
     let mut bytes = 0;
-    let is_full = |flow: &StoredRow| {
+    let is_full = |flow: &SpooledFlow| {
         bytes += stored_bytes(flow);
         bytes >= BATCH_BYTES
     };
@@ -163,7 +163,7 @@ fn fitting(flows: &[StoredRow]) -> usize {
 }
 
 /// Stores a batch; if one of its flows is the reason why that fails, the others without it.
-fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], counts: &mut CopyCounts) -> Result<()> {
+fn copy_batch(database: &Database, source: &SqliteStore, flows: &[SpooledFlow], counts: &mut CopyCounts) -> Result<()> {
     let error = match database.block_on(store_batch(database, source, flows, true)) {
         Ok(new) => {
             counts.copied += new;
@@ -177,7 +177,7 @@ fn copy_batch(database: &Database, source: &SqliteStore, flows: &[StoredRow], co
         Err(InsertError::Stalled) => return Err(database.connector.no_answer()),
     };
     if let [flow] = flows {
-        tracing::warn!(flow = %flow.row.id, "not copied: {error}");
+        tracing::warn!(flow = %flow.id, "not copied: {error}");
         counts.failed += 1;
         return Ok(());
     }

@@ -1,5 +1,6 @@
-//! Moves flows into PostgreSQL: one transaction per batch, by binary COPY into temporary tables and from there, without
-//! those that exist already. A batch may therefore be repeated after any failure.
+//! Moves flows into PostgreSQL: one transaction per batch, by binary COPY. A batch may be repeated after any failure: what
+//! may be there already is copied into temporary tables, and from there without what exists. A first attempt does without
+//! them, as far as it can.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -7,20 +8,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
-use tokio_postgres::types::{ToSql, Type};
+use interflow_types::Timestamp;
 use tokio_postgres::{Error, Transaction};
 
 use super::connect::PooledClient;
+use super::copy_format::CopyWriter;
 use super::database::Database;
 use super::objects::UploadedBodies;
-use super::pieces::{MAX_INLINE, Pieces, is_inline};
-use super::rows::{TYPES, WRITTEN, WrittenRow, uuid_of};
+use super::pieces::{MAX_INLINE, PieceRow, Pieces};
+use super::spooled_flow::{SpooledFlow, WRITTEN};
 use crate::error::StoreError;
 use crate::serde_repr;
 use crate::store::SqliteStore;
-use crate::store::chunk_refs::{self, CERTIFICATES, SIDES};
-use crate::store::rows::StoredRow;
+use crate::store::chunk_refs::{self, SIDES};
 
 /// Messages read at a time.
 const MESSAGE_STEP: u64 = 500;
@@ -41,11 +41,36 @@ const MOVED: [(&str, &str); 2] = [
 /// The statements that move what was copied say nothing until they are done: as much longer for each byte.
 const MOVED_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// Temporary tables of a connection, made once.
+/// The temporary table of a connection for rows of flows, made once. What does not fit beside the others of its page is not
+/// set aside in it.
+const NEW_FLOWS: &str = "CREATE TEMPORARY TABLE new_flows WITH (toast_tuple_target = 8160) ON COMMIT DELETE ROWS \
+    AS SELECT {columns} FROM flows WITH NO DATA";
+
+/// Those of attempts that are repeated.
 const TEMPORARY: &str = "
 CREATE TEMPORARY TABLE IF NOT EXISTS new_bodies(LIKE bodies INCLUDING STORAGE) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS new_messages(LIKE messages) ON COMMIT DELETE ROWS;
 ";
+
+/// Whether flows of a batch may be in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// None should be; one that is fails the attempt with a unique violation.
+    First,
+    /// Those that are there are left as they are.
+    Repeated,
+}
+
+impl Attempt {
+    /// The table into which rows are copied. Those of flows are copied into a temporary one in any case: they become visible
+    /// under a lock, which must not wait for a client that sends them.
+    fn target(self, table: &str) -> String {
+        match self {
+            Self::First => table.into(),
+            Self::Repeated => format!("new_{table}"),
+        }
+    }
+}
 
 /// Why a batch was not stored.
 pub(crate) enum InsertError {
@@ -78,8 +103,8 @@ impl InsertProgress {
 /// Where the bodies of a batch are.
 pub(crate) enum BatchBodies<'a> {
     /// In the embedded store, from which they are copied into the database.
-    Local(Pieces<'a>),
-    Uploaded(UploadedBodies),
+    Local(Box<Pieces<'a>>),
+    Uploaded(&'a UploadedBodies),
 }
 
 /// Stores flows of an embedded store; returns how many of them were new. There is no limit for the whole, which depends on
@@ -87,15 +112,16 @@ pub(crate) enum BatchBodies<'a> {
 pub(crate) async fn insert_flows(
     database: &Database,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
     bodies: BatchBodies<'_>,
+    attempt: Attempt,
 ) -> Result<u64, InsertError> {
     let client = database.writer().await.map_err(InsertError::Unreachable)?;
     let (abandoned, token) = (client.abandoned(), client.cancel_token());
     let progress = InsertProgress::default();
-    let bytes: u64 = flows.iter().flat_map(|flow| (0..SIDES).map(|side| SqliteStore::stored_len(flow, side))).sum();
+    let bytes: u64 = flows.iter().map(SpooledFlow::body_bytes).sum();
     let limit = database.stall_limit + Duration::from_secs(bytes / MOVED_BYTES_PER_SECOND);
-    let mut work = pin!(insert_on(client, database, source, flows, bodies, &progress));
+    let mut work = pin!(insert_on(client, database, source, flows, bodies, attempt, &progress));
     loop {
         let before = progress.0.load(Relaxed);
         match tokio::time::timeout(limit, work.as_mut()).await {
@@ -115,49 +141,51 @@ async fn insert_on(
     mut client: PooledClient,
     database: &Database,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
     bodies: BatchBodies<'_>,
+    attempt: Attempt,
     progress: &InsertProgress,
 ) -> Result<u64, InsertError> {
-    let made = client.query_one("SELECT to_regclass('pg_temp.new_flows') IS NOT NULL", &[]).await?;
-    if !made.get::<_, bool>(0) {
-        client
-            .batch_execute(&format!(
-                "CREATE TEMPORARY TABLE new_flows ON COMMIT DELETE ROWS AS SELECT {WRITTEN} FROM flows WITH NO DATA;\
-                 {TEMPORARY}"
-            ))
-            .await?;
+    make_temporary(&client, "new_flows", NEW_FLOWS).await?;
+    if attempt == Attempt::Repeated {
+        make_temporary(&client, "new_bodies", TEMPORARY).await?;
     }
     let transaction = client.transaction().await?;
-    copy_flows(&transaction, database, source, flows).await?;
+    copy_flows(&transaction, database, source, flows, progress).await?;
     progress.advance();
+    let target = attempt.target("bodies");
     let uploaded = match bodies {
         BatchBodies::Local(pieces) => {
-            copy_pieces(&transaction, pieces, progress).await?;
+            copy_pieces(&transaction, &target, *pieces, progress).await?;
             None
         }
         BatchBodies::Uploaded(uploaded) => {
-            let flows: HashSet<_> = flows.iter().map(|flow| uuid_of(flow.row.id)).collect();
-            uploaded.copy_rows(&transaction, &flows).await?;
-            Some(uploaded)
+            let flows: HashSet<_> = flows.iter().map(SpooledFlow::uuid).collect();
+            let copied = uploaded.copy_rows(&transaction, &target, &flows).await?;
+            Some((uploaded, copied))
         }
     };
     progress.advance();
-    copy_messages(&transaction, source, flows, progress).await?;
-    for (table, columns) in MOVED {
-        progress.advance();
-        let sql = format!("INSERT INTO {table}({columns}) SELECT {columns} FROM new_{table} ON CONFLICT DO NOTHING");
-        let stored = transaction.execute(&sql, &[]).await?;
-        if let Some(uploaded) = uploaded.as_ref().filter(|_| table == "bodies") {
-            uploaded.count(&transaction, stored).await?;
+    copy_messages(&transaction, &attempt.target("messages"), source, flows, progress).await?;
+    let mut moved = [0; MOVED.len()];
+    if attempt == Attempt::Repeated {
+        for (moved, (table, columns)) in moved.iter_mut().zip(MOVED) {
+            progress.advance();
+            let sql =
+                format!("INSERT INTO {table}({columns}) SELECT {columns} FROM new_{table} ON CONFLICT DO NOTHING");
+            *moved = transaction.execute(&sql, &[]).await?;
         }
+    }
+    if let Some((uploaded, copied)) = uploaded {
+        uploaded.count(&transaction, if attempt == Attempt::First { copied } else { moved[0] }).await?;
     }
     progress.advance();
     // Last, and one replica after the other, so that positions become visible in their order.
     transaction.batch_execute(&format!("{BEGIN_COMMIT}; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")).await?;
     progress.advance();
+    let present = if attempt == Attempt::First { "" } else { "ON CONFLICT (id) DO NOTHING" };
     let sql = format!(
-        "WITH new AS (INSERT INTO flows({WRITTEN}) SELECT {WRITTEN} FROM new_flows ON CONFLICT (id) DO NOTHING \
+        "WITH new AS (INSERT INTO flows({WRITTEN}) SELECT {WRITTEN} FROM new_flows {present} \
          RETURNING position) SELECT count(*), max(position) FROM new"
     );
     let new = transaction.query_one(&sql, &[]).await?;
@@ -174,24 +202,41 @@ pub(crate) async fn notify(transaction: &Transaction<'_>, database: &Database, w
     transaction.execute("SELECT pg_notify($1, $2)", &[&database.channel(), &payload]).await.map(drop)
 }
 
+async fn make_temporary(client: &PooledClient, table: &str, sql: &str) -> Result<(), Error> {
+    let made = client.query_one("SELECT to_regclass('pg_temp.' || $1::text) IS NOT NULL", &[&table]).await?;
+    if !made.get::<_, bool>(0) {
+        client.batch_execute(&sql.replace("{columns}", WRITTEN)).await?;
+    }
+    Ok(())
+}
+
 async fn copy_flows(
     transaction: &Transaction<'_>,
     database: &Database,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
+    progress: &InsertProgress,
 ) -> Result<(), InsertError> {
-    let sink = transaction.copy_in(&format!("COPY new_flows({WRITTEN}) FROM STDIN (FORMAT binary)")).await?;
-    let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES));
+    let sides = || flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
+    let collected = sides().filter(|(flow, side)| flow.is_collected(*side));
+    let mut chunks =
+        source.batch_chunks(collected.flat_map(|(flow, side)| &flow.refs[side])).map_err(InsertError::Unreachable)?;
+    let mut writer = CopyWriter::begin(transaction, &format!("new_flows({WRITTEN})")).await?;
+    let now = Timestamp::now().micros() as i64;
     for flow in flows {
-        let mut inline = [const { bytes::Bytes::new() }; SIDES];
-        for (side, bytes) in inline.iter_mut().enumerate().take(CERTIFICATES) {
-            if is_inline(flow, side) {
-                let read = source.stored_body(flow, side).and_then(|body| body.read_all(MAX_INLINE as usize));
-                *bytes = read.map_err(InsertError::Flow)?;
+        let mut bodies = [const { None }; SIDES];
+        for (side, body) in bodies.iter_mut().enumerate().filter(|(side, _)| flow.is_collected(*side)) {
+            let mut bytes = Vec::with_capacity(MAX_INLINE as usize);
+            for chunk in &flow.refs[side] {
+                bytes.extend_from_slice(&chunks.read(*chunk).map_err(InsertError::Flow)?);
             }
+            bytes.extend_from_slice(flow.end(side));
+            *body = Some(bytes.into());
         }
-        let row = WrittenRow::new(&flow.row, inline.each_ref().map(|b| &b[..]), &database.replica);
-        writer.as_mut().write(&row.values()).await?;
+        flow.write(&mut writer.rows, &bodies, &database.replica, now).map_err(InsertError::Flow)?;
+        if writer.send_piece().await? {
+            progress.advance();
+        }
     }
     writer.finish().await?;
     Ok(())
@@ -199,20 +244,22 @@ async fn copy_flows(
 
 async fn copy_pieces(
     transaction: &Transaction<'_>,
+    into: &str,
     pieces: Pieces<'_>,
     progress: &InsertProgress,
 ) -> Result<(), InsertError> {
     if pieces.bytes() == 0 {
         return Ok(());
     }
-    let sql = "COPY new_bodies(flow, side, at, size, coding, stored_size, bytes) FROM STDIN (FORMAT binary)";
-    let types = [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::INT8, Type::BYTEA];
-    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(sql).await?, &types));
+    let mut writer = CopyWriter::begin(transaction, &format!("{into}({}, bytes)", PieceRow::COLUMNS)).await?;
     for piece in pieces {
         let (row, bytes) = piece.map_err(InsertError::Flow)?;
-        let [flow, side, at, size, coding, stored_size] = row.values();
-        writer.as_mut().write(&[flow, side, at, size, coding, stored_size, &&bytes[..]]).await?;
-        progress.advance();
+        writer.rows.row(PieceRow::COUNT + 1);
+        row.write(&mut writer.rows);
+        writer.rows.bytes(&bytes);
+        if writer.send_piece().await? {
+            progress.advance();
+        }
     }
     writer.finish().await?;
     Ok(())
@@ -220,32 +267,32 @@ async fn copy_pieces(
 
 async fn copy_messages(
     transaction: &Transaction<'_>,
+    into: &str,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
     progress: &InsertProgress,
 ) -> Result<(), InsertError> {
-    if flows.iter().all(|flow| flow.row.messages == 0) {
+    if flows.iter().all(|flow| flow.messages == 0) {
         return Ok(());
     }
-    let sql = "COPY new_messages(flow, index, direction, kind, at, size, payload) FROM STDIN (FORMAT binary)";
-    let types = [Type::UUID, Type::INT8, Type::INT2, Type::INT2, Type::INT8, Type::INT8, Type::BYTEA];
-    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(sql).await?, &types));
+    let mut writer =
+        CopyWriter::begin(transaction, &format!("{into}(flow, index, direction, kind, at, size, payload)")).await?;
     for flow in flows {
         let mut first = 0;
-        while first < flow.row.messages {
-            let block = source.stored_messages(flow, first..first + MESSAGE_STEP).map_err(InsertError::Flow)?;
+        while first < flow.messages {
+            let block = source.stored_messages(flow.seq, first..first + MESSAGE_STEP).map_err(InsertError::Flow)?;
             for m in block {
-                let kind = serde_repr::message_kind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default() as i16;
-                let row: [&(dyn ToSql + Sync); 7] = [
-                    &uuid_of(flow.row.id),
-                    &(m.index as i64),
-                    &(chunk_refs::body_index(m.direction) as i16),
-                    &kind,
-                    &(m.at.micros() as i64),
-                    &(m.size as i64),
-                    &&m.payload[..],
-                ];
-                writer.as_mut().write(&row).await?;
+                let kind = serde_repr::message_kind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default();
+                let rows = &mut writer.rows;
+                rows.row(7);
+                rows.uuid(flow.uuid());
+                rows.int8(m.index as i64);
+                rows.int2(chunk_refs::body_index(m.direction) as i16);
+                rows.int2(kind as i16);
+                rows.int8(m.at.micros() as i64);
+                rows.int8(m.size as i64);
+                rows.bytes(&m.payload);
+                writer.send_piece().await?;
             }
             progress.advance();
             first += MESSAGE_STEP;

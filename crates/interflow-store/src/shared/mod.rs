@@ -10,6 +10,7 @@ mod connect;
 mod conversation_writes;
 mod conversations;
 mod copy;
+mod copy_format;
 mod database;
 mod dsn;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod select;
 mod settings;
 mod shipper;
 mod spend;
+pub(crate) mod spooled_flow;
 mod store;
 mod verify;
 

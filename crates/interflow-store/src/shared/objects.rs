@@ -12,12 +12,11 @@ use futures_util::stream::poll_fn;
 use interflow_objects::{ObjectError, ObjectStorage};
 use interflow_types::{FlowId, Timestamp};
 use tokio::sync::mpsc;
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::connect::Connector;
+use super::copy_format::CopyWriter;
 use super::database::Database;
 use super::insert::InsertError;
 use super::pieces::{PieceRow, Pieces};
@@ -177,21 +176,23 @@ async fn announce(database: &Database, storage: &ObjectStorage, name: &str) -> R
 }
 
 impl UploadedBodies {
-    /// Copies the rows of pieces of these flows into `new_bodies`.
+    /// Copies the rows of pieces of these flows into a table; returns their number.
     pub(crate) async fn copy_rows(
         &self,
         transaction: &Transaction<'_>,
+        into: &str,
         flows: &HashSet<Uuid>,
-    ) -> Result<(), InsertError> {
-        let sql = "COPY new_bodies(flow, side, at, size, coding, stored_size, object, object_offset) FROM STDIN (FORMAT binary)";
-        let types = [Type::UUID, Type::INT2, Type::INT8, Type::INT8, Type::INT2, Type::INT8, Type::TEXT, Type::INT8];
-        let mut writer = std::pin::pin!(BinaryCopyInWriter::new(transaction.copy_in(sql).await?, &types));
+    ) -> Result<u64, InsertError> {
+        let into = format!("{into}({}, object, object_offset)", PieceRow::COLUMNS);
+        let mut writer = CopyWriter::begin(transaction, &into).await?;
         for (row, offset) in self.pieces.iter().filter(|(row, _)| flows.contains(&row.flow)) {
-            let [flow, side, at, size, coding, stored_size] = row.values();
-            writer.as_mut().write(&[flow, side, at, size, coding, stored_size, &self.name, offset]).await?;
+            writer.rows.row(PieceRow::COUNT + 2);
+            row.write(&mut writer.rows);
+            writer.rows.text(&self.name);
+            writer.rows.int8(*offset);
+            writer.send_piece().await?;
         }
-        writer.finish().await?;
-        Ok(())
+        Ok(writer.finish().await?)
     }
 
     /// Counts the rows that were stored; none if all were there already.

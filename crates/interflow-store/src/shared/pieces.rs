@@ -1,21 +1,20 @@
 //! The bodies of flows that are not part of their rows, in pieces as they are stored.
 
 use bytes::Bytes;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::rows::uuid_of;
+use super::copy_format::CopyRows;
+use super::spooled_flow::SpooledFlow;
 use crate::error::Result;
-use crate::store::chunk_refs::{CERTIFICATES, SIDES};
-use crate::store::rows::StoredRow;
-use crate::store::{BodyReader, SqliteStore};
+use crate::store::SqliteStore;
+use crate::store::batch_chunks::BatchChunks;
+use crate::store::chunk_refs::{ChunkRef, SIDES};
+use crate::store::compress::Compressor;
 
 /// Bodies up to this length are part of their flow's row; lists read them along.
 pub(crate) const MAX_INLINE: u64 = 4096;
 /// Longer bodies are stored in pieces of about this length.
 const PIECE: usize = 512 << 10;
-/// Pieces up to this length are not compressed.
-const MIN_COMPRESSED: usize = 512;
 
 /// Where a piece belongs, and how it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -31,57 +30,71 @@ pub(crate) struct PieceRow {
 
 impl PieceRow {
     /// Its columns, as far as they do not say where the bytes are.
-    pub(crate) fn values(&self) -> [&(dyn ToSql + Sync); 6] {
-        [&self.flow, &self.side, &self.at, &self.size, &self.coding, &self.stored_size]
+    pub(crate) const COLUMNS: &str = "flow, side, at, size, coding, stored_size";
+    pub(crate) const COUNT: i16 = 6;
+
+    pub(crate) fn write(&self, rows: &mut CopyRows) {
+        rows.uuid(self.flow);
+        rows.int2(self.side);
+        rows.int8(self.at);
+        rows.int8(self.size);
+        rows.int2(self.coding);
+        rows.int8(self.stored_size);
     }
 }
 
 /// Reads and compresses the pieces of flows in an embedded store, one at a time.
 pub(crate) struct Pieces<'a> {
-    source: &'a SqliteStore,
-    left: std::vec::IntoIter<(&'a StoredRow, usize)>,
-    current: Option<(Uuid, i16, BodyReader)>,
-    at: i64,
-    compress: bool,
+    chunks: BatchChunks,
+    left: std::vec::IntoIter<(&'a SpooledFlow, usize)>,
+    current: Option<CurrentBody<'a>>,
+    compressor: Compressor,
     buffer: Vec<u8>,
 }
 
+/// A body of which pieces are left.
+struct CurrentBody<'a> {
+    flow: Uuid,
+    side: usize,
+    at: i64,
+    chunks: std::slice::Iter<'a, ChunkRef>,
+    end: &'a [u8],
+}
+
 impl<'a> Pieces<'a> {
-    pub(crate) fn new(source: &'a SqliteStore, flows: &'a [StoredRow], compress: bool) -> Self {
+    pub(crate) fn new(source: &SqliteStore, flows: &'a [SpooledFlow], compress: bool) -> Result<Self> {
         let sides = flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
-        let left = sides.filter(|(flow, side)| is_apart(flow, *side)).collect::<Vec<_>>().into_iter();
-        Self { source, left, current: None, at: 0, compress, buffer: Vec::new() }
+        let left: Vec<_> = sides.filter(|(flow, side)| flow.is_apart(*side)).collect();
+        let chunks = source.batch_chunks(left.iter().flat_map(|(flow, side)| &flow.refs[*side]))?;
+        let compressor = Compressor::new(compress && !left.is_empty());
+        Ok(Self { chunks, left: left.into_iter(), current: None, compressor, buffer: Vec::new() })
     }
 
     /// The bytes of the bodies that were not begun yet, before compression.
     pub(crate) fn bytes(&self) -> u64 {
-        self.left.as_slice().iter().map(|(flow, side)| SqliteStore::stored_len(flow, *side)).sum()
+        self.left.as_slice().iter().map(|(flow, side)| flow.body_len(*side)).sum()
     }
 
     fn read_next(&mut self) -> Result<Option<(PieceRow, Bytes)>> {
         loop {
-            let Some((flow, side, body)) = &mut self.current else {
+            let Some(body) = &mut self.current else {
                 let Some((flow, side)) = self.left.next() else { return Ok(None) };
-                self.current = Some((uuid_of(flow.row.id), side as i16, self.source.stored_body(flow, side)?));
-                self.at = 0;
+                let chunks = flow.refs[side].iter();
+                self.current = Some(CurrentBody { flow: flow.uuid(), side, at: 0, chunks, end: flow.end(side) });
                 continue;
             };
-            // Chunks are collected into pieces: a row per chunk would cost more than it holds.
-            while self.buffer.len() < PIECE
-                && let Some(chunk) = body.next_piece()?
-            {
-                self.buffer.extend_from_slice(&chunk);
-            }
-            if self.buffer.is_empty() {
+            let Some(raw) = collect(&mut self.chunks, &mut self.buffer, body)? else {
                 self.current = None;
                 continue;
-            }
-            let (coding, stored) = encode(&self.buffer, self.compress);
-            let size = self.buffer.len() as i64;
-            let stored_size = stored.len() as i64;
-            let row = PieceRow { flow: *flow, side: *side, at: self.at, size, coding, stored_size };
-            self.at += size;
-            self.buffer.clear();
+            };
+            // A piece that is compressed already gets no shorter.
+            let (coding, stored) = match self.compressor.compress(&raw) {
+                Some(short) => (1, Bytes::copy_from_slice(short)),
+                None => (0, raw.clone()),
+            };
+            let (size, stored_size) = (raw.len() as i64, stored.len() as i64);
+            let row = PieceRow { flow: body.flow, side: body.side as i16, at: body.at, size, coding, stored_size };
+            body.at += size;
             return Ok(Some((row, stored)));
         }
     }
@@ -95,25 +108,21 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// Whether there is a body that is stored apart from its flow's row.
-pub(crate) fn is_apart(flow: &StoredRow, side: usize) -> bool {
-    SqliteStore::stored_len(flow, side) > 0 && !is_inline(flow, side)
-}
-
-/// Whether a body is part of its flow's row. Certificate chains never are: they are read rarely.
-pub(crate) fn is_inline(flow: &StoredRow, side: usize) -> bool {
-    side < CERTIFICATES && SqliteStore::stored_len(flow, side) <= MAX_INLINE
-}
-
-/// The coding of a piece, and its bytes as they are stored.
-fn encode(bytes: &[u8], compress: bool) -> (i16, Bytes) {
-    if compress && bytes.len() > MIN_COMPRESSED {
-        // A body that is compressed already gets no shorter.
-        if let Ok(short) = zstd::bulk::compress(bytes, 1)
-            && short.len() < bytes.len() / 10 * 9
-        {
-            return (1, short.into());
+/// The next bytes of a body, as many as are stored together; `None` at its end. Chunks are collected into pieces: a row per
+/// chunk would cost more than it holds.
+fn collect(chunks: &mut BatchChunks, buffer: &mut Vec<u8>, body: &mut CurrentBody<'_>) -> Result<Option<Bytes>> {
+    while buffer.len() < PIECE
+        && let Some(chunk) = body.chunks.next()
+    {
+        let bytes = chunks.read(*chunk)?;
+        if buffer.is_empty() && body.chunks.len() == 0 && body.end.is_empty() {
+            // Most bodies are one chunk, which is not copied.
+            return Ok(Some(bytes));
         }
+        buffer.extend_from_slice(&bytes);
     }
-    (0, Bytes::copy_from_slice(bytes))
+    if buffer.len() < PIECE {
+        buffer.extend_from_slice(std::mem::take(&mut body.end));
+    }
+    Ok((!buffer.is_empty()).then(|| std::mem::take(buffer).into()))
 }

@@ -1,11 +1,10 @@
-//! Flow rows in PostgreSQL: their columns, how they are written and read.
+//! Flow rows in PostgreSQL, as they are read; see `spooled_flow` for how they are written.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use interflow_types::{Authority, FlowId, Headers, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
@@ -13,44 +12,7 @@ use crate::model::*;
 use crate::serde_repr;
 use crate::store::chunk_refs::SIDES;
 use crate::store::details_blob;
-use crate::store::rows::{DerivedColumns, host, kind_number, kind_of, number_of, state_number, state_of, version};
-
-/// The columns that are written, in the order of [`TYPES`] and [`WrittenRow`].
-pub(crate) const WRITTEN: &str = "id, replica, state, kind, started, duration, transport, scheme, host, port, method, path, url, \
-     status, version, username, process, client, listener, request_size, response_size, request_type, response_type, messages, \
-     error, tags, stored, kept, detail";
-
-pub(crate) const TYPES: [Type; 29] = [
-    Type::UUID,
-    Type::TEXT,
-    Type::INT2,
-    Type::INT2,
-    Type::INT8,
-    Type::INT8,
-    Type::INT2,
-    Type::INT2,
-    Type::TEXT,
-    Type::INT8,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::INT8,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::INT8,
-    Type::INT8,
-    Type::TEXT,
-    Type::TEXT,
-    Type::INT8,
-    Type::TEXT,
-    Type::TEXT_ARRAY,
-    Type::INT8,
-    Type::INT8,
-    Type::BYTEA,
-];
+use crate::store::rows::{host, kind_of, state_of, version};
 
 /// The columns that [`read`] takes, of `flows f`.
 pub(crate) const READ: &str = "f.id, f.position, f.state, f.kind, f.started, f.transport, f.scheme, f.host, f.port, f.method, \
@@ -63,51 +25,6 @@ pub(crate) struct SharedRow {
     pub(crate) position: i64,
     /// Bodies that are in the row.
     pub(crate) inline: [Bytes; SIDES],
-}
-
-/// A flow's values in the order of [`WRITTEN`].
-pub(crate) struct WrittenRow(Vec<Box<dyn ToSql + Sync + Send>>);
-
-impl WrittenRow {
-    pub(crate) fn new(row: &FlowRow, inline: [&[u8]; SIDES], replica: &str) -> Self {
-        let c = DerivedColumns::from_row(row);
-        let request = row.request.as_ref();
-        Self(vec![
-            Box::new(uuid_of(row.id)),
-            Box::new(replica.to_owned()),
-            Box::new(state_number(row.state) as i16),
-            Box::new(kind_number(row.kind) as i16),
-            Box::new(row.started.micros() as i64),
-            Box::new(c.duration),
-            Box::new(number_of(serde_repr::transport::ALL, row.transport) as i16),
-            Box::new(number_of(serde_repr::scheme::ALL, row.scheme) as i16),
-            Box::new(clean(&row.host())),
-            Box::new(i64::from(row.authority.port)),
-            Box::new(request.map(|r| clean(&r.method))),
-            Box::new(request.map(|r| clean(&r.path))),
-            Box::new(clean(&row.url())),
-            Box::new(c.status.map(i64::from)),
-            Box::new(request.map(|r| clean(&r.version))),
-            Box::new(row.user.as_deref().map(clean)),
-            Box::new(row.client.process.as_ref().map(|p| clean(&p.name))),
-            Box::new(row.client.peer.map(|p| p.ip().to_string())),
-            Box::new(clean(&row.client.listener)),
-            Box::new(c.request_size),
-            Box::new(c.response_size),
-            Box::new(c.request_type.as_deref().map(clean)),
-            Box::new(c.response_type.as_deref().map(clean)),
-            Box::new(row.messages as i64),
-            Box::new(row.error.as_ref().map(|e| clean(&e.kind))),
-            Box::new(row.tags.iter().map(|t| clean(t)).collect::<Vec<_>>()),
-            Box::new(Timestamp::now().micros() as i64),
-            Box::new(c.kept),
-            Box::new(details_blob::encode(row, inline)),
-        ])
-    }
-
-    pub(crate) fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
-        self.0.iter().map(|v| &**v as &(dyn ToSql + Sync)).collect()
-    }
 }
 
 /// PostgreSQL's texts hold no NUL.

@@ -8,20 +8,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio_postgres::error::SqlState;
 
 use super::connect::is_about_data;
 use super::database::Database;
-use super::insert::{BatchBodies, InsertError, insert_flows};
+use super::insert::{Attempt, BatchBodies, InsertError, insert_flows};
 use super::objects::{self, UploadedBodies};
-use super::pieces::{Pieces, is_apart};
+use super::pieces::Pieces;
+use super::spooled_flow::SpooledFlow;
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
-use crate::store::rows::StoredRow;
 use crate::store::spool::SpoolTotals;
+use crate::store::store_state::ReplyReceiver;
 
 /// Flows and bytes of bodies per transaction.
-const BATCH_FLOWS: usize = 1000;
+const BATCH_FLOWS: usize = 2000;
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
+/// Flows that are read at a time.
+const READ_FLOWS: usize = 500;
+/// How long batches are moved one after the other before changes of flows that wait here are let through.
+const TURN: Duration = Duration::from_millis(500);
 /// How long the shipper sleeps while there is nothing new.
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
@@ -68,7 +74,9 @@ pub(crate) struct ShipperState {
 /// How far the spool was emptied.
 #[derive(Clone, Copy, Default)]
 struct HandledRows {
-    /// Counts how often the spool was read from its beginning.
+    /// Counts how often it was begun to read the spool from its beginning.
+    begun: u64,
+    /// The last of these readings that has ended.
     reading: u64,
     /// All finished flows up to this row number, at the time of that reading, are moved or stuck.
     through: i64,
@@ -88,6 +96,8 @@ impl Shipper {
             spool: Arc::clone(spool),
             state: Arc::clone(&state),
             stuck: HashSet::new(),
+            // What an earlier process left may have been sent by it.
+            sent_through: spool.newest_row()?.unwrap_or_default(),
             stalls: HashMap::new(),
             batch_flows: BATCH_FLOWS,
             backoff: FIRST_BACKOFF,
@@ -95,6 +105,7 @@ impl Shipper {
             looked: None,
             uploaded: None,
             moved_bytes: 0,
+            releasing: None,
         };
         let thread = std::thread::Builder::new()
             .name("shipper".into())
@@ -123,7 +134,7 @@ impl Shipper {
         let Some(newest) = spool.newest_finished()? else { return Ok(()) };
         let mut handled = state.handled.lock();
         // A reading that has begun may have missed flows that ended since.
-        let reading = handled.reading;
+        let reading = handled.begun;
         loop {
             if handled.reading > reading && handled.through >= newest {
                 return Ok(());
@@ -143,8 +154,10 @@ impl Shipper {
 }
 
 impl ShipperState {
-    fn set_handled(&self, handled: HandledRows) {
-        *self.handled.lock() = handled;
+    fn set_handled(&self, reading: u64, through: i64) {
+        let mut handled = self.handled.lock();
+        (handled.reading, handled.through) = (reading, through);
+        drop(handled);
         self.handled_more.notify_all();
     }
 
@@ -166,6 +179,8 @@ struct ShipperTask {
     state: Arc<ShipperState>,
     /// Rows that cannot be moved.
     stuck: HashSet<i64>,
+    /// Rows up to this one may be in the database: they were sent, and what came of it is not known.
+    sent_through: i64,
     /// Attempts with single flows in which nothing happened for too long.
     stalls: HashMap<i64, u32>,
     /// Flows per transaction, for now.
@@ -177,6 +192,8 @@ struct ShipperTask {
     /// When bodies were uploaded last.
     uploaded: Option<Instant>,
     moved_bytes: u64,
+    /// The removal of flows that were moved, until it is waited for.
+    releasing: Option<ReplyReceiver<u64>>,
 }
 
 impl ShipperTask {
@@ -242,39 +259,60 @@ impl ShipperTask {
         // From reading them to their removal: what is deleted here meanwhile must not come back. An upload takes long: with
         // a bucket, it is taken after that, and they are read again.
         let moving = self.database.objects.is_none().then(|| state.moving.lock());
-        let mut handled = *state.handled.lock();
-        handled.reading += 1;
-        let (batch, through) = self.next_batch()?;
-        handled.through = through;
-        if batch.is_empty() {
-            self.looked = Some((Instant::now(), recorded));
-            state.set_handled(handled);
-            return Ok(false);
-        }
-        self.looked = None;
-        let bytes: u64 = batch.iter().map(stored_bytes).sum();
-        if let Some(wait) = self.before_upload(&batch, bytes).filter(|_| !is_awaited) {
-            // More flows may have come then.
-            self.sleep(wait);
-            return Ok(true);
-        }
-        self.ship(&batch)?;
+        // What ends from here on may be missed by this reading.
+        let reading = {
+            let mut handled = state.handled.lock();
+            handled.begun += 1;
+            handled.begun
+        };
+        let moved = self.move_batches(is_awaited);
+        let released = self.finish_release();
         drop(moving);
-        state.set_handled(handled);
-        self.moved_bytes += bytes;
+        let (through, any) = moved?;
+        released?;
+        state.set_handled(reading, through);
+        self.looked = (!any).then(|| (Instant::now(), recorded));
         if self.moved_bytes >= COLLECT_BYTES {
             self.moved_bytes = 0;
-            if let Err(error) = self.spool.collect() {
+            if let Err(error) = self.spool.start_collection() {
                 tracing::debug!(%error, "the spool's disk space could not be given back");
             }
         }
-        Ok(true)
+        Ok(any)
+    }
+
+    /// Moves some batches, each while the one before is removed from the spool. Returns the row number up to which all is
+    /// moved, and whether there was anything.
+    fn move_batches(&mut self, is_awaited: bool) -> Result<(i64, bool)> {
+        // An upload takes long, and the others do not wait for it.
+        let turn = if self.database.objects.is_some() { Duration::ZERO } else { TURN };
+        let (begun, mut through, mut any) = (Instant::now(), -1, false);
+        loop {
+            let (batch, last) = self.next_batch(through)?;
+            if batch.is_empty() {
+                return Ok((last, any));
+            }
+            any = true;
+            let bytes: u64 = batch.iter().map(stored_bytes).sum();
+            if let Some(wait) = self.before_upload(&batch, bytes).filter(|_| !is_awaited) {
+                // More flows may have come then.
+                self.sleep(wait);
+                break;
+            }
+            self.ship(&batch)?;
+            self.moved_bytes += bytes;
+            through = last;
+            if through == i64::MAX || begun.elapsed() >= turn || self.state.stop.load(SeqCst) {
+                break;
+            }
+        }
+        Ok((through, any))
     }
 
     /// How long a batch waits for more flows whose bodies go into the same object.
-    fn before_upload(&self, batch: &[StoredRow], bytes: u64) -> Option<Duration> {
+    fn before_upload(&self, batch: &[SpooledFlow], bytes: u64) -> Option<Duration> {
         let is_full = batch.len() >= self.batch_flows || bytes >= BATCH_BYTES;
-        let is_long = |flow: &StoredRow| (0..flow.refs.len()).any(|side| is_apart(flow, side));
+        let is_long = |flow: &SpooledFlow| (0..flow.refs.len()).any(|side| flow.is_apart(side));
         let hurry = is_full || self.state.stop.load(SeqCst);
         if hurry || self.database.objects.is_none() || !batch.iter().any(is_long) {
             return None;
@@ -282,11 +320,12 @@ impl ShipperTask {
         UPLOAD_INTERVAL.checked_sub(self.uploaded?.elapsed()).filter(|wait| !wait.is_zero())
     }
 
-    /// The oldest finished flows that fit into one transaction, and the row number up to which they are all there are.
-    fn next_batch(&self) -> Result<(Vec<StoredRow>, i64)> {
-        let (mut batch, mut bytes, mut after) = (Vec::new(), 0, -1);
+    /// The oldest finished flows after a row that fit into one transaction, and the row number up to which they are all
+    /// there are.
+    fn next_batch(&self, mut after: i64) -> Result<(Vec<SpooledFlow>, i64)> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
-            let (flows, last) = self.spool.finished_after(after, BATCH_FLOWS)?;
+            let (flows, last) = self.spool.finished_after(after, READ_FLOWS)?;
             let Some(last) = last else { return Ok((batch, i64::MAX)) };
             after = last;
             for flow in flows.into_iter().filter(|flow| !self.stuck.contains(&flow.seq)) {
@@ -297,15 +336,11 @@ impl ShipperTask {
                     return Ok((batch, seq));
                 }
             }
-            // Only what is stuck or damaged may be followed by more.
-            if !batch.is_empty() {
-                return Ok((batch, last));
-            }
         }
     }
 
     /// Stores a batch and removes it from the spool.
-    fn ship(&mut self, batch: &[StoredRow]) -> Result<()> {
+    fn ship(&mut self, batch: &[SpooledFlow]) -> Result<()> {
         let refused = match self.move_batch(batch) {
             Ok(moved) => {
                 self.state.shipped_flows.fetch_add(moved as u64, Relaxed);
@@ -317,6 +352,7 @@ impl ShipperTask {
             }
             Err(refused) => refused,
         };
+        self.set_sent(batch);
         let is_stalled = matches!(refused.reason, RefusalReason::Stall);
         let answers = is_stalled && self.database.block_on(self.database.answers());
         match (refused.reason, batch) {
@@ -340,22 +376,28 @@ impl ShipperTask {
                 self.batch_flows = (batch.len() / STALLED_PART).max(1);
                 return Err(refused.error);
             }
-            (RefusalReason::Database, _) => return Err(refused.error),
+            (RefusalReason::Database | RefusalReason::Present, _) => return Err(refused.error),
         }
         Ok(())
     }
 
-    fn set_stuck(&mut self, flow: &StoredRow, error: &StoreError) {
-        tracing::error!(flow = %flow.row.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
+    /// Notes that these flows were sent, and may be in the database.
+    fn set_sent(&mut self, batch: &[SpooledFlow]) {
+        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
+    }
+
+    fn set_stuck(&mut self, flow: &SpooledFlow, error: &StoreError) {
+        tracing::error!(flow = %flow.id, "a flow cannot be moved to the shared store and stays on this machine: {error}");
         self.stuck.insert(flow.seq);
         self.state.stuck.store(self.stuck.len() as u64, SeqCst);
     }
 
     /// Stores a batch and removes it from the spool; returns how many flows that were.
-    fn move_batch(&mut self, batch: &[StoredRow]) -> Result<usize, Refusal> {
+    fn move_batch(&mut self, batch: &[SpooledFlow]) -> Result<usize, Refusal> {
         let local = |error| Refusal { error, reason: RefusalReason::Database };
         let compress = self.database.config.load().compress;
-        let upload = objects::upload(&self.database, Pieces::new(&self.spool, batch, compress));
+        let pieces = Pieces::new(&self.spool, batch, compress).map_err(local)?;
+        let upload = objects::upload(&self.database, pieces);
         let uploaded: Option<UploadedBodies> = self.attempt(upload)?;
         if uploaded.is_some() {
             self.uploaded = Some(Instant::now());
@@ -368,15 +410,33 @@ impl ShipperTask {
             None => None,
         };
         let batch = reread.as_deref().unwrap_or(batch);
-        let bodies = match uploaded {
-            Some(uploaded) => BatchBodies::Uploaded(uploaded),
-            None => BatchBodies::Local(Pieces::new(&self.spool, batch, compress)),
+        let store = |attempt| -> Result<(), Refusal> {
+            let bodies = match &uploaded {
+                Some(uploaded) => BatchBodies::Uploaded(uploaded),
+                None => BatchBodies::Local(Box::new(Pieces::new(&self.spool, batch, compress).map_err(local)?)),
+            };
+            self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt)).map(drop)
         };
-        self.attempt(insert_flows(&self.database, &self.spool, batch, bodies))?;
+        let is_first = batch.first().is_none_or(|flow| flow.seq > self.sent_through);
+        match store(if is_first { Attempt::First } else { Attempt::Repeated }) {
+            // Imported by another replica, for example.
+            Err(refused) if is_first && matches!(refused.reason, RefusalReason::Present) => store(Attempt::Repeated)?,
+            stored => stored?,
+        }
         // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
         // another replica has deleted them in between, which is then undone.
-        self.spool.release(batch.iter().map(|flow| flow.row.id).collect()).map_err(local)?;
+        self.finish_release().map_err(local)?;
+        self.releasing = Some(self.spool.start_release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?);
+        if self.database.objects.is_some() {
+            self.finish_release().map_err(local)?;
+        }
         Ok(batch.len())
+    }
+
+    /// Waits until what was moved is removed from the spool.
+    fn finish_release(&mut self) -> Result<()> {
+        let Some(releasing) = self.releasing.take() else { return Ok(()) };
+        releasing.recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
     /// Runs a part of the work; the end of the process waits for it for a limited time.
@@ -391,7 +451,11 @@ impl ShipperTask {
             InsertError::Flow(error) => Refusal { error, reason: RefusalReason::Data },
             InsertError::Unreachable(error) => Refusal { error, reason: RefusalReason::Database },
             InsertError::Database(e) => {
-                let reason = if is_about_data(&e) { RefusalReason::Data } else { RefusalReason::Database };
+                let reason = match e.code() {
+                    Some(code) if *code == SqlState::UNIQUE_VIOLATION => RefusalReason::Present,
+                    _ if is_about_data(&e) => RefusalReason::Data,
+                    _ => RefusalReason::Database,
+                };
                 Refusal { error: self.database.connector.explain(&e), reason }
             }
             InsertError::Stalled => {
@@ -427,6 +491,8 @@ struct Refusal {
 enum RefusalReason {
     /// A flow of the batch.
     Data,
+    /// Something of the batch is in the database already.
+    Present,
     /// Nothing happened for too long: a flow that is too large for the way to the database, or the database itself.
     Stall,
     /// The database or the way to it; it ends by itself, or by the operator.
@@ -437,14 +503,16 @@ enum RefusalReason {
 pub(crate) async fn store_batch(
     database: &Database,
     source: &SqliteStore,
-    flows: &[StoredRow],
+    flows: &[SpooledFlow],
     compress: bool,
 ) -> Result<u64, InsertError> {
-    let bodies = match objects::upload(database, Pieces::new(source, flows, compress)).await? {
+    let pieces = || Pieces::new(source, flows, compress).map_err(InsertError::Unreachable);
+    let uploaded = objects::upload(database, pieces()?).await?;
+    let bodies = match &uploaded {
         Some(uploaded) => BatchBodies::Uploaded(uploaded),
-        None => BatchBodies::Local(Pieces::new(source, flows, compress)),
+        None => BatchBodies::Local(Box::new(pieces()?)),
     };
-    insert_flows(database, source, flows, bodies).await
+    insert_flows(database, source, flows, bodies, Attempt::Repeated).await
 }
 
 /// Stores what is left in a spool whose writer has ended, such as flows that were cut off by that. They stay there until
@@ -463,6 +531,6 @@ pub(crate) fn ship_rest(database: &Database, spool: &SqliteStore) -> Result<()> 
     Ok(())
 }
 
-pub(crate) fn stored_bytes(flow: &StoredRow) -> u64 {
-    (0..flow.refs.len()).map(|side| SqliteStore::stored_len(flow, side)).sum::<u64>() + 1024
+pub(crate) fn stored_bytes(flow: &SpooledFlow) -> u64 {
+    flow.body_bytes() + 1024
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::chunk_refs::ChunkRef;
 use super::connection_pool::PooledConnection;
@@ -17,6 +17,13 @@ use crate::error::{Result, StoreError};
 
 /// Segment files kept open by one reader.
 const OPEN_FILES: usize = 8;
+
+/// Finds the place of a chunk, which [`chunk_place`] reads.
+pub(crate) const CHUNK_PLACE: &str = "SELECT segment, offset, len FROM chunks WHERE id = ?";
+
+pub(crate) fn chunk_place(row: &Row<'_>) -> rusqlite::Result<RecordLocation> {
+    Ok(RecordLocation { segment: row.get(0)?, offset: row.get(1)?, len: row.get(2)? })
+}
 
 /// Reads chunks, keeping the most recently used segment files open.
 pub(crate) struct ChunkReader<'a> {
@@ -35,8 +42,14 @@ impl<'a> ChunkReader<'a> {
     }
 
     pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
+        self.read_at_place(chunk, None)
+    }
+
+    /// Reads a chunk whose place may have been looked up before.
+    pub(crate) fn read_at_place(&mut self, chunk: ChunkRef, place: Option<RecordLocation>) -> Result<Bytes> {
         // Garbage collection may move a chunk between the index lookup and opening its file; then look it up again.
-        let bytes = match self.chunk_location(chunk.id).and_then(|place| self.read_at(place)) {
+        let found = place.map_or_else(|| self.chunk_location(chunk.id), Ok);
+        let bytes = match found.and_then(|place| self.read_at(place)) {
             Err(StoreError::Io { .. }) => self.chunk_location(chunk.id).and_then(|place| self.read_at(place)),
             read => read,
         }?;
@@ -48,8 +61,8 @@ impl<'a> ChunkReader<'a> {
 
     fn chunk_location(&self, id: u64) -> Result<RecordLocation> {
         self.db
-            .prepare_cached("SELECT segment, offset, len FROM chunks WHERE id = ?")?
-            .query_row([id], |r| Ok(RecordLocation { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
+            .prepare_cached(CHUNK_PLACE)?
+            .query_row([id], chunk_place)
             .optional()?
             .ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
     }

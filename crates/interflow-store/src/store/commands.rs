@@ -91,9 +91,8 @@ impl StoreWriter {
     }
 
     /// Removes flows that are in the shared store now.
-    pub(crate) fn release(&mut self, ids: &[FlowId]) -> Result<u64> {
-        let seqs = self.seqs_of(ids)?;
-        self.remove_rows(&seqs)?;
+    pub(crate) fn release(&mut self, seqs: &[i64]) -> Result<u64> {
+        self.remove_rows(seqs)?;
         Ok(seqs.len() as u64)
     }
 

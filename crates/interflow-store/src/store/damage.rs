@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use parking_lot::Mutex;
 use rusqlite::Error as Sql;
 
-use super::rows::StoredRow;
 use crate::error::{Result, StoreError};
 
 /// Damaged rows remembered individually, so that each is counted once.
@@ -20,7 +19,7 @@ impl DamagedRows {
     }
 
     /// Returns a row, or `None` after counting it as damaged; other errors are returned.
-    pub(crate) fn skip_damaged(&self, seq: i64, read: Result<StoredRow>) -> Result<Option<StoredRow>> {
+    pub(crate) fn skip_damaged<T>(&self, seq: i64, read: Result<T>) -> Result<Option<T>> {
         match read {
             Ok(stored) => Ok(Some(stored)),
             // Only data that belongs to the row is skipped; a failing disk concerns everything.

@@ -193,6 +193,47 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
     Ok(inline)
 }
 
+/// The lengths of the inline ends of the bodies in a blob, which is not read otherwise.
+pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
+    let mut lengths = [0; SIDES];
+    let mut input = VarintReader(blob);
+    while let Some((t, field)) = input.field()? {
+        if let Some(side) = tag::INLINE.iter().position(|i| *i == t) {
+            lengths[side] = field.0.len() as u64;
+        }
+    }
+    Ok(lengths)
+}
+
+/// The inline end of a body in a blob; empty if it has none.
+pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
+    let (mut end, mut input) = (&blob[..0], VarintReader(blob));
+    while let Ok(Some((t, field))) = input.field() {
+        if tag::INLINE.get(side) == Some(&t) {
+            end = field.0;
+        }
+    }
+    end
+}
+
+/// A copy of a blob with another inline end of a body.
+pub(crate) fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+    let wanted = tag::INLINE.get(side).copied();
+    let mut out = Vec::with_capacity(blob.len() + bytes.len() + 8);
+    let mut input = VarintReader(blob);
+    loop {
+        let rest = input.0;
+        let Some((t, _)) = input.field()? else { break };
+        if Some(t) != wanted {
+            out.extend_from_slice(&rest[..rest.len() - input.0.len()]);
+        }
+    }
+    if let Some(t) = wanted.filter(|_| !bytes.is_empty()) {
+        write_field(&mut out, t, bytes);
+    }
+    Ok(out)
+}
+
 fn text(o: &mut Vec<u8>, tag: u8, value: Option<&str>) {
     if let Some(v) = value {
         write_field(o, tag, v.as_bytes());

@@ -1,5 +1,6 @@
 //! The `FlowStore` trait and its embedded implementation (rows in SQLite, bodies in segment files).
 
+pub(crate) mod batch_chunks;
 pub(crate) mod body;
 pub(crate) mod body_assembly;
 mod checkpoint;
@@ -7,7 +8,7 @@ pub(crate) mod chunk_refs;
 pub(crate) mod chunker;
 pub(crate) mod chunks;
 mod commands;
-mod compress;
+pub(crate) mod compress;
 mod connection_pool;
 pub(crate) mod conversation_notes;
 pub(crate) mod conversations;
@@ -35,7 +36,7 @@ mod select;
 pub(crate) mod spool;
 mod sqlite_store;
 mod startup;
-mod store_state;
+pub(crate) mod store_state;
 mod subscriptions;
 mod varint;
 mod verify;

@@ -5,17 +5,18 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_query::Query;
-use interflow_types::FlowId;
 
-use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
-use super::chunk_refs::SIDES;
-use super::rows::{self, StoredRow};
+use super::batch_chunks::BatchChunks;
+use super::body::{ChunkReader, SegmentFiles};
+use super::chunk_refs::ChunkRef;
+use super::rows;
 use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
-use super::store_state::WriterCommand;
+use super::store_state::{ReplyReceiver, WriterCommand};
 use super::{messages, segments_dir};
 use crate::error::Result;
 use crate::model::{FlowRow, MessageRow};
+use crate::shared::spooled_flow::{MORE_COLUMNS, SpooledFlow};
 
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
 const ROW_WEIGHT: i64 = 1024;
@@ -31,12 +32,12 @@ pub(crate) struct SpoolTotals {
 
 impl SqliteStore {
     /// Finished flows with higher row numbers, in the order of recording, and the last row number read.
-    pub(crate) fn finished_after(&self, after: i64, limit: usize) -> Result<(Vec<StoredRow>, Option<i64>)> {
+    pub(crate) fn finished_after(&self, after: i64, limit: usize) -> Result<(Vec<SpooledFlow>, Option<i64>)> {
         self.finished_between(after, i64::MAX, limit)
     }
 
     /// Reads a batch of finished flows again, without those that were deleted meanwhile.
-    pub(crate) fn reread(&self, batch: &[StoredRow]) -> Result<Vec<StoredRow>> {
+    pub(crate) fn reread(&self, batch: &[SpooledFlow]) -> Result<Vec<SpooledFlow>> {
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
         let (mut flows, _) = self.finished_between(first.seq - 1, last.seq, usize::MAX)?;
         let wanted: HashSet<i64> = batch.iter().map(|flow| flow.seq).collect();
@@ -44,11 +45,11 @@ impl SqliteStore {
         Ok(flows)
     }
 
-    fn finished_between(&self, after: i64, last: i64, limit: usize) -> Result<(Vec<StoredRow>, Option<i64>)> {
+    fn finished_between(&self, after: i64, last: i64, limit: usize) -> Result<(Vec<SpooledFlow>, Option<i64>)> {
         self.read(|db| {
             // The plus sign keeps SQLite from using the index of open flows for the opposite.
             let sql = format!(
-                "SELECT {} FROM {} WHERE f.seq > ? AND f.seq <= ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
+                "SELECT {}, {MORE_COLUMNS} FROM {} WHERE f.seq > ? AND f.seq <= ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
                 rows::COLUMNS,
                 rows::SOURCES
             );
@@ -59,7 +60,7 @@ impl SqliteStore {
             while let Some(row) = found.next()? {
                 let seq = row.get(0)?;
                 last = Some(seq);
-                flows.extend(self.damages().skip_damaged(seq, rows::read(row))?);
+                flows.extend(self.damages().skip_damaged(seq, SpooledFlow::read(db, row))?);
             }
             Ok((flows, last))
         })
@@ -90,33 +91,33 @@ impl SqliteStore {
         self.read(|db| Ok(db.query_row("SELECT max(seq) FROM flows WHERE +state <> 0", [], |r| r.get(0))?))
     }
 
-    /// The length of one of a flow's bodies, as it is stored.
-    pub(crate) fn stored_len(stored: &StoredRow, side: usize) -> u64 {
-        stored.refs[side].iter().map(|r| r.len).sum::<u64>() + stored.inline[side].len() as u64
+    /// The highest row number of any flow.
+    pub(crate) fn newest_row(&self) -> Result<Option<i64>> {
+        self.read(|db| Ok(db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?))
     }
 
-    /// Opens one of a flow's bodies by its index.
-    pub(crate) fn stored_body(&self, stored: &StoredRow, side: usize) -> Result<BodyReader> {
-        debug_assert!(side < SIDES);
-        let parts = StoredBodyParts { chunks: stored.refs[side].clone(), tail: stored.inline[side].clone() };
-        Ok(BodyReader::new(self.connection()?, segments_dir(self.dir()), parts, 0..u64::MAX))
+    /// Reads chunks of many bodies; `chunks` has each as often as it is read.
+    pub(crate) fn batch_chunks<'a>(&self, chunks: impl Iterator<Item = &'a ChunkRef>) -> Result<BatchChunks> {
+        BatchChunks::new(self.connection()?, segments_dir(self.dir()), chunks.map(|chunk| chunk.id))
     }
 
-    pub(crate) fn stored_messages(&self, stored: &StoredRow, range: Range<u64>) -> Result<Vec<MessageRow>> {
+    /// Messages of the flow in a row.
+    pub(crate) fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRow>> {
         self.read(|db| {
             let (dir, mut files) = (segments_dir(self.dir()), SegmentFiles::default());
-            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), seq, range)
         })
     }
 
-    /// Removes flows that are in the shared store now. What conversations know of them stays.
-    pub(crate) fn release(&self, ids: Vec<FlowId>) -> Result<u64> {
-        self.shared()?.send_command(|reply| WriterCommand::Release(ids, reply))
+    /// Begins to remove flows that are in the shared store now, by their rows in ascending order. What conversations know
+    /// of them stays.
+    pub(crate) fn start_release(&self, rows: Vec<i64>) -> Result<ReplyReceiver<u64>> {
+        self.shared()?.start_command(|reply| WriterCommand::Release(rows, reply))
     }
 
-    /// Frees the disk space of what was removed.
-    pub(crate) fn collect(&self) -> Result<u64> {
-        self.shared()?.send_command(WriterCommand::Collect)
+    /// Begins to free the disk space of what was removed.
+    pub(crate) fn start_collection(&self) -> Result<()> {
+        self.shared()?.start_command(WriterCommand::Collect).map(drop)
     }
 
     pub(crate) fn spool_totals(&self) -> Result<SpoolTotals> {

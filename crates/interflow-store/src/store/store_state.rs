@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
 
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
+pub(crate) type ReplyReceiver<T> = Receiver<Result<T>>;
 
 /// A flow to import, with all its data.
 #[derive(Clone, Debug)]
@@ -57,7 +58,8 @@ pub(crate) enum WriterCommand {
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Remove flows that are in the shared store now; replies how many.
-    Release(Vec<FlowId>, ReplySender<u64>),
+    /// Rows in ascending order.
+    Release(Vec<i64>, ReplySender<u64>),
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
@@ -109,6 +111,14 @@ impl StoreState {
 
     /// Sends the writer a command and waits for its reply.
     pub(crate) fn send_command<T>(&self, job: impl FnOnce(ReplySender<T>) -> WriterCommand) -> Result<T> {
+        self.start_command(job)?.recv().map_err(|_| StoreError::Closed)?
+    }
+
+    /// Sends the writer a command; its reply may be waited for later.
+    pub(crate) fn start_command<T>(
+        &self,
+        job: impl FnOnce(ReplySender<T>) -> WriterCommand,
+    ) -> Result<ReplyReceiver<T>> {
         // Room for one reply, so that the writer does not wait until the caller takes it.
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         {
@@ -121,7 +131,7 @@ impl StoreState {
             jobs.push(job(reply));
         }
         self.queue.request_urgent_batch();
-        answer.recv().map_err(|_| StoreError::Closed)?
+        Ok(answer)
     }
 
     pub(crate) fn take_commands(&self) -> Vec<WriterCommand> {

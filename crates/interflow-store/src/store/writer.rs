@@ -663,7 +663,7 @@ impl StoreWriter {
             WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
             WriterCommand::AddNotes(notes, reply) => drop(reply.send(self.in_batch(|w| w.add_notes(&notes)))),
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
-            WriterCommand::Release(ids, reply) => drop(reply.send(self.in_batch(|w| w.release(&ids)))),
+            WriterCommand::Release(rows, reply) => drop(reply.send(self.in_batch(|w| w.release(&rows)))),
             WriterCommand::Keep(found, reply) => {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
             }

@@ -19,6 +19,7 @@ mod retention;
 mod round_trip;
 mod savings;
 mod selection;
+mod shipping;
 
 use std::sync::Arc;
 
