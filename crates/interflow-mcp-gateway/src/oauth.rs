@@ -182,7 +182,7 @@ fn shows_key(head: &RequestHead) -> bool {
         let bare = value.split_once(' ').map_or(value, |(_, credential)| credential.trim());
         bare.starts_with(KEY_PREFIX)
     };
-    head.headers.iter().any(|(_, value)| is_key(value.as_ref()))
+    head.headers.iter().any(|(_, value)| is_key(value))
 }
 
 fn bearer(head: &RequestHead) -> Option<String> {

@@ -28,6 +28,13 @@ const MAX_SUBSCRIPTIONS: usize = 1_000;
 /// Bound on requests of servers that wait for the client.
 const MAX_ASKED: usize = 64;
 
+/// A session's process of a server with the stdio transport.
+struct OwnProcess {
+    own: Arc<StdioServer>,
+    /// The shared one of the configuration, which is replaced when that changes.
+    shared: Arc<StdioServer>,
+}
+
 pub(crate) struct McpSession {
     pub id: String,
     /// The virtual key, or the holder of the access token, that began it; nobody else may use it.
@@ -43,8 +50,7 @@ pub(crate) struct McpSession {
     /// For how long calls did not go on because the client was asked.
     pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
-    /// Processes of its own, and the shared one of the configuration that they are of.
-    stdio: Mutex<HashMap<Arc<str>, (Arc<StdioServer>, Arc<StdioServer>)>>,
+    stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
     /// The stream that is open outside of calls; it ends when the second is dropped.
     stream: Mutex<Option<(mpsc::Sender<String>, oneshot::Sender<()>)>>,
     asked: Mutex<AskedRequests>,
@@ -102,12 +108,12 @@ impl McpSession {
     /// The process of its own at a server with the stdio transport, started or not.
     pub fn stdio(&self, server: &McpServer, shared: &Arc<StdioServer>) -> Arc<StdioServer> {
         let mut all = self.stdio.lock();
-        let known = all.get(&server.name).filter(|(of, _)| Arc::ptr_eq(of, shared));
-        if let Some((_, own)) = known {
-            return Arc::clone(own);
+        if let Some(known) = all.get(&server.name).filter(|known| Arc::ptr_eq(&known.shared, shared)) {
+            return Arc::clone(&known.own);
         }
         let own = Arc::new(shared.fork(self.capabilities.declared(&server.config.client_requests)));
-        all.insert(Arc::clone(&server.name), (Arc::clone(shared), Arc::clone(&own)));
+        let process = OwnProcess { own: Arc::clone(&own), shared: Arc::clone(shared) };
+        all.insert(Arc::clone(&server.name), process);
         own
     }
 
@@ -252,22 +258,25 @@ impl McpSession {
     }
 }
 
+/// What the client answers to a request of a server.
+type ClientAnswer = Result<String, RpcError>;
+
 #[derive(Default)]
 struct AskedRequests {
     last: u64,
-    waiting: HashMap<u64, (Arc<McpServer>, oneshot::Sender<Result<String, RpcError>>)>,
+    waiting: HashMap<u64, (Arc<McpServer>, oneshot::Sender<ClientAnswer>)>,
 }
 
 /// A request of a server that the client was sent.
 pub(crate) struct AskedRequest {
     session: Arc<McpSession>,
     pub id: u64,
-    answered: Mutex<Option<oneshot::Receiver<Result<String, RpcError>>>>,
+    answered: Mutex<Option<oneshot::Receiver<ClientAnswer>>>,
 }
 
 impl AskedRequest {
     /// The client's answer; `None` if none can come any more.
-    pub async fn answer(&self) -> Option<Result<String, RpcError>> {
+    pub async fn answer(&self) -> Option<ClientAnswer> {
         let answered = self.answered.lock().take()?;
         answered.await.ok()
     }
