@@ -266,7 +266,7 @@ async fn top_holds_requests_like_a_flow_and_changes_them_in_the_editor() {
     assert!(fields.contains("X-Added") && !fields.contains("\"Accept\""), "{fields}");
 
     top.press("h");
-    top.until_shown("HOST AND PATH");
+    top.until(|screen| screen.contains("HOST AND PATH") && screen.contains("/echo?n=2"));
     top.press("GB");
     top.until_shown("removed from ");
     assert_eq!(api(&home, "/rules").await["rules"].as_array().map(Vec::len), Some(0));
