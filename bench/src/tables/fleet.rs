@@ -26,22 +26,13 @@ const BODIES: usize = 256;
 const CLIENTS: usize = 16;
 /// How long flows may take to get into the database after the load.
 const DELIVERY: Duration = Duration::from_secs(300);
-/// Unlike the test kit's defaults: a server that loses nothing when its machine does, with a cache that fits the tables.
-const SERVER: [(&str, &str); 6] = [
-    ("fsync", "on"),
-    ("full_page_writes", "on"),
-    ("shared_buffers", "1GB"),
-    ("max_wal_size", "8GB"),
-    ("checkpoint_timeout", "15min"),
-    ("wal_compression", "on"),
-];
 /// Requests of each kind whose median is the latency of a query.
 const QUERIES: usize = 15;
 
 pub fn table(effort: &Effort) -> Result<Table> {
     let testbed = Testbed::new(effort.pin)?.with_random_bodies(BODY, BODIES)?;
-    let server =
-        PostgresServer::with_settings(&SERVER).ok_or("PostgreSQL is not installed: apt-get install postgresql")?;
+    let server = PostgresServer::with_settings(&PostgresServer::DURABLE)
+        .ok_or("PostgreSQL is not installed: apt-get install postgresql")?;
     let mut session = Session::new("fleet", "replicas that record into one PostgreSQL", &testbed, Vec::new(), effort);
     session.table.versions.insert("postgresql".into(), server.version());
     let fleet = FleetBench { testbed: &testbed, server, effort };

@@ -1,14 +1,13 @@
 //! Prints the cost of recording per flow: CPU time of the producing worker thread and of the writer thread.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
+use interflow_testkit::cpu;
 use interflow_types::{
-    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead,
-    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ByteStr, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead, ResponseHead, Scheme,
+    StatusCode, Url,
 };
 
 /// The same allocator as the product: much of the memory that a worker allocates is freed by the writer thread.
@@ -17,24 +16,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FLOWS: u64 = 100_000;
 
-/// CPU time of this thread in nanoseconds; unlike wall-clock time it does not depend on other load.
-fn cpu() -> u64 {
-    read(Path::new("/proc/thread-self/schedstat"))
-}
-
 /// CPU time of the store's writer thread, which must be running.
 fn writer_cpu() -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has /proc");
-    let of = |task: PathBuf| {
-        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-        (name.trim() == "recorder").then(|| read(&task.join("schedstat")))
-    };
-    tasks.flatten().filter_map(|t| of(t.path())).sum()
-}
-
-fn read(schedstat: &Path) -> u64 {
-    let text = std::fs::read_to_string(schedstat).unwrap_or_default();
-    text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default()
+    cpu::of_threads("self", "recorder")
 }
 
 fn main() {
@@ -69,15 +53,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let store = SqliteStore::open(dir.path(), &RecordConfig::default()).expect("the store opens");
     let recorder = store.recorder().expect("the store is open for writing");
-    let client = Arc::new(ClientInfo {
-        connection: 1,
-        peer: "127.0.0.1:5555".parse().expect("an address"),
-        local: "127.0.0.1:7070".parse().expect("an address"),
-        listener: "proxy".into(),
-        accepted: Timestamp::now(),
-        container: None,
-        process: None,
-    });
+    let client = interflow_testkit::client_info();
     let authority: interflow_types::Authority = "bench.test:80".parse().expect("an authority");
     let fields = [
         ("Host", "bench.test"),
@@ -103,12 +79,12 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         };
         (flow, head, body(i))
     };
-    let start = cpu();
+    let start = cpu::of_thread();
     for i in 0..FLOWS {
         std::hint::black_box(make(i));
     }
-    let making = cpu() - start;
-    let (start, writer) = (cpu(), writer_cpu());
+    let making = cpu::of_thread() - start;
+    let (start, writer) = (cpu::of_thread(), writer_cpu());
     for i in 0..FLOWS {
         let (flow, head, body) = make(i);
         let mut capture = recorder.begin(&flow, Some(&head)).expect("the queue waits, it does not drop");
@@ -120,7 +96,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
             store.flush().expect("the store can be written");
         }
     }
-    let told = (cpu() - start).saturating_sub(making);
+    let told = (cpu::of_thread() - start).saturating_sub(making);
     store.flush().expect("the store can be written");
     let written = writer_cpu() - writer;
     let stats = store.stats().expect("the store can be read");

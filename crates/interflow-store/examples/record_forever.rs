@@ -3,14 +3,13 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
 use interflow_types::{
-    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, Headers, HttpVersion, Method, Recorder, RequestHead,
-    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ByteStr, Direction, EntryKind, Flow, FlowOutcome, Headers, HttpVersion, Method, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Url,
 };
 
 /// The body of flow number `i`: all bodies share a prefix, as chat histories do.
@@ -28,15 +27,7 @@ fn main() {
     config.segment_bytes.0 = 2 << 20;
     let store = SqliteStore::open(Path::new(&dir), &config).expect("the store opens");
     let recorder = store.recorder().expect("the store is open for writing");
-    let client = Arc::new(ClientInfo {
-        connection: 1,
-        peer: "127.0.0.1:5555".parse().expect("an address"),
-        local: "127.0.0.1:7070".parse().expect("an address"),
-        listener: "proxy".into(),
-        accepted: Timestamp::now(),
-        container: None,
-        process: None,
-    });
+    let client = interflow_testkit::client_info();
     let mut out = std::io::stdout();
     for i in 0u64.. {
         let authority = "crash.test:80".parse().expect("an authority");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use interflow_store::{FlowStore, RecordConfig, SqliteStore};
 use interflow_types::{
     ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, Headers, HttpVersion, Method, Recorder, RequestHead,
-    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ResponseHead, Scheme, StatusCode, Url,
 };
 
 /// Flows recorded between two flushes.
@@ -30,15 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = args.next().ok_or("how many flows")?.parse()?;
     let store = SqliteStore::open(Path::new(&dir), &RecordConfig::default())?;
     let recorder = store.recorder().ok_or("the store is open for reading only")?;
-    let client = Arc::new(ClientInfo {
-        connection: 1,
-        peer: "127.0.0.1:5555".parse()?,
-        local: "127.0.0.1:7070".parse()?,
-        listener: "proxy".into(),
-        accepted: Timestamp::now(),
-        container: None,
-        process: None,
-    });
+    let client = interflow_testkit::client_info();
     let mut dice = Dice(7);
     for i in 0..count {
         one(&recorder, &client, &mut dice)?;

@@ -1,7 +1,6 @@
 //! Prints what it costs to record flows in the shared store: CPU time per flow of the worker, of the threads that write the
 //! spool and move flows from there, and of a PostgreSQL of its own.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
@@ -9,10 +8,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use interflow_store::shared::{BoxedStream, PostgresTls, SharedAccess, TlsClient, TlsHandshake};
 use interflow_store::{FlowStore, RecordConfig, SharedStore};
-use interflow_testkit::PostgresServer;
+use interflow_testkit::{PostgresServer, cpu};
 use interflow_types::{
-    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead,
-    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ByteStr, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead, ResponseHead, Scheme,
+    StatusCode, Url,
 };
 
 /// The same allocator as the product.
@@ -21,15 +20,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FLOWS: u64 = 60_000;
 const BODIES: u64 = 256;
-/// As table `fleet` of the benchmarks.
-const SERVER: [(&str, &str); 6] = [
-    ("fsync", "on"),
-    ("full_page_writes", "on"),
-    ("shared_buffers", "1GB"),
-    ("max_wal_size", "8GB"),
-    ("checkpoint_timeout", "15min"),
-    ("wal_compression", "on"),
-];
 /// The beginnings of the threads' names.
 const THREADS: [&str; 3] = ["recorder", "shipper", "shared-store"];
 
@@ -45,31 +35,15 @@ fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
     Ok(Arc::new(NoTls))
 }
 
-/// CPU time in nanoseconds.
-fn read(schedstat: &Path) -> u64 {
-    let text = std::fs::read_to_string(schedstat).unwrap_or_default();
-    text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default()
-}
-
-/// CPU time of the threads of a process whose names begin like this.
-fn threads_cpu(process: &str, name: &str) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
-    let of = |task: PathBuf| {
-        let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-        comm.starts_with(name).then(|| read(&task.join("schedstat")))
-    };
-    tasks.flatten().filter_map(|t| of(t.path())).sum()
-}
-
 /// CPU time of a process and its children.
 fn server_cpu(root: u32) -> u64 {
     let children = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")).unwrap_or_default();
     let below: u64 = children.split_whitespace().filter_map(|c| c.parse().ok()).map(server_cpu).sum();
-    below + threads_cpu(&root.to_string(), "")
+    below + cpu::of_threads(&root.to_string(), "")
 }
 
 fn main() {
-    let server = PostgresServer::with_settings(&SERVER).expect("PostgreSQL is installed");
+    let server = PostgresServer::with_settings(&PostgresServer::DURABLE).expect("PostgreSQL is installed");
     println!(
         "{:<28} {:>9} {:>9} {:>9} {:>13} {:>11} {:>9}",
         "flows", "worker us", THREADS[0], THREADS[1], THREADS[2], "PostgreSQL", "flows/s"
@@ -109,15 +83,7 @@ fn run(server: &Arc<PostgresServer>, name: &str, mut body: impl FnMut(u64) -> By
     let url = database.url().parse().expect("a URL");
     let store = SharedStore::open(&url, access, dir.path(), &RecordConfig::default()).expect("the store opens");
     let recorder = store.spool().expect("it records").recorder().expect("it records");
-    let client = Arc::new(ClientInfo {
-        connection: 1,
-        peer: "127.0.0.1:5555".parse().expect("an address"),
-        local: "127.0.0.1:7070".parse().expect("an address"),
-        listener: "proxy".into(),
-        accepted: Timestamp::now(),
-        container: None,
-        process: None,
-    });
+    let client = interflow_testkit::client_info();
     let authority: interflow_types::Authority = "bench.test:80".parse().expect("an authority");
     let fields = [("Host", "bench.test"), ("User-Agent", "curl/8.5.0"), ("Accept", "*/*")];
     let answer = ResponseHead::new(StatusCode::OK)
@@ -127,8 +93,8 @@ fn run(server: &Arc<PostgresServer>, name: &str, mut body: impl FnMut(u64) -> By
         .with_header("Content-Length", "8192");
     let process = server.process().expect("the server runs");
     let figures = || {
-        let own = THREADS.map(|name| threads_cpu("self", name));
-        (own, server_cpu(process), read(Path::new("/proc/thread-self/schedstat")))
+        let own = THREADS.map(|name| cpu::of_threads("self", name));
+        (own, server_cpu(process), cpu::of_thread())
     };
     let (before, began) = (figures(), Instant::now());
     for i in 0..FLOWS {
@@ -153,7 +119,7 @@ fn run(server: &Arc<PostgresServer>, name: &str, mut body: impl FnMut(u64) -> By
             store.flush().expect("the spool can be written");
         }
     }
-    let after_worker = read(Path::new("/proc/thread-self/schedstat"));
+    let after_worker = cpu::of_thread();
     store.flush_to_database().expect("the database takes flows");
     let (took, after) = (began.elapsed().as_secs_f64(), figures());
     assert_eq!(database.sql("SELECT count(*) FROM interflow.flows").trim(), FLOWS.to_string());

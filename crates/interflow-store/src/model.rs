@@ -611,7 +611,6 @@ pub fn media_type(headers: &Headers) -> Option<String> {
     media_essence(headers).map(Cow::into_owned)
 }
 
-/// Like [`media_type`], borrowed if it is already in lower case.
 /// The URL of a request.
 pub(crate) fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
     // A server-wide OPTIONS has no path.
@@ -619,6 +618,7 @@ pub(crate) fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> Strin
     format!("{scheme}://{}{path}", authority.to_host_header(scheme))
 }
 
+/// Like [`media_type`], borrowed if it is already in lower case.
 pub(crate) fn media_essence(headers: &Headers) -> Option<Cow<'_, str>> {
     let value = headers.get_str("content-type")?;
     let end = value.bytes().position(|b| b == b';').unwrap_or(value.len());

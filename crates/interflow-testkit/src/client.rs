@@ -4,16 +4,30 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
-use interflow_types::Headers;
+use interflow_types::{ClientInfo, Headers, Timestamp};
 use tokio::task::JoinHandle;
 
 use crate::message::Answer;
 use crate::wire::{Wire, bad};
+
+/// A client of a proxy, for what records flows.
+pub fn client_info() -> Arc<ClientInfo> {
+    Arc::new(ClientInfo {
+        connection: 1,
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 5555)),
+        local: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+        listener: "proxy".into(),
+        accepted: Timestamp::now(),
+        container: None,
+        process: None,
+    })
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyLogin<'a> {

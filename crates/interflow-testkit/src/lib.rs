@@ -19,12 +19,14 @@
 //!   when the origin is dropped.
 //! - [`Wire`]: a client (and server) connection with exact control over the bytes; [`client`] opens tunnels by CONNECT and SOCKS5;
 //!   [`H2Client`] speaks HTTP/2.
+//! - [`client_info`] is a client of a proxy, for what records flows; [`cpu`] measures what that costs.
 //! - Certificates come from [`TestCa`].
 //! - [`llm`] is a fake LLM provider, [`oidc`] a fake OpenID Connect issuer, [`object_server`] an S3 server with faults on
 //!   demand; [`PostgresServer`] is a real PostgreSQL.
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod cpu;
 pub mod docs;
 pub mod llm;
 mod message;
@@ -43,7 +45,7 @@ mod wire;
 /// The signature algorithms of the fake issuer.
 pub use jsonwebtoken::Algorithm as SigningAlgorithm;
 
-pub use client::{H2Client, ProxyLogin};
+pub use client::{H2Client, ProxyLogin, client_info};
 pub use message::{Answer, Framing, Request};
 pub use origin::{Origin, OriginBuilder};
 #[cfg(unix)]

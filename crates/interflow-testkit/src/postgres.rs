@@ -92,6 +92,17 @@ impl PostgresServer {
     /// See [`with_tls`](Self::with_tls).
     pub const CERTIFIED: &str = "certified";
 
+    /// Settings of a server that is measured. Unlike the defaults here, it loses nothing when its machine does, and its cache
+    /// fits the tables.
+    pub const DURABLE: [(&str, &str); 6] = [
+        ("fsync", "on"),
+        ("full_page_writes", "on"),
+        ("shared_buffers", "1GB"),
+        ("max_wal_size", "8GB"),
+        ("checkpoint_timeout", "15min"),
+        ("wal_compression", "on"),
+    ];
+
     /// A server with further settings of `postgresql.conf`.
     pub fn with_settings(settings: &[(&str, &str)]) -> Option<Arc<Self>> {
         Self::launch(settings, |_| Ok(()))

@@ -6,11 +6,11 @@ use std::time::Duration;
 use interflow_types::HttpClient;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+use jsonwebtoken::{DecodingKey, decode, decode_header};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::id_token::ALGORITHMS;
+use super::id_token::{ALGORITHMS, validation};
 use super::provider::{Provider, check_url};
 
 /// Time limit for a response of the issuer.
@@ -72,12 +72,7 @@ impl AccessTokenChecker {
             return Err("it is no access token that is signed with a key pair");
         }
         let decoding = DecodingKey::from_jwk(key).map_err(|_| "no key of the issuer verifies it")?;
-        let mut validation = Validation::new(header.alg);
-        validation.leeway = LEEWAY.as_secs();
-        validation.validate_nbf = true;
-        validation.set_issuer(&[&self.issuer]);
-        validation.set_audience(&[&self.audience]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        let validation = validation(header.alg, &self.issuer, &self.audience, LEEWAY);
         let claims = decode::<Claims>(token, &decoding, &validation).map_err(|e| explain(e.kind()))?.claims;
         if claims.nonce.is_some() || claims.at_hash.is_some() {
             return Err("it is an ID token");

@@ -86,6 +86,17 @@ pub(super) fn is_signed_by(token: &str, key: &Jwk) -> bool {
     ALGORITHMS.contains(&header.alg) && decode::<Map<String, Value>>(token, &decoding, &validation).is_ok()
 }
 
+/// What the claims of a token of this issuer for this audience are checked for, whatever it is used for.
+pub(super) fn validation(algorithm: Algorithm, issuer: &str, audience: &str, leeway: Duration) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.leeway = leeway.as_secs();
+    validation.validate_nbf = true;
+    validation.set_issuer(&[issuer]);
+    validation.set_audience(&[audience]);
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    validation
+}
+
 fn unsupported() -> LoginError {
     refused("it is not signed with a key pair", "set the client's ID token signature to RS256 or ES256 at the issuer")
 }
@@ -101,12 +112,7 @@ pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<C
     }
     let bad_key = |_| refused("its key cannot be used", "check the keys at the issuer's jwks_uri");
     let decoding = DecodingKey::from_jwk(key).map_err(bad_key)?;
-    let mut validation = Validation::new(header.alg);
-    validation.leeway = expected.leeway.as_secs();
-    validation.validate_nbf = true;
-    validation.set_issuer(&[expected.issuer]);
-    validation.set_audience(&[expected.client_id]);
-    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    let validation = validation(header.alg, expected.issuer, expected.client_id, expected.leeway);
     let claims = decode::<Claims>(token, &decoding, &validation).map_err(|e| explain(&e, expected))?.claims;
     check_claims(&claims, expected)?;
     Ok(claims)

@@ -107,6 +107,24 @@ pub(crate) enum BatchBodies<'a> {
     Uploaded(&'a UploadedBodies),
 }
 
+impl<'a> BatchBodies<'a> {
+    /// The object that was uploaded for the batch, or else its bodies in the embedded store.
+    ///
+    /// # Errors
+    /// The embedded store cannot be read.
+    pub(crate) fn new(
+        uploaded: Option<&'a UploadedBodies>,
+        source: &SqliteStore,
+        flows: &'a [SpooledFlow],
+        compress: bool,
+    ) -> Result<Self, StoreError> {
+        match uploaded {
+            Some(uploaded) => Ok(Self::Uploaded(uploaded)),
+            None => Pieces::new(source, flows, compress).map(|pieces| Self::Local(Box::new(pieces))),
+        }
+    }
+}
+
 /// Stores flows of an embedded store; returns how many of them were new. There is no limit for the whole, which depends on
 /// what there is to store, but one for the time without any progress.
 pub(crate) async fn insert_flows(

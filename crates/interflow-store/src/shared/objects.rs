@@ -20,7 +20,9 @@ use super::copy_format::CopyWriter;
 use super::database::Database;
 use super::insert::InsertError;
 use super::pieces::{PieceRow, Pieces};
+use super::spooled_flow::SpooledFlow;
 use crate::error::{Result, StoreError};
+use crate::store::SqliteStore;
 
 /// Pieces that wait for the upload, each of up to some hundred KiB.
 const QUEUED_PIECES: usize = 4;
@@ -111,10 +113,20 @@ pub(crate) struct UploadedBodies {
     pieces: Vec<(PieceRow, i64)>,
 }
 
-/// Uploads the bodies of a batch as one object, if there are any for it. Only some pieces are in memory at a time.
-pub(crate) async fn upload(database: &Database, mut pieces: Pieces<'_>) -> Result<Option<UploadedBodies>, InsertError> {
+/// Uploads the bodies of a batch as one object, if there is a bucket and any for it. Only some pieces are in memory at a
+/// time.
+pub(crate) async fn upload(
+    database: &Database,
+    source: &SqliteStore,
+    flows: &[SpooledFlow],
+    compress: bool,
+) -> Result<Option<UploadedBodies>, InsertError> {
+    let Some(storage) = database.objects.as_deref() else { return Ok(None) };
+    let mut pieces = Pieces::new(source, flows, compress).map_err(InsertError::Unreachable)?;
     let most = pieces.bytes();
-    let Some(storage) = database.objects.as_deref().filter(|_| most > 0) else { return Ok(None) };
+    if most == 0 {
+        return Ok(None);
+    }
     let mut uploaded = UploadedBodies { name: new_name(database), bytes: 0, pieces: Vec::new() };
     announce(database, storage, &uploaded.name).await?;
     let (sender, mut receiver) = mpsc::channel::<std::io::Result<Bytes>>(QUEUED_PIECES);

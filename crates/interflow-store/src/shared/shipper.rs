@@ -13,8 +13,7 @@ use tokio_postgres::error::SqlState;
 use super::connect::is_about_data;
 use super::database::Database;
 use super::insert::{Attempt, BatchBodies, InsertError, insert_flows};
-use super::objects::{self, UploadedBodies};
-use super::pieces::Pieces;
+use super::objects;
 use super::spooled_flow::SpooledFlow;
 use crate::error::{Result, StoreError};
 use crate::store::SqliteStore;
@@ -396,9 +395,7 @@ impl ShipperTask {
     fn move_batch(&mut self, batch: &[SpooledFlow]) -> Result<usize, Refusal> {
         let local = |error| Refusal { error, reason: RefusalReason::Database };
         let compress = self.database.config.load().compress;
-        let pieces = Pieces::new(&self.spool, batch, compress).map_err(local)?;
-        let upload = objects::upload(&self.database, pieces);
-        let uploaded: Option<UploadedBodies> = self.attempt(upload)?;
+        let uploaded = self.attempt(objects::upload(&self.database, &self.spool, batch, compress))?;
         if uploaded.is_some() {
             self.uploaded = Some(Instant::now());
         }
@@ -411,10 +408,7 @@ impl ShipperTask {
         };
         let batch = reread.as_deref().unwrap_or(batch);
         let store = |attempt| -> Result<(), Refusal> {
-            let bodies = match &uploaded {
-                Some(uploaded) => BatchBodies::Uploaded(uploaded),
-                None => BatchBodies::Local(Box::new(Pieces::new(&self.spool, batch, compress).map_err(local)?)),
-            };
+            let bodies = BatchBodies::new(uploaded.as_ref(), &self.spool, batch, compress).map_err(local)?;
             self.attempt(insert_flows(&self.database, &self.spool, batch, bodies, attempt)).map(drop)
         };
         let is_first = batch.first().is_none_or(|flow| flow.seq > self.sent_through);
@@ -506,12 +500,8 @@ pub(crate) async fn store_batch(
     flows: &[SpooledFlow],
     compress: bool,
 ) -> Result<u64, InsertError> {
-    let pieces = || Pieces::new(source, flows, compress).map_err(InsertError::Unreachable);
-    let uploaded = objects::upload(database, pieces()?).await?;
-    let bodies = match &uploaded {
-        Some(uploaded) => BatchBodies::Uploaded(uploaded),
-        None => BatchBodies::Local(Box::new(pieces()?)),
-    };
+    let uploaded = objects::upload(database, source, flows, compress).await?;
+    let bodies = BatchBodies::new(uploaded.as_ref(), source, flows, compress).map_err(InsertError::Unreachable)?;
     insert_flows(database, source, flows, bodies, Attempt::Repeated).await
 }
 

@@ -11,13 +11,17 @@ use crate::error::{Result, StoreError};
 /// Rows that are removed by one statement, which somebody may wait for.
 const REMOVED_AT_ONCE: i64 = 20_000;
 
+/// The columns of the sums of an account.
+const SUMS: [&str; 7] =
+    ["requests", "estimated", "input_tokens", "output_tokens", "cached_tokens", "micro_dollars", "unpriced"];
+
 /// The sums of an account, in the order of the table's columns: requests, estimated, input tokens, output tokens, cached
 /// tokens, millionths of a dollar, unpriced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSpend {
     /// JSON.
     pub account: String,
-    pub sums: [u64; 7],
+    pub sums: [u64; SUMS.len()],
 }
 
 /// Sums in the database of the shared store.
@@ -47,23 +51,19 @@ impl SpendStore {
         let digests: Vec<Vec<u8>> =
             rows.iter().map(|r| blake3::hash(r.account.as_bytes()).as_bytes().to_vec()).collect();
         let accounts: Vec<String> = rows.iter().map(|r| r.account.clone()).collect();
-        let sums: Vec<Vec<i64>> = (0..7).map(|i| rows.iter().map(|r| signed(r.sums[i])).collect()).collect();
+        let sums: Vec<Vec<i64>> = (0..SUMS.len()).map(|i| rows.iter().map(|r| signed(r.sums[i])).collect()).collect();
         self.calls.run(async move |client| {
-            let sql = "INSERT INTO spend AS s(day, writer, digest, account, requests, estimated, input_tokens, \
-                         output_tokens, cached_tokens, micro_dollars, unpriced) \
-                       SELECT $1::text::date, $2::text, * FROM unnest($3::bytea[], $4::text[], $5::bigint[], $6::bigint[], \
-                         $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) \
-                       ON CONFLICT (day, writer, digest) DO UPDATE SET \
-                         requests = greatest(s.requests, excluded.requests), \
-                         estimated = greatest(s.estimated, excluded.estimated), \
-                         input_tokens = greatest(s.input_tokens, excluded.input_tokens), \
-                         output_tokens = greatest(s.output_tokens, excluded.output_tokens), \
-                         cached_tokens = greatest(s.cached_tokens, excluded.cached_tokens), \
-                         micro_dollars = greatest(s.micro_dollars, excluded.micro_dollars), \
-                         unpriced = greatest(s.unpriced, excluded.unpriced)";
+            let columns = SUMS.join(", ");
+            let larger = SUMS.map(|sum| format!("{sum} = greatest(s.{sum}, excluded.{sum})")).join(", ");
+            let sql = format!(
+                "INSERT INTO spend AS s(day, writer, digest, account, {columns}) \
+                 SELECT $1::text::date, $2::text, * FROM unnest($3::bytea[], $4::text[], $5::bigint[], $6::bigint[], \
+                   $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) \
+                 ON CONFLICT (day, writer, digest) DO UPDATE SET {larger}"
+            );
             client
                 .execute(
-                    sql,
+                    &sql,
                     &[
                         &day, &writer, &digests, &accounts, &sums[0], &sums[1], &sums[2], &sums[3], &sums[4], &sums[5],
                         &sums[6],
@@ -81,16 +81,7 @@ impl SpendStore {
         let rows = self.calls.run(async move |client| {
             // Of one digest, all accounts are equal. Sums of bigint are numeric: none overflows.
             let sum = |column: &str| format!("least(sum({column}), 9223372036854775807)::bigint");
-            let columns = [
-                "requests",
-                "estimated",
-                "input_tokens",
-                "output_tokens",
-                "cached_tokens",
-                "micro_dollars",
-                "unpriced",
-            ];
-            let columns = columns.map(sum).join(", ");
+            let columns = SUMS.map(sum).join(", ");
             let day = if by_day { "to_char(day, 'YYYY-MM-DD')" } else { "$1::text" };
             let sql = format!(
                 "SELECT {day}, min(account), {columns} FROM spend \
