@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use interflow_files::{FileAccess, create_private_dir, owner_only, write_atomic};
+use interflow_files::{FileAccess, FileLock, create_private_dir, owner_only, write_atomic};
 use interflow_objects::ObjectUrl;
 use interflow_types::{FlowId, Timestamp, random_bytes};
 use schemars::JsonSchema;
@@ -196,7 +196,7 @@ fn path(dir: &Path, place: &str) -> PathBuf {
 }
 
 /// Held while an archive runs: a command and the instance must not write the same files.
-pub(super) struct ArchiveLock(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
+pub(super) struct ArchiveLock(#[expect(dead_code, reason = "the lock lasts as long as it is held")] FileLock);
 
 impl ArchiveLock {
     pub fn take(dir: &Path) -> Result<Self> {
@@ -205,10 +205,7 @@ impl ArchiveLock {
         let path = folder.join("lock");
         let file = owner_only(File::options().create(true).truncate(false).write(true)).open(&path);
         let file = file.map_err(ArchiveError::io("cannot open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(std::fs::TryLockError::WouldBlock) => Err(ArchiveError::Busy),
-            Err(std::fs::TryLockError::Error(e)) => Err(ArchiveError::io("cannot lock", &path)(e)),
-        }
+        let lock = FileLock::take(file).map_err(ArchiveError::io("cannot lock", &path))?;
+        lock.map(Self).ok_or(ArchiveError::Busy)
     }
 }

@@ -1,6 +1,6 @@
 //! The embedded store: opening, closing and all reads.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::ops::{ControlFlow, Range};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread::JoinHandle;
 
-use interflow_files::create_private_dir;
+use interflow_files::{FileLock, create_private_dir};
 use interflow_query::Query;
 use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::Mutex;
@@ -49,8 +49,8 @@ pub struct SqliteStore {
 struct WriterHandle {
     shared: Arc<StoreState>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// An advisory lock on the file `lock`, released by the operating system even if the process is killed.
-    _lock: File,
+    /// On the file `lock`.
+    _lock: FileLock,
 }
 
 impl SqliteStore {
@@ -381,20 +381,16 @@ impl FlowStore for SqliteStore {
 }
 
 /// Only one process may write a store at a time.
-fn lock(dir: &Path) -> Result<File> {
+fn lock(dir: &Path) -> Result<FileLock> {
     let path = dir.join("lock");
-    // Not truncated and never deleted: only the lock on it counts, and a deleted file could be locked twice.
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&path)
         .map_err(StoreError::io("could not open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
-        Err(fs::TryLockError::Error(e)) => Err(StoreError::io("could not lock", path)(e)),
-    }
+    let lock = FileLock::take(file).map_err(StoreError::io("could not lock", path))?;
+    lock.ok_or_else(|| StoreError::Busy(dir.to_owned()))
 }
 
 /// Creates a folder accessible by its owner only, because recordings are private. An existing folder keeps its mode.
