@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client_requests::{ClientCapabilities, ClientRequestKind};
+use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.

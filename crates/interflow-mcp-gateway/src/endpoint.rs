@@ -7,11 +7,11 @@ use interflow_types::{
     BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response,
     Result, StatusCode,
 };
-use serde_json::Value;
 
-use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
 use crate::methods;
-use crate::oauth::{METADATA_PATH, MetadataHandler};
+use crate::oauth::MetadataHandler;
+use crate::protected_resource::METADATA_PATH;
+use crate::responses::refusal;
 use crate::service::McpService;
 use crate::stages::McpExchange;
 use crate::standing_stream;
@@ -82,15 +82,4 @@ impl LocalHandler for EndpointHandler {
             })
         })
     }
-}
-
-/// A response without a request that it could belong to.
-pub(crate) fn refusal(status: StatusCode, message: impl Into<String>) -> Response {
-    json_response(status, response(&Value::Null, &Err(RpcError::new(INVALID_REQUEST, message))))
-}
-
-pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
-    let mut response = Response::full(status, "application/json", body);
-    response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
-    response
 }

@@ -150,6 +150,16 @@ pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
     found
 }
 
+/// Bound on the arguments that a person is shown.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+
+/// The beginning of a JSON value.
+pub(crate) fn shown_arguments(json: &str) -> String {
+    let shown: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+    let more = if shown.len() < json.len() { "…" } else { "" };
+    shown + more
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

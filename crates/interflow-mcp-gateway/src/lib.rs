@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod client_capabilities;
 mod client_message;
 mod client_requests;
 mod config;
@@ -15,7 +16,9 @@ mod jsonrpc;
 mod lists;
 mod methods;
 mod oauth;
+mod protected_resource;
 mod redaction;
+mod responses;
 mod restore;
 mod service;
 mod sessions;
@@ -27,9 +30,9 @@ mod tool_call;
 mod upstream;
 mod uri_template;
 
-pub use client_requests::ClientRequestKind;
+pub use client_capabilities::ClientRequestKind;
 pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use oauth::{AccessIdentity, AccessTokenSource, AccessTokens};
+pub use protected_resource::{AccessIdentity, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 use crate::access;
 use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::client_requests::{EventContext, ProgressTranslator, ReviewedRequest};
-use crate::endpoint::{Endpoint, json_response, refusal};
-use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response};
+use crate::endpoint::Endpoint;
+use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response, shown_arguments};
 use crate::lists;
+use crate::responses::{json_response, refusal};
 use crate::service::McpService;
 use crate::sessions::McpSession;
 use crate::settings::{McpSettings, ServerTransport};
@@ -22,8 +23,6 @@ use crate::upstream::{EventSink, VERSIONS};
 
 /// Bound on messages of a call that wait for a slow client.
 const MAX_MESSAGES: usize = 64;
-/// Bound on the arguments that a person is shown.
-const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
 /// Answers a message that the stage prepared.
 pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead) -> Response {
@@ -202,13 +201,6 @@ fn accepts_events(head: &RequestHead) -> bool {
 /// What a person is shown, with redacted arguments.
 fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
     format!("call of the tool {tool} of the MCP server {server} with {}", shown_arguments(arguments))
-}
-
-/// The beginning of a JSON value.
-pub(crate) fn shown_arguments(json: &str) -> String {
-    let shown: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
-    let more = if shown.len() < json.len() { "…" } else { "" };
-    shown + more
 }
 
 fn initialize_result(version: &str) -> String {

@@ -236,7 +236,7 @@ mod tests {
     use interflow_redact::{AdditionalDetectors, Redactor};
 
     use super::*;
-    use crate::client_requests::ClientCapabilities;
+    use crate::client_capabilities::ClientCapabilities;
     use crate::sessions::McpSession;
 
     fn policy() -> ValuePolicy {

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use crate::config::McpConfig;
 use crate::methods;
-use crate::oauth::{AccessTokenSource, OAuthStage};
+use crate::oauth::OAuthStage;
+use crate::protected_resource::AccessTokenSource;
 use crate::redaction::Findings;
 use crate::sessions::{McpSession, SessionTable};
 use crate::settings::McpSettings;

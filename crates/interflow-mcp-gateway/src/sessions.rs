@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::client_requests::ClientCapabilities;
+use crate::client_capabilities::ClientCapabilities;
 use crate::jsonrpc::{RpcError, notification};
 use crate::settings::McpServer;
 use crate::upstream::{HttpSession, StdioServer};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use interflow_types::HttpClient;
 
 use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
-use crate::oauth::{AccessTokenSource, ProtectedResource};
+use crate::protected_resource::{AccessTokenSource, ProtectedResource};
 use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
 
 /// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some

@@ -14,9 +14,10 @@ use serde_json::Value;
 
 use crate::access::{self, Offer};
 use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
-use crate::endpoint::{Endpoint, json_response, refusal};
+use crate::endpoint::Endpoint;
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
 use crate::redaction::{Findings, redact_json, redact_text};
+use crate::responses::{json_response, refusal};
 use crate::restore;
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Interval;
 
 use crate::client_requests::{EventContext, ReviewedRequest};
-use crate::endpoint::{Endpoint, refusal};
+use crate::endpoint::Endpoint;
+use crate::responses::refusal;
 use crate::service::McpService;
 use crate::stages::{McpExchange, find_session};
 use crate::streamed_reply::{KEEP_ALIVE_COMMENT, event, event_stream_head, keep_alive};

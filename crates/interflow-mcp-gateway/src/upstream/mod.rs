@@ -145,7 +145,7 @@ fn timed_out(limit: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_requests::ClientCapabilities;
+    use crate::client_capabilities::ClientCapabilities;
 
     #[tokio::test]
     async fn a_time_limit_does_not_run_while_the_client_is_asked() {

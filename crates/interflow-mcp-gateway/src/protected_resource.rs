@@ -1,0 +1,99 @@
+//! What clients and the configuration say of the endpoints as a protected resource of OAuth 2.1 (RFC 9728).
+
+use std::sync::Arc;
+
+use interflow_types::{BoxFuture, Response, StatusCode, Url};
+use serde_json::json;
+
+use crate::config::McpOAuthConfig;
+use crate::responses::refusal;
+
+/// Where clients learn of the issuer.
+pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
+
+/// Whom an access token is of, and what it allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessIdentity {
+    pub subject: String,
+    pub scopes: Vec<String>,
+}
+
+/// Checks access tokens of one issuer for one audience. `Err` says why a token is not accepted.
+pub trait AccessTokens: Send + Sync {
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, String>>;
+}
+
+/// Makes the check for an issuer and an audience.
+pub type AccessTokenSource = Box<dyn Fn(&str, &str) -> Result<Arc<dyn AccessTokens>, String> + Send + Sync>;
+
+/// The compiled `[mcp.oauth]` section.
+pub(crate) struct ProtectedResource {
+    pub config: McpOAuthConfig,
+    pub tokens: Arc<dyn AccessTokens>,
+    metadata_url: String,
+}
+
+impl ProtectedResource {
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn new(config: &McpOAuthConfig, source: &AccessTokenSource) -> Result<Self, String> {
+        config.check()?;
+        let audience = config.audience.as_ref().unwrap_or(&config.resource);
+        let tokens = source(&config.issuer, audience).map_err(|why| format!("mcp.oauth.issuer: {why}"))?;
+        // RFC 9728, section 3.1: the path of the resource follows the well-known one.
+        let origin = config.resource.find("://").map_or(0, |at| at + 3);
+        let path = config.resource[origin..].find('/').map_or(config.resource.len(), |at| origin + at);
+        let (origin, path) = config.resource.split_at(path);
+        let metadata_url = format!("{origin}{METADATA_PATH}{}", path.trim_end_matches('/'));
+        Ok(Self { config: config.clone(), tokens, metadata_url })
+    }
+
+    /// What clients learn of the resource (RFC 9728, section 2).
+    pub fn metadata(&self) -> String {
+        let mut metadata = json!({
+            "resource": self.config.resource,
+            "authorization_servers": [self.config.issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Interflow",
+        });
+        if !self.config.scopes.is_empty() {
+            metadata["scopes_supported"] = json!(self.config.scopes);
+        }
+        metadata.to_string()
+    }
+
+    /// The refusal that tells a client where to get a token (RFC 6750, section 3; RFC 9728, section 5.1).
+    pub fn challenge(&self, status: StatusCode, error: Option<&str>, message: &str) -> Response {
+        let mut challenge = format!("Bearer resource_metadata=\"{}\"", self.metadata_url);
+        if let Some(error) = error {
+            challenge += &format!(", error=\"{error}\", error_description=\"{message}\"");
+        }
+        if !self.config.scopes.is_empty() {
+            challenge += &format!(", scope=\"{}\"", self.config.scopes.join(" "));
+        }
+        let mut response = refusal(status, message);
+        response.head.headers.append_unchecked(b"WWW-Authenticate", challenge.as_bytes());
+        response
+    }
+}
+
+impl McpOAuthConfig {
+    /// # Errors
+    /// What is wrong, with its key.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (name, text) in [("issuer", &self.issuer), ("resource", &self.resource)] {
+            let example =
+                if name == "issuer" { "https://login.example.com" } else { "https://gateway.example.com/mcp" };
+            let is_plain = !text.contains(['#', '?', '"', ' ']);
+            if Url::of_service(text).is_err() || !is_plain {
+                return Err(format!("mcp.oauth.{name}: `{text}` is no URL of this kind; write {example}"));
+            }
+        }
+        let is_scope =
+            |scope: &String| !scope.is_empty() && scope.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
+        match self.scopes.iter().find(|scope| !is_scope(scope)) {
+            Some(scope) => Err(format!("mcp.oauth.scopes: `{scope}` is no scope (RFC 6749, section 3.3)")),
+            None => Ok(()),
+        }
+    }
+}
