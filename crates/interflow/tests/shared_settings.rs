@@ -112,7 +112,8 @@ fn publish_rules(replica: &Replica, text: &str) -> i64 {
     std::fs::rename(file("rules.new"), file("rules.yaml")).unwrap();
     until("it is published", || {
         let revision = newest(replica, "rules")?;
-        (replica.run(&["fleet", "show", "rules"]) == text).then_some(revision)
+        // By its number: a newer one may come between the two commands.
+        (replica.run(&["fleet", "show", "rules", &revision.to_string()]) == text).then_some(revision)
     })
 }
 
