@@ -72,10 +72,15 @@ struct Replica {
 
 impl FleetBench<'_> {
     fn start(&self, name: &str, record: Record<'_>) -> Result<Replica> {
+        self.start_with(name, record, "")
+    }
+
+    /// With more lines of the section `[record]`.
+    fn start_with(&self, name: &str, record: Record<'_>, more: &str) -> Result<Replica> {
         let (proxy, gateway, admin) = (free_port()?, free_port()?, free_port()?);
         let home = self.testbed.path(name);
         fs::create_dir_all(&home)?;
-        let mut config = "[admin]\npublic_metrics = true\n[proxy]\ndrain_timeout = \"5s\"\n[record]\n".to_owned();
+        let mut config = "[admin]\npublic_metrics = true\n[proxy]\ndrain_timeout = \"5s\"\n[record]\n".to_owned() + more;
         match record {
             Record::Nothing => config.push_str("enabled = false\n"),
             Record::Embedded => {}
@@ -184,8 +189,14 @@ fn recording(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
     }
     eprintln!("  {NAME}");
     let seconds = fleet.effort.seconds.max(2.0);
-    let mut samples: BTreeMap<&str, Vec<[f64; 6]>> = BTreeMap::new();
-    let arms = ["no recording", "embedded store", "PostgreSQL"];
+    let mut samples: BTreeMap<&str, Vec<[f64; 7]>> = BTreeMap::new();
+    let arms = [
+        "no recording",
+        "embedded store",
+        "embedded store, synchronous",
+        "PostgreSQL",
+        "PostgreSQL, synchronous",
+    ];
     let mut failures = BTreeMap::new();
     for round in 0..fleet.effort.repeats {
         for arm in arms {
@@ -206,6 +217,7 @@ fn recording(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
             ("its recording alone", (cpu - alone) / (embedded - alone), 2),
             ("PostgreSQL CPU us/flow", middle(arm, 1), 1),
             ("requests/s", middle(arm, 2), 0),
+            ("p50 us", middle(arm, 6), 0),
             ("bytes per flow in PostgreSQL", middle(arm, 3), 0),
             ("lag p99 ms", middle(arm, 4), 0),
             ("replica peak MB", middle(arm, 5), 0),
@@ -214,19 +226,21 @@ fn recording(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
     });
     let what = format!(
         "GETs of {BODIES} different bodies of 8 KiB that do not compress, {CLIENTS} connections. CPU is counted until all flows are stored. \
+         Synchronous: the end of a response waits until its flow is on the replica's disk. \
          The embedded store keeps equal bodies once, PostgreSQL each of them. The lag is from the end of a flow to its transaction"
     );
     push(session, NAME, &what, rows.into());
 }
 
-fn record_once(fleet: &FleetBench<'_>, arm: &str, round: usize, seconds: f64) -> Result<[f64; 6]> {
+fn record_once(fleet: &FleetBench<'_>, arm: &str, round: usize, seconds: f64) -> Result<[f64; 7]> {
     let database = fleet.server.database();
     let record = match arm {
         "no recording" => Record::Nothing,
-        "embedded store" => Record::Embedded,
+        stores if stores.starts_with("embedded store") => Record::Embedded,
         _ => Record::Shared(&database),
     };
-    let replica = fleet.start(&format!("{}-{round}", arm.replace(' ', "-")), record)?;
+    let more = if arm.ends_with("synchronous") { "synchronous = true\n" } else { "" };
+    let replica = fleet.start_with(&format!("{}-{round}", arm.replace([' ', ','], "-")), record, more)?;
     let before = (replica.cpu(), fleet.database_cpu());
     let run = fleet.load(&replica, Pace::Closed(CLIENTS), seconds)?;
     let answered = run.outcome.answered;
@@ -242,7 +256,8 @@ fn record_once(fleet: &FleetBench<'_>, arm: &str, round: usize, seconds: f64) ->
         lag = number(database, LAG_P99)?;
     }
     let server = if bytes > 0.0 { server } else { 0.0 };
-    Ok([cpu, server, run.outcome.rate(), bytes, lag, replica.peak_kib() as f64 / 1024.0])
+    let outcome = &run.outcome;
+    Ok([cpu, server, outcome.rate(), bytes, lag, replica.peak_kib() as f64 / 1024.0, outcome.total.p50])
 }
 
 const TABLE_BYTES: &str = "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits \

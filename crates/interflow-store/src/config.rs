@@ -38,6 +38,10 @@ pub struct RecordConfig {
     pub large_bodies: LargeBodies,
     /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
     pub decrypted_media: bool,
+    /// Whether the end of each response is withheld from its client until the flow is stored, so that an answered request is
+    /// recorded although the process is killed. Otherwise flows are stored up to 20 milliseconds after their end, in batches
+    /// that cost less. Neither protects from a power failure.
+    pub synchronous: bool,
     /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
     pub overflow: OverflowPolicy,
     /// Bytes that may wait for the disk before the recorder counts as behind.
@@ -110,6 +114,7 @@ impl Default for RecordConfig {
             max_body: ByteSize(0),
             large_bodies: LargeBodies::Head,
             decrypted_media: false,
+            synchronous: false,
             overflow: OverflowPolicy::Wait,
             queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,

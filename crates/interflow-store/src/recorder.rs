@@ -11,17 +11,18 @@ use std::task::{Context, Poll};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use interflow_types::{
-    ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, Headers, Recorder, RequestHead,
+    ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, FlowStored, Headers, Recorder, RequestHead,
     ResponseHead, SecretBodies, StreamMessage,
 };
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::body_policy::{BodyAllowance, BodyPolicy};
 use crate::config::RecordConfig;
 use crate::model::{FlowState, MissingReason};
 use crate::store::chunk_refs::body_index;
 use crate::store::pending_flow::{
-    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart,
+    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart, WithheldResponse,
 };
 use crate::store::queue::WriterQueue;
 
@@ -100,6 +101,8 @@ impl Recorder for StoreRecorder {
             is_secret,
             original: None,
             is_tunnel: head.is_none(),
+            is_synchronous: config.synchronous,
+            withheld: None,
             ended: false,
         }))
     }
@@ -124,6 +127,8 @@ struct StoreCapture {
     /// Allowances for the received versions of a flow that was edited.
     original: Option<Box<OriginalAllowance>>,
     is_tunnel: bool,
+    is_synchronous: bool,
+    withheld: Option<WithheldResponse>,
     ended: bool,
 }
 
@@ -362,14 +367,35 @@ impl FlowRecording for StoreCapture {
         });
     }
 
+    fn until_stored(&mut self) -> Option<FlowStored> {
+        if !self.is_synchronous {
+            return None;
+        }
+        let (withheld, stored) = oneshot::channel();
+        self.withheld = Some(withheld);
+        Some(Box::pin(async { drop(stored.await) }))
+    }
+
     fn finish(mut self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
         self.ended = true;
-        let end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
+        let mut end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
+        // A client that is gone waits for nothing.
+        end.withheld = self.withheld.take().filter(|withheld| !withheld.is_closed());
+        let is_withheld = end.withheld.is_some();
         self.update(|news| {
             news.end = Some(end);
             news.set_snapshot(flow);
             PIECE_OVERHEAD
         });
+        if is_withheld {
+            self.queue.request_urgent_batch();
+            // The writer has ended, and nobody takes the update any more.
+            if self.queue.is_closed()
+                && let Some(end) = &mut self.slot.news.lock().end
+            {
+                end.withheld = None;
+            }
+        }
     }
 }
 
@@ -383,7 +409,7 @@ impl Drop for StoreCapture {
         let is_tunnel = self.is_tunnel;
         self.update(|news| {
             let tunnel = is_tunnel.then(ByteCounts::default);
-            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
+            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0, withheld: None });
             PIECE_OVERHEAD
         });
     }

@@ -65,7 +65,7 @@ pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTar
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
 pub use random::random_bytes;
 pub use recorder::{
-    ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, SecretBodies,
+    ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, FlowStored, MessageKind, Recorder, SecretBodies,
     StreamMessage,
 };
 pub use request_id::RequestId;

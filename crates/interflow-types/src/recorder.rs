@@ -1,5 +1,6 @@
 //! The interface between the request pipeline and whatever records flows: [`Recorder`] and [`FlowRecording`].
 
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -89,6 +90,10 @@ pub struct DecryptedMedia;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SecretBodies;
 
+/// Resolves when a flow that ended is stored, or cannot be: what was given up, refused by the disk or dropped holds no client
+/// back.
+pub type FlowStored = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Records flows. Methods here and on [`FlowRecording`] must not block: they run on a worker thread of the proxy.
 ///
 /// ```
@@ -151,6 +156,12 @@ pub trait FlowRecording: Send {
 
     /// One message. For event streams and gRPC, the same bytes are passed to [`data`](Self::data) too.
     fn message(&mut self, message: &StreamMessage);
+
+    /// `Some` if the end of the response is to be withheld from the client until the flow is stored. Asked once, before
+    /// [`finish`](Self::finish).
+    fn until_stored(&mut self) -> Option<FlowStored> {
+        None
+    }
 
     /// The flow has ended; no further calls follow.
     fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>);

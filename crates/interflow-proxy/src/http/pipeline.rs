@@ -132,6 +132,26 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     };
     // Recorded from here on, with the head as the stages left it; denied requests are recorded too.
     tracker.begin_capture(&live.settings, Some(&head)).await;
+    let recording = tracker.recording();
+    let reply = exchange(conn, live, tracker, head, admitted, interim, handler).await;
+    // A flow with a body to come ends with it, and its tap waits likewise.
+    let has_ended = matches!(&reply, ServiceReply::Response(Response { body: Body::Empty | Body::Full(_), .. }));
+    if let Some(recording) = recording.filter(|_| has_ended) {
+        recording.wait_until_stored().await;
+    }
+    reply
+}
+
+/// From the end of the request phases to the response.
+async fn exchange(
+    conn: &ClientConnection,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    mut head: RequestHead,
+    admitted: Result<(Body, Option<PendingExpectation>), EarlyExit>,
+    interim: InformationalSender,
+    handler: Option<Arc<dyn LocalHandler>>,
+) -> ServiceReply {
     let (body, expectation) = match admitted {
         Ok(admitted) => admitted,
         Err(end) => return exit_early(tracker, &live, &head, end),

@@ -35,13 +35,14 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, err
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     // Without waiting for the recorder, because the caller is not async.
     tracker.begin_capture_at_once(&live.settings, None);
-    let response = error_response(error, Some(tracker.flow.id), None);
+    let mut response = error_response(error, Some(tracker.flow.id), None);
     tracing::info!(client = %conn.client.peer, flow = %tracker.flow.id, kind = error.kind().as_str(), "refused: {error}");
     tracker.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {
         // The whole body is recorded here, because the response is not wrapped in a tap.
         tracker.local_response(bytes);
     }
+    response.body = tracker.withhold(response.body);
     tracker.fail(error);
     response
 }

@@ -2,16 +2,15 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_net::egress::UpstreamReport;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
+    Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording, FlowStored,
     NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
 };
-use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::compiled::CompiledConfig;
@@ -123,11 +122,15 @@ impl FlowGuard {
         // Before `begin`, because taking the original tags the flow.
         let original = original_messages::take_request(&mut self.flow, &self.plan);
         let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
-        let shared = Arc::new(SharedCapture { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) });
+        let shared = Arc::new(SharedCapture::new(capture));
         if let Some(original) = original {
             shared.original_request(*original);
         }
         self.shared = Some(shared);
+    }
+
+    pub fn recording(&self) -> Option<Arc<SharedCapture>> {
+        self.shared.clone()
     }
 
     fn with_capture(&self, see: impl FnOnce(&mut dyn FlowRecording, &Flow)) {
@@ -226,7 +229,7 @@ impl FlowGuard {
             Body::Stream(_) => {
                 let messages = self.response_tap(head);
                 // The guard moves into the tap; dropping the body unread ends the flow as aborted.
-                Body::stream(ResponseTap { body, tracker: Some(self), messages })
+                Body::stream(ResponseTap { body, tracker: Some(self), messages, withheld: None })
             }
         }
     }
@@ -242,6 +245,27 @@ impl FlowGuard {
         if !self.response_recorded {
             self.with_capture(|c, _| c.data(Direction::Response, bytes));
         }
+    }
+
+    /// Withholds a body in memory until the flow, which ends now, is stored, for a caller that cannot wait.
+    pub fn withhold(&self, body: Body) -> Body {
+        match (body, self.stored()) {
+            (Body::Full(bytes), Some(stored)) => {
+                let withheld = WithheldEnd { stored, frame: Some(Ok(BodyFrame::Data(bytes))) };
+                Body::stream(ResponseTap {
+                    body: Body::Empty,
+                    tracker: None,
+                    messages: None,
+                    withheld: Some(withheld),
+                })
+            }
+            (body, _) => body,
+        }
+    }
+
+    /// What the end of the response waits for, once.
+    fn stored(&self) -> Option<FlowStored> {
+        self.shared.as_ref()?.stored.lock().take()
     }
 
     /// Whether a stage wants the messages of this WebSocket.
@@ -477,14 +501,26 @@ struct ResponseTap {
     body: Body,
     tracker: Option<FlowGuard>,
     messages: Option<MessageTap>,
+    withheld: Option<WithheldEnd>,
+}
+
+/// The end of a response body, until its flow is stored.
+struct WithheldEnd {
+    stored: FlowStored,
+    frame: Option<Result<BodyFrame>>,
 }
 
 impl BodyStream for ResponseTap {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        if let Some(end) = &mut self.withheld {
+            std::task::ready!(end.stored.as_mut().poll(cx));
+            return Poll::Ready(self.withheld.take().and_then(|end| end.frame));
+        }
         // After the end, the remaining polls pass through.
         let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
         std::task::ready!(tracker.poll_ready(cx));
         let frame = std::task::ready!(self.body.poll_frame(cx));
+        let mut stored = None;
         match &frame {
             Some(Ok(f)) => {
                 if let BodyFrame::Data(data) = f {
@@ -498,29 +534,38 @@ impl BodyStream for ResponseTap {
                 // Nothing follows the trailers, and a body of known length ends with its last byte: the server need
                 // not poll again.
                 if matches!(f, BodyFrame::Trailers(_)) || self.body.remaining() == Some(0) {
-                    self.finish(Ok(()));
+                    stored = self.finish(Ok(()));
                 }
             }
-            Some(Err(e)) => self.finish(Err(e)),
-            None => self.finish(Ok(())),
+            Some(Err(e)) => stored = self.finish(Err(e)),
+            None => stored = self.finish(Ok(())),
         }
-        Poll::Ready(frame)
+        let Some(stored) = stored else { return Poll::Ready(frame) };
+        self.withheld = Some(WithheldEnd { stored, frame });
+        self.poll_frame(cx)
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
+        let withheld = match self.withheld.as_ref().and_then(|end| end.frame.as_ref()) {
+            Some(Ok(BodyFrame::Data(data))) => data.len() as u64,
+            _ => 0,
+        };
+        self.body.remaining().map(|remaining| remaining + withheld)
     }
 }
 
 impl ResponseTap {
-    fn finish(&mut self, end: Result<(), &Error>) {
-        let Some(mut tracker) = self.tracker.take() else { return };
+    /// Ends the flow; returns what the end of the body waits for.
+    fn finish(&mut self, end: Result<(), &Error>) -> Option<FlowStored> {
+        let mut tracker = self.tracker.take()?;
+        let stored = tracker.stored();
         // Taken, so that the end is reported once even if the body is polled again.
         tracker.flow.timings.last_byte = Some(tracker.flow.clock.micros());
         match end {
             Ok(()) => tracker.complete(),
             Err(e) => tracker.fail(e),
         }
+        stored
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 use interflow_types::{
-    BodyFrame, Direction, Flow, FlowRecording, OriginalBody, OriginalMessage, RequestHead, ResponseHead,
+    BodyFrame, Direction, Flow, FlowRecording, FlowStored, OriginalBody, OriginalMessage, RequestHead, ResponseHead,
 };
 use parking_lot::Mutex;
 
@@ -16,9 +16,24 @@ pub(crate) struct SharedCapture {
     pub capture: Mutex<Option<Box<dyn FlowRecording>>>,
     /// Time at which the request body ended, in microseconds; 0: not yet.
     pub request_body: AtomicU64,
+    /// What the end of the response waits for.
+    pub stored: Mutex<Option<FlowStored>>,
 }
 
 impl SharedCapture {
+    pub fn new(mut capture: Box<dyn FlowRecording>) -> Self {
+        let stored = Mutex::new(capture.until_stored());
+        Self { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0), stored }
+    }
+
+    /// Waits until the flow, which has ended, is stored; at once if the client need not wait for that.
+    pub async fn wait_until_stored(&self) {
+        let stored = self.stored.lock().take();
+        if let Some(stored) = stored {
+            stored.await;
+        }
+    }
+
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         // Without a capture, at the end of the flow, bodies must not be held back.
         self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))

@@ -259,7 +259,9 @@ impl StoreWriter {
         let first_chunk = self.chunks.committed();
         self.roll_back();
         // Ended flows return to the running ones and are written again when the disk accepts it.
-        for flow in std::mem::take(&mut batch.finished) {
+        for mut flow in std::mem::take(&mut batch.finished) {
+            // Traffic goes on without the disk.
+            flow.withheld = None;
             self.open.insert(flow.row.id, flow);
         }
         let generation = self.generation();

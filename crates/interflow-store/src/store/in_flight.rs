@@ -10,7 +10,7 @@ use super::body_assembly::BodyAssembly;
 use super::chunk_refs::{self, SIDES, body_index};
 use super::header_masking::MaskRules;
 use super::pending_flow::{
-    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart,
+    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart, WithheldResponse,
 };
 use super::rows::NewRow;
 use crate::model::*;
@@ -32,6 +32,8 @@ pub(crate) struct InFlightFlow {
     pub(crate) certificates: [(Option<CertificateChain>, bool); 2],
     /// Tags that the operator added while it runs.
     pub(crate) marked: Vec<String>,
+    /// The end of its response, which is dropped with the flow, after its transaction.
+    pub(crate) withheld: Option<WithheldResponse>,
 }
 
 impl InFlightFlow {
@@ -49,6 +51,7 @@ impl InFlightFlow {
             ends: None,
             certificates: Default::default(),
             marked: Vec::new(),
+            withheld: None,
         })
     }
 
@@ -207,6 +210,7 @@ impl InFlightFlow {
     }
 
     fn end(&mut self, end: FlowEnd) {
+        self.withheld = end.withheld;
         self.row.state = end.state;
         self.row.error = end.error;
         if let Some(t) = end.tunnel {

@@ -7,6 +7,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 use crate::model::{ErrorRow, FlowState, MissingReason};
 
@@ -166,7 +167,11 @@ pub(crate) struct FlowEnd {
     pub(crate) error: Option<ErrorRow>,
     /// Microseconds after the start, for a flow without complete timings.
     pub(crate) after: u64,
+    pub(crate) withheld: Option<WithheldResponse>,
 }
+
+/// A client that waits for the flow to be stored: released when this is dropped.
+pub(crate) type WithheldResponse = oneshot::Sender<()>;
 
 impl FlowEnd {
     pub(crate) fn from_flow(flow: &Flow, outcome: &FlowOutcome<'_>, is_tunnel: bool) -> Self {
@@ -179,7 +184,7 @@ impl FlowEnd {
                 (FlowState::Failed, carried, Some(ErrorRow::from_error(e)))
             }
         };
-        Self { state, tunnel, error, after: flow.clock.micros() }
+        Self { state, tunnel, error, after: flow.clock.micros(), withheld: None }
     }
 }
 

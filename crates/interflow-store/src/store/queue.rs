@@ -220,6 +220,10 @@ impl WriterQueue {
         self.wake_all();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Registers the calling thread as the writer.
     pub(crate) fn adopt_writer(&self) {
         let _ = self.writer.set(std::thread::current());

@@ -168,8 +168,28 @@ async fn a_full_spool_drops_and_counts_flows_where_the_operator_wants_that() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_replica_loses_only_what_it_had_not_written_yet() {
     let Some(database) = database() else { return };
+    let (answered, lost, oldest) = kill_under_load(&database, "").await;
+    println!("{lost} of {answered} answered flows are lost, the oldest answered {oldest:?} before");
+    // 20 ms, and what a busy machine takes to let the writer run.
+    assert!(oldest < Duration::from_millis(500), "{oldest:?}");
+    assert!(lost < answered / 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_replica_that_records_synchronously_loses_nothing() {
+    let Some(database) = database() else { return };
+    for _ in 0..3 {
+        let (answered, lost, oldest) = kill_under_load(&database, "synchronous = true\n").await;
+        assert!(lost == 0, "{lost} of {answered} answered flows are lost, the oldest answered {oldest:?} before");
+        database.sql("TRUNCATE interflow.flows");
+    }
+}
+
+/// Kills a replica that answers requests, and starts it again. Returns how many were answered, how many of these are not
+/// recorded, and how long before the end the oldest of those was answered.
+async fn kill_under_load(database: &PostgresDatabase, more: &str) -> (usize, usize, Duration) {
     let origin = origin().await;
-    let mut replica = Replica::start(&database.url());
+    let mut replica = Replica::start_with(&database.url(), more, Vec::new());
     let load = Load::start(replica.proxy, &origin, "killed", 4, true);
     load.more(400);
     let killed = Instant::now();
@@ -177,14 +197,11 @@ async fn a_killed_replica_loses_only_what_it_had_not_written_yet() {
     let answered = load.end().await;
     replica.run();
     wait_for("what was on the disk is moved", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
-    let (flows, distinct) = stored(&database, "/killed/");
+    let (flows, distinct) = stored(database, "/killed/");
     assert_eq!(flows, distinct, "none twice");
     let urls = database.sql("SELECT path FROM interflow.flows WHERE url LIKE '%/killed/%'");
     let recorded: HashSet<&str> = urls.lines().collect();
     let lost: Vec<_> = answered.iter().filter(|(path, _)| !recorded.contains(&**path)).collect();
     let oldest = lost.iter().map(|(_, at)| killed.saturating_duration_since(*at)).max().unwrap_or_default();
-    println!("{} of {} answered flows are lost, the oldest answered {oldest:?} before", lost.len(), answered.len());
-    // 20 ms, and what a busy machine takes to let the writer run.
-    assert!(oldest < Duration::from_millis(500), "{oldest:?}");
-    assert!(lost.len() < answered.len() / 2);
+    (answered.len(), lost.len(), oldest)
 }
