@@ -239,8 +239,8 @@ fn record_once(fleet: &FleetBench<'_>, arm: &str, round: usize, seconds: f64) ->
         stores if stores.starts_with("embedded store") => Record::Embedded,
         _ => Record::Shared(&database),
     };
-    let more = if arm.ends_with("synchronous") { "synchronous = true\n" } else { "" };
-    let replica = fleet.start_with(&format!("{}-{round}", arm.replace([' ', ','], "-")), record, more)?;
+    let more = format!("synchronous = {}\n", arm.ends_with("synchronous"));
+    let replica = fleet.start_with(&format!("{}-{round}", arm.replace([' ', ','], "-")), record, &more)?;
     let before = (replica.cpu(), fleet.database_cpu());
     let run = fleet.load(&replica, Pace::Closed(CLIENTS), seconds)?;
     let answered = run.outcome.answered;

@@ -38,10 +38,11 @@ pub struct RecordConfig {
     pub large_bodies: LargeBodies,
     /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
     pub decrypted_media: bool,
-    /// Whether the end of each response is withheld from its client until the flow is stored, so that an answered request is
-    /// recorded although the process is killed. Otherwise flows are stored up to 20 milliseconds after their end, in batches
-    /// that cost less. Neither protects from a power failure.
-    pub synchronous: bool,
+    /// Whether the end of each response is withheld from its client until the flow is on the disk, so that an answered request
+    /// is recorded although the process is killed. Otherwise flows are written up to 20 milliseconds after their end, in
+    /// batches that cost less. Neither protects from a power failure. If unset, `true` with `store` and `false` without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synchronous: Option<bool>,
     /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
     pub overflow: OverflowPolicy,
     /// Bytes that may wait for the disk before the recorder counts as behind.
@@ -102,6 +103,13 @@ pub enum OverflowPolicy {
     Drop,
 }
 
+impl RecordConfig {
+    /// Whether responses wait for their flows to be written.
+    pub fn is_synchronous(&self) -> bool {
+        self.synchronous.unwrap_or(self.store.is_some())
+    }
+}
+
 impl Default for RecordConfig {
     fn default() -> Self {
         Self {
@@ -114,7 +122,7 @@ impl Default for RecordConfig {
             max_body: ByteSize(0),
             large_bodies: LargeBodies::Head,
             decrypted_media: false,
-            synchronous: false,
+            synchronous: None,
             overflow: OverflowPolicy::Wait,
             queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,
@@ -144,5 +152,14 @@ mod tests {
         assert!(serde_json::from_str::<RecordConfig>(r#"{"queue_byte": 1}"#).is_err());
         let c: RecordConfig = serde_json::from_str(r#"{"overflow": "drop", "max_body": "1MiB"}"#).unwrap();
         assert_eq!((c.overflow, c.max_body.0), (OverflowPolicy::Drop, 1 << 20));
+    }
+
+    #[test]
+    fn responses_wait_for_their_flows_with_a_shared_store_or_where_the_operator_wants_it() {
+        let is_synchronous = |text| serde_json::from_str::<RecordConfig>(text).unwrap().is_synchronous();
+        assert!(!is_synchronous("{}") && is_synchronous(r#"{"synchronous": true}"#));
+        let store = r#""store": "postgres://db/x""#;
+        assert!(is_synchronous(&format!("{{{store}}}")));
+        assert!(!is_synchronous(&format!("{{{store}, \"synchronous\": false}}")));
     }
 }

@@ -101,7 +101,7 @@ impl Recorder for StoreRecorder {
             is_secret,
             original: None,
             is_tunnel: head.is_none(),
-            is_synchronous: config.synchronous,
+            is_synchronous: config.is_synchronous(),
             withheld: None,
             ended: false,
         }))

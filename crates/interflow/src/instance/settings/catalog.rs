@@ -38,7 +38,6 @@ pub const SETTABLE: &[SettableKey] = &[
     key(Recording, "record.max_body", Size, "Maximum body size"),
     key(Recording, "record.retention_age", Duration, "Keep flows for"),
     key(Recording, "record.retention_bytes", Size, "Maximum disk space"),
-    key(Recording, "record.synchronous", Switch, "Store each flow before its response ends"),
     key(Recording, "record.overflow", Choice, "When the recorder falls behind"),
     key(Recording, "record.queue_bytes", Size, "Queue of the recorder"),
     key(Privacy, "redact.gateway", Choice, "Prompts through the gateway"),
