@@ -80,7 +80,8 @@ impl FleetBench<'_> {
         let (proxy, gateway, admin) = (free_port()?, free_port()?, free_port()?);
         let home = self.testbed.path(name);
         fs::create_dir_all(&home)?;
-        let mut config = "[admin]\npublic_metrics = true\n[proxy]\ndrain_timeout = \"5s\"\n[record]\n".to_owned() + more;
+        let mut config =
+            "[admin]\npublic_metrics = true\n[proxy]\ndrain_timeout = \"5s\"\n[record]\n".to_owned() + more;
         match record {
             Record::Nothing => config.push_str("enabled = false\n"),
             Record::Embedded => {}
@@ -190,13 +191,8 @@ fn recording(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
     eprintln!("  {NAME}");
     let seconds = fleet.effort.seconds.max(2.0);
     let mut samples: BTreeMap<&str, Vec<[f64; 7]>> = BTreeMap::new();
-    let arms = [
-        "no recording",
-        "embedded store",
-        "embedded store, synchronous",
-        "PostgreSQL",
-        "PostgreSQL, synchronous",
-    ];
+    let arms =
+        ["no recording", "embedded store", "embedded store, synchronous", "PostgreSQL", "PostgreSQL, synchronous"];
     let mut failures = BTreeMap::new();
     for round in 0..fleet.effort.repeats {
         for arm in arms {

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn responses_wait_for_their_flows_with_a_shared_store_or_where_the_operator_wants_it() {
-        let is_synchronous = |text| serde_json::from_str::<RecordConfig>(text).unwrap().is_synchronous();
+        let is_synchronous = |text: &str| serde_json::from_str::<RecordConfig>(text).unwrap().is_synchronous();
         assert!(!is_synchronous("{}") && is_synchronous(r#"{"synchronous": true}"#));
         let store = r#""store": "postgres://db/x""#;
         assert!(is_synchronous(&format!("{{{store}}}")));

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use interflow_types::{
-    ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, FlowStored, Headers, Recorder, RequestHead,
-    ResponseHead, SecretBodies, StreamMessage,
+    ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, FlowStored, Headers, Recorder,
+    RequestHead, ResponseHead, SecretBodies, StreamMessage,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -151,14 +151,24 @@ impl StoreCapture {
         for (size, counted) in news.sizes.iter_mut().zip(counted) {
             *size += counted;
         }
+        // A client that is gone waits for nothing.
+        drop(news.withheld.take_if(|withheld| withheld.is_closed()));
+        let is_withheld = news.withheld.is_some();
         // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
-        let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
+        let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some() || is_withheld);
         news.queued |= push;
         // The lock is released first: the writer takes it while it drains.
         drop(news);
         self.queue.charge(charge);
         if push {
             self.queue.push(self.slot.clone());
+        }
+        if is_withheld {
+            self.queue.request_urgent_batch();
+            // The writer has ended, and nobody takes the updates any more.
+            if self.queue.is_closed() {
+                self.slot.news.lock().withheld = None;
+            }
         }
     }
 
@@ -376,26 +386,25 @@ impl FlowRecording for StoreCapture {
         Some(Box::pin(async { drop(stored.await) }))
     }
 
-    fn finish(mut self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
-        self.ended = true;
-        let mut end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
-        // A client that is gone waits for nothing.
-        end.withheld = self.withheld.take().filter(|withheld| !withheld.is_closed());
-        let is_withheld = end.withheld.is_some();
+    fn store_now(&mut self, flow: &Flow) {
+        let Some(withheld) = self.withheld.take() else { return };
         self.update(|news| {
-            news.end = Some(end);
+            news.withheld = Some(withheld);
             news.set_snapshot(flow);
             PIECE_OVERHEAD
         });
-        if is_withheld {
-            self.queue.request_urgent_batch();
-            // The writer has ended, and nobody takes the update any more.
-            if self.queue.is_closed()
-                && let Some(end) = &mut self.slot.news.lock().end
-            {
-                end.withheld = None;
-            }
-        }
+    }
+
+    fn finish(mut self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
+        self.ended = true;
+        let end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
+        let withheld = self.withheld.take();
+        self.update(|news| {
+            news.end = Some(end);
+            news.withheld = withheld.or(news.withheld.take());
+            news.set_snapshot(flow);
+            PIECE_OVERHEAD
+        });
     }
 }
 
@@ -409,7 +418,7 @@ impl Drop for StoreCapture {
         let is_tunnel = self.is_tunnel;
         self.update(|news| {
             let tunnel = is_tunnel.then(ByteCounts::default);
-            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0, withheld: None });
+            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
             PIECE_OVERHEAD
         });
     }

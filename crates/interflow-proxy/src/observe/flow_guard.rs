@@ -252,12 +252,7 @@ impl FlowGuard {
         match (body, self.stored()) {
             (Body::Full(bytes), Some(stored)) => {
                 let withheld = WithheldEnd { stored, frame: Some(Ok(BodyFrame::Data(bytes))) };
-                Body::stream(ResponseTap {
-                    body: Body::Empty,
-                    tracker: None,
-                    messages: None,
-                    withheld: Some(withheld),
-                })
+                Body::stream(ResponseTap { body: Body::Empty, tracker: None, messages: None, withheld: Some(withheld) })
             }
             (body, _) => body,
         }
@@ -340,6 +335,7 @@ impl FlowGuard {
         if running.is_empty() {
             return self.end(now, outcome);
         }
+        self.with_capture(|capture, flow| capture.store_now(flow));
         // Without a runtime, the process is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
         // `self` cannot be moved out of a method that also runs in `drop`, so a second guard takes over what is

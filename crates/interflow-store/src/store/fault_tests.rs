@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::{
-    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, FlowRecording, Headers, HttpVersion, Method,
-    Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, FlowRecording, FlowStored, Headers, HttpVersion,
+    Method, Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
 use super::store_state::{StoreState, WriterCommand};
@@ -29,7 +29,10 @@ struct Rig {
 
 impl Rig {
     fn new(dir: &Path) -> Self {
-        let config = RecordConfig::default();
+        Self::with(dir, RecordConfig::default())
+    }
+
+    fn with(dir: &Path, config: RecordConfig) -> Self {
         std::fs::create_dir_all(segments_dir(dir)).unwrap();
         let db = schema::open_writer(dir).unwrap();
         let (segments, _) = recover::recover(dir, &segments_dir(dir), &db).unwrap();
@@ -210,4 +213,38 @@ fn the_store_is_sound_after_an_outage() {
     let store = outage.store();
     assert_eq!(store.stats().unwrap().flows, 4);
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_disk_that_refuses_withholds_no_response() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::with(dir.path(), RecordConfig { synchronous: Some(true), ..RecordConfig::default() });
+    let [mut first, mut second] = ["/first", "/second"].map(|path| {
+        let (flow, mut capture) = rig.begin(path);
+        let stored = capture.until_stored().unwrap();
+        (flow, capture, stored)
+    });
+    rig.flush().unwrap();
+    rig.fault.store(true, SeqCst);
+    first.1.data(Direction::Response, &noise(20_000, 1));
+    first.1.finish(&first.0, FlowOutcome::Complete);
+    wait_for(first.2);
+    assert!(rig.shared.suspended().is_some());
+    second.1.data(Direction::Response, &noise(20_000, 2));
+    second.1.finish(&second.0, FlowOutcome::Complete);
+    wait_for(second.2);
+    rig.recover();
+    rig.flush().unwrap();
+    rig.close();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
+    for flow in [first.0, second.0] {
+        assert_eq!(store.get(flow.id).unwrap().state, FlowState::Complete);
+    }
+}
+
+/// Waits until a response is not withheld any more.
+fn wait_for(stored: FlowStored) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let limit = Duration::from_secs(20);
+    runtime.block_on(async { tokio::time::timeout(limit, stored).await.expect("withheld for ever") });
 }

@@ -32,7 +32,7 @@ pub(crate) struct InFlightFlow {
     pub(crate) certificates: [(Option<CertificateChain>, bool); 2],
     /// Tags that the operator added while it runs.
     pub(crate) marked: Vec<String>,
-    /// The end of its response, which is dropped with the flow, after its transaction.
+    /// Dropped after the transaction that stores it.
     pub(crate) withheld: Option<WithheldResponse>,
 }
 
@@ -68,6 +68,7 @@ impl InFlightFlow {
     /// Applies updates of heads and state to the row.
     pub(crate) fn apply_updates(&mut self, news: &mut PendingUpdates, mask: &MaskRules) {
         self.dirty = true;
+        self.withheld = news.withheld.take().or(self.withheld.take());
         for head in news.interim.drain(..) {
             self.row
                 .interim
@@ -210,7 +211,6 @@ impl InFlightFlow {
     }
 
     fn end(&mut self, end: FlowEnd) {
-        self.withheld = end.withheld;
         self.row.state = end.state;
         self.row.error = end.error;
         if let Some(t) = end.tunnel {

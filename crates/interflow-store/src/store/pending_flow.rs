@@ -41,7 +41,11 @@ pub(crate) struct PendingUpdates {
     pub(crate) hashed: [bool; 2],
     /// Updates of the received version, if the flow was edited.
     pub(crate) original: Option<Box<OriginalUpdates>>,
+    pub(crate) withheld: Option<WithheldResponse>,
 }
+
+/// The end of a response that waits for its flow to be stored: it is sent when this is dropped.
+pub(crate) type WithheldResponse = oneshot::Sender<()>;
 
 /// Updates of the received version of a flow, before editing; the arrays as in [`PendingUpdates`]. Heads come with
 /// whether the body was edited too.
@@ -167,11 +171,7 @@ pub(crate) struct FlowEnd {
     pub(crate) error: Option<ErrorRow>,
     /// Microseconds after the start, for a flow without complete timings.
     pub(crate) after: u64,
-    pub(crate) withheld: Option<WithheldResponse>,
 }
-
-/// A client that waits for the flow to be stored: released when this is dropped.
-pub(crate) type WithheldResponse = oneshot::Sender<()>;
 
 impl FlowEnd {
     pub(crate) fn from_flow(flow: &Flow, outcome: &FlowOutcome<'_>, is_tunnel: bool) -> Self {
@@ -184,7 +184,7 @@ impl FlowEnd {
                 (FlowState::Failed, carried, Some(ErrorRow::from_error(e)))
             }
         };
-        Self { state, tunnel, error, after: flow.clock.micros(), withheld: None }
+        Self { state, tunnel, error, after: flow.clock.micros() }
     }
 }
 

@@ -25,7 +25,7 @@ use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;
 use super::header_masking::MaskRules;
 use super::in_flight::{self, InFlightFlow};
-use super::pending_flow::{PendingFlow, PendingUpdates};
+use super::pending_flow::{PendingFlow, PendingUpdates, WithheldResponse};
 use super::retention::GarbageCollector;
 use super::rows::{self, HostIds};
 use super::segment::SegmentAppender;
@@ -105,6 +105,8 @@ pub(crate) struct WriteBatch {
     /// How many of these have their rows, and how many do not yet.
     written: usize,
     unwritten: usize,
+    /// Of running flows that this transaction stores.
+    withheld: Vec<WithheldResponse>,
     pub(crate) told: Notification,
 }
 
@@ -313,6 +315,7 @@ impl StoreWriter {
         self.commit()?;
         self.shared.recorded_flows.fetch_add(batch.finished.len() as u64, Relaxed);
         batch.finished.clear();
+        batch.withheld.clear();
         batch.written = 0;
         Ok(())
     }
@@ -391,14 +394,18 @@ impl StoreWriter {
         };
         flow.touched = self.generation;
         let over = news.end.is_some();
-        let taken =
-            self.apply_updates(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
+        let taken = self.apply_updates(&mut flow, &mut news).and_then(|()| match &flow.withheld {
+            _ if over => self.end(&mut flow),
+            Some(_) => self.save_running(&mut flow),
+            None => Ok(()),
+        });
         // Also if the write failed: the rollback drops what was collected.
         self.shared.feeds.add(&flow.row, &mut batch.told);
         if over && taken.is_ok() {
             batch.unwritten += usize::from(flow.ends.is_some());
             batch.finished.push(flow);
         } else {
+            batch.withheld.extend(flow.withheld.take());
             // A failed flow returns to the running ones, where the rollback finds it.
             self.open.insert(slot.id, flow);
         }

@@ -20,6 +20,7 @@ mod round_trip;
 mod savings;
 mod selection;
 mod shipping;
+mod synchronous;
 
 use std::sync::Arc;
 
