@@ -40,6 +40,7 @@ pub(crate) mod store_state;
 mod subscriptions;
 mod varint;
 mod verify;
+mod write_batch;
 mod writer;
 
 use std::ops::{ControlFlow, Range};

@@ -25,12 +25,12 @@ use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;
 use super::header_masking::MaskRules;
 use super::in_flight::{self, InFlightFlow};
-use super::pending_flow::{PendingFlow, PendingUpdates, WithheldResponse};
+use super::pending_flow::{PendingFlow, PendingUpdates};
 use super::retention::GarbageCollector;
 use super::rows::{self, HostIds};
 use super::segment::SegmentAppender;
 use super::store_state::{StoreState, WriterCommand};
-use super::subscriptions::Notification;
+use super::write_batch::WriteBatch;
 use super::{disk_space, messages, overview, reconfigure, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
@@ -93,21 +93,6 @@ enum SweepMode {
     /// Those that have run for a while.
     Due,
     All,
-}
-
-#[derive(Default)]
-pub(crate) struct WriteBatch {
-    charge: usize,
-    flows: usize,
-    /// Ended flows, until the transaction is committed.
-    #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
-    pub(crate) finished: Vec<Box<InFlightFlow>>,
-    /// How many of these have their rows, and how many do not yet.
-    written: usize,
-    unwritten: usize,
-    /// Of running flows that this transaction stores.
-    withheld: Vec<WithheldResponse>,
-    pub(crate) told: Notification,
 }
 
 impl StoreWriter {
