@@ -105,6 +105,16 @@ class Origin(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        if self.path.startswith("/slow"):
+            # An answer of eight seconds, longer than a pod waits before it stops to accept.
+            self.send_response(200)
+            self.send_header("Content-Length", "33")
+            self.end_headers()
+            for _ in range(32):
+                self.wfile.write(b".")
+                time.sleep(0.25)
+            self.wfile.write(b"\n")
+            return
         # Long enough to be in the bucket.
         self.answer("text/plain", f"the page {self.path}\n".encode() + os.urandom(4096).hex().encode())
 
@@ -121,6 +131,11 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
 
+    def handle_error(self, *_):
+        # Pods are killed in the middle of an answer.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            traceback.print_exc()
+
 
 def serve():
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=origin.test",
@@ -134,9 +149,9 @@ def serve():
 
 
 class Load:
-    """Clients that ask for pages until `stop`: over connections that are kept, over new ones, and in intercepted TLS."""
+    """Clients that ask for pages until `stop`: over connections that are kept, over new ones, in intercepted TLS, and for answers of some seconds."""
 
-    def __init__(self, service, kinds=("kept", "kept", "new", "new", "tls", "tls-new")):
+    def __init__(self, service, kinds=("kept", "kept", "new", "new", "tls", "tls-new", "slow", "slow")):
         self.service = service
         self.name = secrets.token_hex(4)
         self.done, self.errors, self.repeated = [], [], 0
@@ -157,7 +172,7 @@ class Load:
         connection, number = None, 0
         while not self.over.is_set():
             number += 1
-            path = f"/load-{self.name}/{index}-{number}"
+            path = f"{'/slow' if kind == 'slow' else ''}/load-{self.name}/{index}-{number}"
             reused = connection is not None
             try:
                 while True:
@@ -176,9 +191,9 @@ class Load:
                         reused = False
                         self.repeated += 1
                 body = response.read()
-                if response.status != 200 or f"the page {path}\n".encode() not in body:
+                if response.status != 200 or body != b"." * 32 + b"\n" if kind == "slow" else f"the page {path}\n".encode() not in body:
                     raise Failure(f"status {response.status}: {body[:200]}")
-                self.done.append((path, time.time()))
+                self.done.append((path.removeprefix("/slow"), time.time()))
                 if kind.endswith("new") or response.getheader("Connection") == "close":
                     connection.close()
                     connection = None
@@ -263,6 +278,18 @@ def helm(*arguments, **options):
     return run("helm", "-n", NAMESPACE, *arguments, **options)
 
 
+def process(uid):
+    """The process of Interflow in the pod of this id."""
+    for folder in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{folder}/cgroup") as f, open(f"/proc/{folder}/comm") as name:
+                if uid in f.read() and name.read() == "interflow\n":
+                    return int(folder)
+        except (OSError, ValueError):
+            continue
+    raise Failure(f"no process of the pod {uid}")
+
+
 def values(name, content):
     with open(name, "w") as f:
         json.dump(content, f)
@@ -303,6 +330,7 @@ retention_age = "7d"
 [log]
 format = "json"
 """.replace("ADDRESS", ADDRESS)
+OTHER_CONFIG = CONFIG.replace('"7d"', '"6d"')
 
 
 def fleet_values(**more):
@@ -464,6 +492,12 @@ def fleet():
             need(status == "200", f"{name}: status {status}")
 
     @case
+    def configurations():
+        """replicas of one release report the same configuration"""
+        rows = [r for r in api("instances")["instances"] if not r["silent"]]
+        need(len(rows) == 3 and len({r["config_digest"] for r in rows}) == 1, f"{[(r['name'], r['config_digest']) for r in rows]}")
+
+    @case
     def restart():
         """`kubectl rollout restart` under load: no request fails, and each is recorded"""
         before = {p["metadata"]["uid"] for p in pods()}
@@ -482,7 +516,7 @@ def fleet():
         before = {p["metadata"]["uid"] for p in pods()}
         load = Load(services["interflow"])
         time.sleep(2)
-        helm("upgrade", "interflow", CHART, "-f", fleet_values(config=CONFIG.replace('"7d"', '"6d"')),
+        helm("upgrade", "interflow", CHART, "-f", fleet_values(config=OTHER_CONFIG),
              "--wait", "--timeout", "280s")
         kubectl("rollout", "status", "statefulset/interflow", "--timeout=10s")
         load.stop()
@@ -509,6 +543,26 @@ def fleet():
              if missing else "")
         need(len(missing) <= 20, f"{len(missing)} flows are lost")
         return f"{len(load.done)} requests were answered, {len(load.errors)} broke with the pod, {len(missing)} flows of its last moment are lost"
+
+    @case
+    def crashed():
+        """a process that is killed is started again in its pod, and delivers what waited on the volume"""
+        uid = get("pod", "interflow-2")["metadata"]["uid"]
+        load = Load(services["interflow"])
+        time.sleep(3)
+        first = time.time()
+        os.kill(process(uid), signal.SIGKILL)
+        until("its container is started again", lambda: (s := get("pod", "interflow-2")["status"]["containerStatuses"][0])["restartCount"] == 1 and s["ready"])
+        ready_again = time.time()
+        time.sleep(3)
+        load.stop()
+        late = [e for at, e in load.errors if at > ready_again + 2]
+        need(not late, f"requests fail afterwards: {late[:3]}")
+        missing = load.missing()
+        need(all(at > first - 0.5 for _, at in missing) and len(missing) <= 20, f"{len(missing)} flows are lost")
+        need(get("pod", "interflow-2")["metadata"]["uid"] == uid, "the pod was replaced")
+        return (f"ready after {ready_again - first:.0f} s, {len(load.done)} requests were answered, {len(load.errors)} failed, "
+                f"{len(missing)} flows of its last moment are lost")
 
     @case
     def evictions():
@@ -559,23 +613,27 @@ def fleet():
 
     @case
     def autoscaling():
-        """with `autoscaling.enabled` there is a HorizontalPodAutoscaler, and turning it on ends no replica that is needed"""
+        """with `autoscaling.enabled` there is a HorizontalPodAutoscaler, and no replica ends when it is turned on, or at an upgrade"""
         uids = {p["metadata"]["uid"] for p in pods()}
-        helm("upgrade", "interflow", CHART, "-f", fleet_values(config=CONFIG.replace('"7d"', '"6d"'), autoscaling={"enabled": True, "minReplicas": 2}),
-             "--wait", "--timeout", "280s")
-        need(get("horizontalpodautoscaler", "interflow")["spec"]["minReplicas"] == 2, "minReplicas")
-        time.sleep(20)
-        left = pods()
-        scale = get("statefulset", "interflow")["spec"]["replicas"]
-        need(scale >= 2, f"replicas: {scale}")
-        need(uids >= {p["metadata"]["uid"] for p in left}, "pods were replaced")
-        return f"{scale} replicas"
+        for minimum in (2, 3):
+            helm("upgrade", "interflow", CHART, "-f", fleet_values(config=OTHER_CONFIG, autoscaling={"enabled": True, "minReplicas": minimum}),
+                 "--wait", "--timeout", "280s")
+            need(get("horizontalpodautoscaler", "interflow")["spec"]["minReplicas"] == minimum, "minReplicas")
+            time.sleep(5)
+            need({p["metadata"]["uid"] for p in pods()} == uids and all_ready(3), "pods were replaced")
+
+        def scaled():
+            conditions = get("horizontalpodautoscaler", "interflow")["status"].get("conditions", [])
+            return any(c["type"] == "AbleToScale" and c["status"] == "True" for c in conditions)
+        until("the autoscaler finds the StatefulSet", scaled, 40)
+        kubectl("scale", "statefulset/interflow", "--replicas=2")
+        until("the autoscaler restores its minimum", lambda: all_ready(3), 90)
 
     @case
     def monitor():
         """a ServiceMonitor without its CRD is refused before anything changes; with it, it is created"""
         revision = len(json.loads(helm("history", "interflow", "-o", "json").stdout))
-        more = fleet_values(config=CONFIG.replace('"7d"', '"6d"'), serviceMonitor={"enabled": True})
+        more = fleet_values(config=OTHER_CONFIG, serviceMonitor={"enabled": True})
         refused = helm("upgrade", "interflow", CHART, "-f", more, ok=False)
         need(refused.returncode != 0 and "ServiceMonitor" in refused.stderr and "CRDs" in refused.stderr, refused.stderr)
         need(all(ready(p) for p in pods()), "pods changed")
@@ -649,8 +707,38 @@ def single():
 
     @case
     def gone():
-        """`helm uninstall` of one replica"""
+        """an installation of the same name takes over the volume that `helm uninstall` left"""
+        before = inside("interflow-0", "interflow", "ca", "export").stdout
         helm("uninstall", "interflow", "--wait")
+        until("no pod is left", lambda: not pods(), 90)
+        helm("install", "interflow", CHART, "-f", "llm-values.yaml", "-f", "single.json", "--wait", "--timeout", "120s")
+        need(inside("interflow-0", "interflow", "ca", "export").stdout == before, "another CA")
+        helm("uninstall", "interflow", "--wait")
+        until("no pod is left", lambda: not pods(), 90)
+        kubectl("delete", "persistentvolumeclaim", "--all")
+
+    @case
+    def users():
+        """the egress gateway of the tutorial without a volume, with users of a Secret: only they get through, and only to what is allowed"""
+        # The password is `secret`.
+        secret("users", users="alice:$2b$04$jGUANqRfrMUwj7sffLZdt.dARtMvOqs3O9znJ15dzgpfcY//pm8xm\n")
+        more = values("egress.json", {
+            "image": IMAGE, "usersSecret": "users", "persistence": {"enabled": False}, "drain": {"preStop": 0, "delay": 0, "timeout": 5},
+            "serviceAccount": {"create": False}, "extraEnv": [{"name": "INTERFLOW_ACCESS_ALLOW_PRIVATE", "value": f'["{ADDRESS}/32"]'},
+                                                              {"name": "INTERFLOW_APPROVALS_PRESETS", "value": "[]"}],
+            "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}}})
+        notes = helm("install", "egress", CHART, "-f", from_the_tutorial("egress-values.yaml"), "-f", more, "--wait", "--timeout", "120s").stdout
+        need("WARNING: persistence is off" in notes, notes)
+
+        def status(*options):
+            return inside("client", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-x", "http://egress.interflow.svc:7070", *options,
+                          "http://origin.test:8000/", namespace="work").stdout
+        need(status() == "407", "a client without a user is let through")
+        need(status("-U", "alice:wrong") == "407", "a wrong password is accepted")
+        need(status("-U", "alice:secret") == "403", "a host that no rule allows is reached")
+        secret("users", users="")
+        helm("uninstall", "egress", "--wait")
+        need(not get("persistentvolumeclaims")["items"], "volumes of a release without them")
 
 
 os.chdir(DIR)
