@@ -565,6 +565,24 @@ def fleet():
                 f"{len(missing)} flows of its last moment are lost")
 
     @case
+    def hung():
+        """a process that hangs is taken out of the Services and started again"""
+        uid = get("pod", "interflow-1")["metadata"]["uid"]
+        pid = process(uid)
+        first = time.time()
+        os.kill(pid, signal.SIGSTOP)
+        until("it is not ready", lambda: not ready(get("pod", "interflow-1")), 60)
+        away = time.time()
+        time.sleep(1)
+        load = Load(services["interflow"], ("new", "new", "tls-new"))
+        until("it is started again", lambda: process(uid) != pid and all_ready(3), 120)
+        again = time.time()
+        load.stop()
+        need(not load.errors, f"requests fail while it is not ready: {load.errors[:3]}")
+        return (f"not ready after {away - first:.0f} s, ready again after {again - first:.0f} s, {len(load.done)} requests meanwhile, "
+                f"{len(load.missing())} not recorded")
+
+    @case
     def evictions():
         """an eviction is granted, and a second one refused until the budget allows it again"""
         until("the budget allows one", lambda: get("poddisruptionbudget", "interflow")["status"]["disruptionsAllowed"] == 1)
@@ -698,10 +716,10 @@ def single():
 
     @case
     def refused():
-        """a configuration that is invalid is named in the log of the pod, and `helm rollback` mends it"""
+        """a configuration that is invalid is named in the state of the pod, and `helm rollback` mends it"""
         broken = values("broken.json", {"image": IMAGE, "config": "[recrod]\nretention_age = 7\n", "resources": {"requests": {"cpu": "20m"}}})
         helm("upgrade", "interflow", CHART, "-f", broken)
-        until("the log names it", lambda: "recrod" in kubectl("logs", "interflow-0", ok=False).stdout + kubectl("logs", "interflow-0", "--previous", ok=False).stdout, 120)
+        until("the state of the pod names it", lambda: "recrod" in kubectl("describe", "pod", "interflow-0").stdout, 120)
         helm("rollback", "interflow", "1")
         until("the pod is ready", lambda: all_ready(1), 60)
 
