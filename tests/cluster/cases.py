@@ -522,10 +522,9 @@ def fleet():
 
     @case
     def killed():
-        """`kubectl delete pod --force` under load: what was recorded is there, but for the last moment of that pod"""
+        """`kubectl delete pod --force` under load: each request that was answered is recorded"""
         load = Load(services["interflow"])
         time.sleep(3)
-        first = time.time()
         kubectl("delete", "pod", "interflow-1", "--force", "--grace-period=0")
         last = time.time()
         until("three replicas are ready", lambda: all_ready(3))
@@ -534,13 +533,12 @@ def fleet():
         late = [e for at, e in load.errors if at > last + 10]
         need(not late, f"requests fail after the pod is gone: {late[:3]}")
         missing = load.missing()
-        # The last 20 milliseconds, more where the machine is too busy (docs/operations/shared-store.md).
-        need(all(at > first - 0.5 for _, at in missing) and len(missing) <= 20, f"{len(missing)} flows are lost")
-        return f"{len(load.done)} requests were answered, {len(load.errors)} broke with the pod, {len(missing)} flows of its last moment are lost"
+        need(not missing, f"{len(missing)} of {len(load.done)} answered requests are not recorded")
+        return f"{len(load.done)} requests were answered, {len(load.errors)} broke with the pod"
 
     @case
     def crashed():
-        """a process that is killed is started again in its pod, and delivers what waited on the volume"""
+        """a process that is killed is started again in its pod, and delivers what waited on the volume: each request that was answered"""
         uid = get("pod", "interflow-2")["metadata"]["uid"]
         load = Load(services["interflow"])
         time.sleep(3)
@@ -553,10 +551,9 @@ def fleet():
         late = [e for at, e in load.errors if at > ready_again + 2]
         need(not late, f"requests fail afterwards: {late[:3]}")
         missing = load.missing()
-        need(all(at > first - 0.5 for _, at in missing) and len(missing) <= 20, f"{len(missing)} flows are lost")
+        need(not missing, f"{len(missing)} of {len(load.done)} answered requests are not recorded")
         need(get("pod", "interflow-2")["metadata"]["uid"] == uid, "the pod was replaced")
-        return (f"ready after {ready_again - first:.0f} s, {len(load.done)} requests were answered, {len(load.errors)} failed, "
-                f"{len(missing)} flows of its last moment are lost")
+        return f"ready after {ready_again - first:.0f} s, {len(load.done)} requests were answered, {len(load.errors)} failed meanwhile"
 
     @case
     def hung():
