@@ -180,6 +180,8 @@ class Release:
             for variable in self.container["env"]:
                 name = variable["name"]
                 env[name] = files.value(variable["value"]) if "value" in variable else Secrets.VARIABLES.get(name, "x" * 40)
+                # As Kubernetes replaces variables that come before.
+                env[name] = re.sub(r"\$\((\w+)\)", lambda m: env[m[1]], env[name])
             for source in self.container.get("envFrom", []):
                 env["OPENAI_API_KEY"] = "sk-x"
             env["INTERFLOW_DATA_DIR"] = os.path.join(folder, "data")

@@ -21,7 +21,7 @@ const DIGEST_LEN: usize = 6;
 const OWN_KEYS: [(&str, &[&str]); 6] = [
     ("proxy", &["listen", "mdns_name"]),
     ("gateway", &["listen"]),
-    ("admin", &["listen", "hostname"]),
+    ("admin", &["listen", "hosts"]),
     ("dns", &["listen"]),
     ("record", &["dir"]),
     ("fleet", &["name"]),
@@ -107,7 +107,7 @@ mod tests {
     fn digests_differ_by_what_is_configured_and_not_by_where() {
         let config = |port: u16, age: &str| {
             json!({"proxy": {"listen": [format!("127.0.0.1:{port}")]}, "record": {"dir": port.to_string(), "retention_age": age},
-            "fleet": {"name": format!("replica-{port}")}})
+            "admin": {"hosts": [format!("replica-{port}.pods")]}, "fleet": {"name": format!("replica-{port}")}})
         };
         assert_eq!(digest(config(1, "7d")), digest(config(2, "7d")));
         assert_ne!(digest(config(1, "7d")), digest(config(1, "8d")));
