@@ -1,101 +1,16 @@
 //! Settings that replicas share through the database of their store: keys, rules, policies, approvals.
-#![cfg(unix)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::Value;
 
-/// Longer than the two seconds in which replicas follow on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::replica::{Replica, interflow, named, until};
 
 const TAG_ALL: &str = "rules:\n  - name: all\n    then:\n      - tag: first\n";
 
-/// A replica with a data directory of its own, ended when dropped.
-struct Replica {
-    home: tempfile::TempDir,
-    config: PathBuf,
-    child: Child,
-}
-
-impl Replica {
-    fn start(name: &str, database: &PostgresDatabase) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), name, database)
-    }
-
-    fn start_in(home: tempfile::TempDir, name: &str, database: &PostgresDatabase) -> Self {
-        Self::start_with(home, name, database, "")
-    }
-
-    /// With more lines of the section `[fleet]`, and further sections.
-    fn start_with(home: tempfile::TempDir, name: &str, database: &PostgresDatabase, more: &str) -> Self {
-        let config = home.path().join("c.toml");
-        let text = format!("[record]\nstore = {:?}\n[fleet]\nname = {name:?}\n{more}", database.url());
-        std::fs::write(&config, text).unwrap();
-        let any = "127.0.0.1:0";
-        let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
-        let log = std::fs::File::create(home.path().join("log")).unwrap();
-        let mut child = interflow(home.path(), &config, &words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        until("the replica starts", || {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "{}",
-                std::fs::read_to_string(home.path().join("log")).unwrap()
-            );
-            home.path().join("instance.json").exists().then_some(())
-        });
-        Self { home, config, child }
-    }
-
-    /// The output of a command that succeeds.
-    fn run(&self, words: &[&str]) -> String {
-        let output = interflow(self.home.path(), &self.config, words).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_str(&self.run(words)).unwrap()
-    }
-
-    fn file(&self, name: &str) -> String {
-        std::fs::read_to_string(self.home.path().join(name)).unwrap_or_default()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.home.path().join(name), text).unwrap();
-    }
-
-    fn log(&self) -> String {
-        self.file("log")
-    }
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn interflow(home: &Path, config: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.arg("--config").arg(config).args(words).env("INTERFLOW_DATA_DIR", home).stdin(Stdio::null());
-    command.env_remove("INTERFLOW_CONFIG").env_remove("CLICOLOR_FORCE");
-    command
-}
-
-fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = seen() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn start(name: &str, database: &PostgresDatabase) -> Replica {
+    Replica::start(&named(name, database))
 }
 
 /// The newest revision of a setting.
@@ -113,7 +28,7 @@ fn publish_rules(replica: &Replica, text: &str) -> i64 {
     until("it is published", || {
         let revision = newest(replica, "rules")?;
         // By its number: a newer one may come between the two commands.
-        (replica.run(&["fleet", "show", "rules", &revision.to_string()]) == text).then_some(revision)
+        (replica.cli(&["fleet", "show", "rules", &revision.to_string()]) == text).then_some(revision)
     })
 }
 
@@ -121,20 +36,20 @@ fn publish_rules(replica: &Replica, text: &str) -> i64 {
 fn what_changes_at_one_replica_takes_effect_at_all() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let (a, b) = (start("a", &database), start("b", &database));
     // A key made at one is valid at the other: both read the same file.
-    a.run(&["keys", "add", "--owner", "build-agent"]);
+    a.cli(&["keys", "add", "--owner", "build-agent"]);
     until("b has the key of a", || b.file("keys.toml").contains("build-agent").then_some(()));
-    assert!(b.run(&["keys", "list"]).contains("build-agent"));
+    assert!(b.cli(&["keys", "list"]).contains("build-agent"));
     assert_eq!(newest(&b, "keys"), Some(1));
     // Approval rules go through the API of a running instance.
-    b.run(&["approvals", "rules", "add", "deny", "blocked.example"]);
+    b.cli(&["approvals", "rules", "add", "deny", "blocked.example"]);
     until("a denies what b denies", || {
-        a.run(&["approvals", "rules", "list"]).contains("blocked.example").then_some(())
+        a.cli(&["approvals", "rules", "list"]).contains("blocked.example").then_some(())
     });
     // A replica that comes later has everything from its start on.
-    let c = Replica::start("c", &database);
-    assert!(c.run(&["keys", "list"]).contains("build-agent") && c.file("approvals.json").contains("blocked.example"));
+    let c = start("c", &database);
+    assert!(c.cli(&["keys", "list"]).contains("build-agent") && c.file("approvals.json").contains("blocked.example"));
     let history = c.json(&["fleet", "history", "--json"]);
     let made: Vec<_> = history["revisions"]
         .as_array()
@@ -150,7 +65,7 @@ fn what_changes_at_one_replica_takes_effect_at_all() {
 fn a_revision_that_is_wrong_is_refused_everywhere_and_the_last_good_one_stays() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let (a, b) = (start("a", &database), start("b", &database));
     a.write("rules.yaml", TAG_ALL);
     until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
     let first = until("it is published", || newest(&a, "rules"));
@@ -178,41 +93,33 @@ fn a_revision_that_is_wrong_is_refused_everywhere_and_the_last_good_one_stays() 
     // Back to the first, from the command line.
     until("it has a revision", || (newest(&a, "rules") == Some(good)).then_some(()));
     let (first, good, last) = (first.to_string(), good.to_string(), last.to_string());
-    let done = a.run(&["fleet", "rollback", "rules", &first]);
+    let done = a.cli(&["fleet", "rollback", "rules", &first]);
     assert!(done.contains(&format!("revision {last} with the text of revision {first}")), "{done}");
     until("both went back", || [&a, &b].iter().all(|r| r.file("rules.yaml") == TAG_ALL).then_some(()));
-    let difference = b.run(&["fleet", "diff", "rules", &good, &last]);
+    let difference = b.cli(&["fleet", "diff", "rules", &good, &last]);
     assert!(difference.contains("-      - tag: second") && difference.contains("+      - tag: first"), "{difference}");
-    assert_eq!(b.run(&["fleet", "show", "rules", &good]), second);
+    assert_eq!(b.cli(&["fleet", "show", "rules", &good]), second);
 }
 
 #[test]
 fn a_change_made_while_stopped_is_published_or_kept_aside() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, mut b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let (a, mut b) = (start("a", &database), start("b", &database));
     a.write("rules.yaml", TAG_ALL);
     until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
     until("b has noted them", || b.file("shared-settings.json").contains("rules").then_some(()));
-    let stop = |replica: &mut Replica| {
-        replica.run(&["stop"]);
-        replica.child.wait().unwrap();
-    };
-    let restart = |mut replica: Replica, database| {
-        let home = std::mem::replace(&mut replica.home, tempfile::tempdir().unwrap());
-        Replica::start_in(home, "b", database)
-    };
-    stop(&mut b);
+    b.stop();
     b.write("rules.yaml", &TAG_ALL.replace("first", "offline"));
-    let mut b = restart(b, &database);
+    b.run();
     until("a has what was changed at b", || a.file("rules.yaml").contains("offline").then_some(()));
     // Both were changed: the revision wins, and nothing is lost.
-    stop(&mut b);
+    b.stop();
     b.write("rules.yaml", &TAG_ALL.replace("first", "mine"));
     let before = newest(&a, "rules");
     a.write("rules.yaml", &TAG_ALL.replace("first", "theirs"));
     until("a published", || (newest(&a, "rules") > before).then_some(()));
-    let b = restart(b, &database);
+    b.run();
     assert!(b.file("rules.yaml").contains("theirs") && b.file("rules.yaml.conflict").contains("mine"));
     assert!(b.log().contains("was changed here and by another replica"));
 }
@@ -222,7 +129,7 @@ fn secrets_are_shared_only_with_a_key_of_all() {
     let home = tempfile::tempdir().unwrap();
     let config = home.path().join("c.toml");
     std::fs::write(&config, "[fleet]\nshare = [\"secrets\"]\n").unwrap();
-    let check = || interflow(home.path(), &config, &["config", "check"]).output().unwrap();
+    let check = || interflow(home.path(), &["config", "check"]).output().unwrap();
     let refused = check();
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -242,13 +149,12 @@ fn the_redaction_policy_and_secrets_are_shared() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
     let more = format!("share = [\"policy\", \"secrets\"]\n[approvals]\nsecrets_key = \"{}\"\n", "cd".repeat(32));
-    let start = |name| Replica::start_with(tempfile::tempdir().unwrap(), name, &database, &more);
-    let (a, b) = (start("a"), start("b"));
-    let mut add = interflow(a.home.path(), &a.config, &["secrets", "add", "github", "--host", "api.github.com"]);
+    let [a, b] = ["a", "b"].map(|name| Replica::start(&(named(name, &database) + &more)));
+    let mut add = a.command(&["secrets", "add", "github", "--host", "api.github.com"]);
     let mut add = add.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     std::io::Write::write_all(&mut add.stdin.take().unwrap(), b"ghp_hush").unwrap();
     assert!(add.wait().unwrap().success());
-    until("b has the secret of a", || b.run(&["secrets", "list"]).contains("api.github.com").then_some(()));
+    until("b has the secret of a", || b.cli(&["secrets", "list"]).contains("api.github.com").then_some(()));
     assert!(!b.file("secrets.json").contains("ghp_hush"));
     let policy = "name = \"ours\"\n";
     a.write("policy.toml", policy);
@@ -259,11 +165,11 @@ fn the_redaction_policy_and_secrets_are_shared() {
 fn changes_made_at_two_replicas_at_once_are_both_kept() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let (a, b) = (start("a", &database), start("b", &database));
     for round in 0..4 {
         std::thread::scope(|scope| {
             for (replica, name) in [(&a, "a"), (&b, "b")] {
-                scope.spawn(move || replica.run(&["keys", "add", "--owner", &format!("{name}{round}")]));
+                scope.spawn(move || replica.cli(&["keys", "add", "--owner", &format!("{name}{round}")]));
             }
         });
     }
@@ -283,7 +189,7 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("extra.yaml"), "rules: []\n").unwrap();
     let more = format!("[rules]\nfiles = [{:?}]\n", home.path().join("extra.yaml"));
-    let (a, b) = (Replica::start("a", &database), Replica::start_with(home, "b", &database, &more));
+    let (a, b) = (start("a", &database), Replica::start_in(home, &(named("b", &database) + &more), Vec::new()));
     a.write("rules.yaml", TAG_ALL);
     until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
     b.write("extra.yaml", "rules: [");
@@ -291,7 +197,7 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
     // One change comes, and another one is made here.
     let second = TAG_ALL.replace("first", "second");
     a.write("rules.yaml", &second);
-    b.run(&["keys", "add", "--owner", "made-meanwhile"]);
+    b.cli(&["keys", "add", "--owner", "made-meanwhile"]);
     until("b waits with both", || {
         let log = b.log();
         (log.contains("waits until the configuration") && log.contains("the change of the shared keys stays here"))
@@ -309,9 +215,9 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
 fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let a = Replica::start("a", &database);
+    let a = start("a", &database);
     let first = publish_rules(&a, TAG_ALL);
-    a.run(&["keys", "add", "--owner", "somebody"]);
+    a.cli(&["keys", "add", "--owner", "somebody"]);
     until("the keys are published", || newest(&a, "keys"));
     drop(a);
     let insert = |revision: i64, text: &str| {
@@ -321,7 +227,7 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     };
     insert(first + 1, "rules: {");
     insert(first + 2, "rules: [{ then: no-such-action }]");
-    let mut b = Replica::start("b", &database);
+    let mut b = start("b", &database);
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     assert!(b.file("keys.toml").contains("somebody"));
     let log = b.log();
@@ -334,28 +240,17 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     });
     assert_eq!(refused["revision"], first + 2);
     // Likewise at the next start; the next good revision is taken over.
-    b.run(&["stop"]);
-    b.child.wait().unwrap();
-    let home = std::mem::replace(&mut b.home, tempfile::tempdir().unwrap());
-    let b = Replica::start_in(home, "b", &database);
+    b.stop();
+    b.run();
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     let good = TAG_ALL.replace("first", "good");
     insert(first + 3, &good);
     until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
 }
 
-/// The answer of a replica's API to a request with this token: its status and JSON.
+/// The status and the JSON of an answer of the API.
 async fn api(replica: &Replica, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let info: Value = serde_json::from_str(&replica.file("instance.json")).unwrap();
-    let admin = info["admin"].as_str().unwrap();
-    let mut wire = interflow_testkit::Wire::connect(admin).await.unwrap().patience(Some(PATIENCE));
-    let length = body.len();
-    let head = format!(
-        "{method} /api/v1{path} HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    );
-    wire.send(head).await.unwrap();
-    let answer = wire.answer().await.unwrap();
+    let answer = replica.api(token, method, path, body).await;
     (answer.status, answer.json())
 }
 
@@ -363,7 +258,7 @@ async fn api(replica: &Replica, token: &str, method: &str, path: &str, body: &st
 async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replicas() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, b) = (Replica::start("a", &database), Replica::start("b", &database));
+    let (a, b) = (start("a", &database), start("b", &database));
     // The rules that a replica begins with may be a revision, too.
     let [first, second] = [TAG_ALL.to_owned(), TAG_ALL.replace("first", "second")].map(|text| {
         let revision = publish_rules(&a, &text);
@@ -371,7 +266,7 @@ async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replica
         revision
     });
     let third = second + 1;
-    let admin = b.file("admin.token").trim().to_owned();
+    let admin = b.admin_token();
     let (status, listed) = api(&b, &admin, "GET", "/fleet/settings", "").await;
     assert_eq!((status, &listed["enabled"]), (200, &true.into()));
     let rules = listed["settings"].as_array().unwrap().iter().find(|s| s["name"] == "rules").unwrap();
@@ -402,8 +297,8 @@ async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replica
         assert_eq!((found, &answer["error"]["kind"]), (status, &kind.into()), "{answer}");
     }
     // Whoever may not administer sees and changes nothing of it.
-    let operator = b.run(&["tokens", "create", "--name", "ci", "--role", "operator"]).trim().to_owned();
-    until_held(&b, &operator).await;
+    let operator = b.cli(&["tokens", "create", "--name", "ci", "--role", "operator"]).trim().to_owned();
+    b.until_token_status(&operator, 200).await;
     for (method, path) in [("GET", "/fleet/settings"), ("GET", "/fleet/settings/rules/revisions"), ("POST", back)] {
         let (status, _) = api(&b, &operator, method, path, &body(first, second)).await;
         assert_eq!(status, 403, "{method} {path}");
@@ -413,8 +308,8 @@ async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replica
     for replica in [&a, &b] {
         until("the earlier text is in force", || (replica.file("rules.yaml") == TAG_ALL).then_some(()));
     }
-    let token = a.file("admin.token");
-    let (_, history) = api(&a, token.trim(), "GET", "/fleet/settings/rules/revisions?limit=1", "").await;
+    let token = a.admin_token();
+    let (_, history) = api(&a, &token, "GET", "/fleet/settings/rules/revisions?limit=1", "").await;
     let made = &history["revisions"][0];
     assert_eq!(
         (&made["revision"], &made["restores"], &made["author"]),
@@ -427,13 +322,4 @@ async fn the_api_lists_revisions_shows_differences_and_goes_back_for_all_replica
     let line = line.unwrap_or_else(|| panic!("{lines}"));
     assert_eq!((&line["actor"], &line["status"]), (&"admin token".into(), &200.into()));
     assert_eq!((&line["detail"]["setting"], &line["detail"]["restores"]), (&"rules".into(), &first.into()));
-}
-
-/// Waits until a token that was just created is known to a replica.
-async fn until_held(replica: &Replica, token: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    while api(replica, token, "GET", "/me", "").await.0 != 200 {
-        assert!(Instant::now() < deadline, "the token is not known within {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }

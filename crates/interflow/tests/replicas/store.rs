@@ -1,10 +1,7 @@
-//! Two replicas of the program with one PostgreSQL, and with bodies in a bucket: what each records, all show; a crash of
-//! either, of the database or of the bucket loses nothing.
-#![cfg(unix)]
+//! What each replica records, all show; a crash of one of them, of the database or of the bucket loses nothing.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -13,124 +10,35 @@ use interflow_testkit::object_server::{ObjectServer, s3_error};
 use interflow_testkit::{Ending, Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
 use serde_json::{Value, json};
 
-#[path = "shared_store/archive.rs"]
-mod archive;
-#[path = "shared_store/faults.rs"]
-mod faults;
+use crate::replica::{Replica, interflow, until};
 
-/// One replica with a data folder of its own.
-struct Replica {
-    home: tempfile::TempDir,
-    variables: Vec<(String, String)>,
-    child: Option<Child>,
-    proxy: SocketAddr,
-    admin: SocketAddr,
+pub fn start(url: &str) -> Replica {
+    start_with(url, "", Vec::new())
 }
 
-fn interflow(home: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());
-    for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "INTERFLOW_RECORD_STORE", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
-    command.env("INTERFLOW_CONFIG", home.join("c.toml"));
-    command
-}
-
-fn run(home: &Path, words: &[&str]) -> Output {
-    interflow(home, words).output().unwrap()
+/// With further keys of `[record]`, and variables of the environment.
+pub fn start_with(url: &str, more: &str, variables: Vec<(String, String)>) -> Replica {
+    let config = format!("[admin]\npublic_metrics = true\n[record]\nstore = \"{url}\"\n{more}");
+    Replica::start_in(tempfile::tempdir().unwrap(), &config, variables)
 }
 
 impl Replica {
-    fn start(url: &str) -> Self {
-        Self::start_with(url, "", Vec::new())
+    pub fn count(&self, query: &str) -> u64 {
+        self.cli(&["flows", "count", query]).trim().parse().unwrap()
     }
 
-    /// With further keys of `[record]`, and variables of the environment.
-    fn start_with(url: &str, more: &str, variables: Vec<(String, String)>) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let config = format!(
-            "[proxy]\nlisten = [\"127.0.0.1:0\"]\n[gateway]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             public_metrics = true\n[record]\nstore = \"{url}\"\n{more}"
-        );
-        std::fs::write(home.path().join("c.toml"), config).unwrap();
-        let nowhere = "127.0.0.1:1".parse().unwrap();
-        let mut replica = Self { home, variables, child: None, proxy: nowhere, admin: nowhere };
-        replica.run();
-        replica
-    }
-
-    fn run(&mut self) {
-        let info = self.home.path().join("instance.json");
-        let _ = std::fs::remove_file(&info);
-        let mut command = self.command(&["run"]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let info: Value = wait_for("the replica starts", || {
-            assert!(child.try_wait().unwrap().is_none(), "the replica has ended");
-            serde_json::from_slice(&std::fs::read(&info).ok()?).ok()
-        });
-        let address = |pointer| info.pointer(pointer).and_then(Value::as_str).unwrap().parse().unwrap();
-        (self.proxy, self.admin) = (address("/proxy/0"), address("/admin"));
-        self.child = Some(child);
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = interflow(self.home.path(), words);
-        command.envs(self.variables.iter().cloned());
-        command
-    }
-
-    /// Ends the process as a crash does.
-    fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    fn cli(&self, words: &[&str]) -> String {
-        let done = self.command(words).output().unwrap();
-        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
-    }
-
-    fn count(&self, query: &str) -> u64 {
-        self.cli(&["flows", "count", query]).parse().unwrap()
-    }
-
-    fn status(&self) -> Value {
-        let text = self.cli(&["status", "--format", "json"]);
-        serde_json::from_str::<Value>(&text).unwrap()["shared_store"].clone()
+    pub fn status(&self) -> Value {
+        self.json(&["status", "--format", "json"])["shared_store"].clone()
     }
 }
 
-impl Drop for Replica {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// The value, once there is one.
-fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    loop {
-        if let Some(value) = found() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn database() -> Option<PostgresDatabase> {
+pub fn database() -> Option<PostgresDatabase> {
     // A server of its own: others share theirs, and this test stops it.
     Some(PostgresServer::new()?.database())
 }
 
 /// Sends requests one after the other through a proxy; all must be answered.
-async fn send(proxy: SocketAddr, origin: &Origin, name: &str, requests: std::ops::Range<u32>) {
+pub async fn send(proxy: SocketAddr, origin: &Origin, name: &str, requests: std::ops::Range<u32>) {
     for i in requests {
         let answer = client::get_through(proxy, &origin.url(&format!("/{name}/{i}"))).await.expect("answered");
         assert_eq!(answer.status, 200);
@@ -138,7 +46,7 @@ async fn send(proxy: SocketAddr, origin: &Origin, name: &str, requests: std::ops
 }
 
 /// Flows in the database whose URL holds a text, and how many different URLs they have.
-fn stored(database: &PostgresDatabase, text: &str) -> (u64, u64) {
+pub fn stored(database: &PostgresDatabase, text: &str) -> (u64, u64) {
     let sql = format!("SELECT count(*) || ' ' || count(DISTINCT url) FROM interflow.flows WHERE url LIKE '%{text}%'");
     let found = database.sql(&sql);
     let (all, distinct) = found.trim().split_once(' ').unwrap();
@@ -150,12 +58,12 @@ async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
     let Some(database) = database() else { return };
     let large = "text ".repeat(20_000);
     let origin = Origin::http().answering(move |_| Reply::ok(large.clone())).start().await;
-    let (one, mut two) = (Replica::start(&database.url()), Replica::start(&database.url()));
+    let (one, mut two) = (start(&database.url()), start(&database.url()));
 
     // Each shows what the other recorded, bodies too.
     send(one.proxy, &origin, "one", 0..20).await;
     send(two.proxy, &origin, "two", 0..20).await;
-    wait_for("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
+    until("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
     assert_eq!(one.count("path:/two status:200"), 20);
     assert!(two.cli(&["flows", "show", "last", "--format", "raw"]).contains("text text text"));
 
@@ -174,9 +82,9 @@ async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
     for task in traffic {
         task.await.unwrap();
     }
-    let waiting = wait_for("the replica says what waits", || one.status()["error"].as_str().map(str::to_owned));
+    let waiting = until("the replica says what waits", || one.status()["error"].as_str().map(str::to_owned));
     assert!(waiting.contains("check that the server is up"), "{waiting}");
-    let refused = run(one.home.path(), &["flows", "list"]);
+    let refused = one.command(&["flows", "list"]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && said.contains("the shared store") && !said.contains("testkit-secret"),
@@ -184,18 +92,17 @@ async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
     );
 
     // A replica is killed meanwhile, with flows on its disk only; it starts when the server is back.
-    let flushed = interflow(two.home.path(), &["flows", "stats"]).output().unwrap();
-    assert!(flushed.status.success());
-    wait_for("everything is on the disk", || (two.status()["waiting_flows"].as_u64()? >= 100).then_some(()));
+    two.cli(&["flows", "stats"]);
+    until("everything is on the disk", || (two.status()["waiting_flows"].as_u64()? >= 100).then_some(()));
     std::thread::sleep(Duration::from_millis(500));
     two.kill();
     server.start();
     two.run();
-    wait_for("every flow is in the database once", || {
+    until("every flow is in the database once", || {
         (stored(&database, "/down-a/") == (150, 150) && stored(&database, "/down-b/") == (150, 150)).then_some(())
     });
     assert_eq!(one.count("path:/down-b"), 150);
-    wait_for("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+    until("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
     assert!(two.status()["error"].is_null());
 
     // Annotated at one, seen at the other; deleted at one, gone at both.
@@ -207,8 +114,7 @@ async fn replicas_show_the_flows_of_all_and_a_crash_loses_none() {
     assert_eq!((one.count("path:/one"), two.count("path:/one")), (0, 0));
 
     // Stopped, the command line still reads the shared store; and it can be copied away and back.
-    run(two.home.path(), &["stop"]);
-    two.child.take().unwrap().wait().unwrap();
+    two.stop();
     assert_eq!(two.count("path:/down"), 300);
     let text = two.cli(&["record", "copy", &database.url(), "copied"]);
     assert!(text.starts_with("320 flows copied"), "{text}");
@@ -252,14 +158,14 @@ async fn bodies_are_in_the_bucket_and_neither_its_faults_nor_a_crash_lose_a_flow
     });
     let origin = Arc::new(origin.start().await);
     let more = "objects = \"s3://bucket/traffic\"\nlarge_bodies = \"full\"\n";
-    let replica = || Replica::start_with(&database.url(), more, bucket.variables());
+    let replica = || start_with(&database.url(), more, bucket.variables());
     let (one, mut two) = (replica(), replica());
 
     // Each shows what the other recorded; bodies are in the bucket, and nowhere else.
     send(one.proxy, &origin, "one", 0..20).await;
     send(two.proxy, &origin, "two", 0..20).await;
-    wait_for("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
-    wait_for("all are moved", || (stored(&database, "") == (40, 40)).then_some(()));
+    until("both replicas show all", || (one.count("") == 40 && two.count("") == 40).then_some(()));
+    until("all are moved", || (stored(&database, "") == (40, 40)).then_some(()));
     assert!(one.cli(&["flows", "show", "last", "--format", "raw"]).contains("/two/19 /two/19"));
     assert_eq!(one.count("body:\"/two/7 /two/7 /two\""), 1);
     assert!(bucket.objects().keys().all(|name| name.starts_with("traffic/bodies/")));
@@ -271,7 +177,7 @@ async fn bodies_are_in_the_bucket_and_neither_its_faults_nor_a_crash_lose_a_flow
     send(one.proxy, &origin, "busy-a", 0..40).await;
     send(two.proxy, &origin, "busy-b", 0..40).await;
     for replica in [&one, &two] {
-        let error = wait_for("the replica says what waits", || replica.status()["error"].as_str().map(str::to_owned));
+        let error = until("the replica says what waits", || replica.status()["error"].as_str().map(str::to_owned));
         assert!(error.contains("record.objects: s3://bucket/traffic"), "{error}");
     }
     let doctor = one.command(&["doctor", "--json"]).output().unwrap();
@@ -289,17 +195,17 @@ async fn bodies_are_in_the_bucket_and_neither_its_faults_nor_a_crash_lose_a_flow
     send(two.proxy, &origin, "silent", 0..10).await;
     state.store(FINE, Ordering::SeqCst);
     for (name, flows) in [("/busy-a/", 40), ("/busy-b/", 40), ("/silent/", 10)] {
-        wait_for("every flow is in the database once", || (stored(&database, name) == (flows, flows)).then_some(()));
+        until("every flow is in the database once", || (stored(&database, name) == (flows, flows)).then_some(()));
     }
-    wait_for("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+    until("nothing waits", || (two.status()["waiting_flows"].as_u64()? == 0).then_some(()));
     assert!(two.status()["error"].is_null());
     assert_eq!(one.count("body:\"/silent/3 /silent/3\""), 1);
 
     // A large body passes through a memory that it would not fit into.
-    let pid = one.child.as_ref().unwrap().id();
+    let pid = one.pid();
     let before = peak_memory(pid);
     let large = client::get_through(one.proxy, &origin.url("/large")).await.unwrap();
-    wait_for("it is moved", || (stored(&database, "/large") == (1, 1)).then_some(()));
+    until("it is moved", || (stored(&database, "/large") == (1, 1)).then_some(()));
     let more = peak_memory(pid) - before;
     assert!(more < (LARGE as u64) * 2 / 3, "{} MiB more", more >> 20);
     let done = two.command(&["flows", "show", "last", "--format", "raw"]).output().unwrap();
@@ -347,10 +253,10 @@ async fn a_place_of_bodies_that_cannot_be_used_ends_the_start_with_the_remedy() 
     ] {
         attempt(&format!("store = \"{url}\"\nobjects = \"{objects}\""), is_found_by_check, expected);
     }
-    let replica = Replica::start_with(&url, "objects = \"s3://bucket\"\n", bucket.variables());
+    let replica = start_with(&url, "objects = \"s3://bucket\"\n", bucket.variables());
     let origin = Origin::http().answering(|_| Reply::ok("text ".repeat(2_000))).start().await;
     send(replica.proxy, &origin, "a", 0..1).await;
-    wait_for("it is moved", || (stored(&database, "/a/") == (1, 1)).then_some(()));
+    until("it is moved", || (stored(&database, "/a/") == (1, 1)).then_some(()));
     attempt(&format!("store = \"{url}\""), false, "set record.objects = \"s3://bucket\"");
     attempt(&format!("store = \"{url}\"\nobjects = \"s3://bucket/else\""), false, "are in s3://bucket: set it to that");
 }
@@ -381,25 +287,24 @@ fn calls(replica: &Replica) -> Vec<u64> {
     rows.map(|row| row["used"]["exchanges"].as_u64().unwrap()).collect()
 }
 
-fn instances(replica: &Replica) -> Vec<Value> {
-    let text = replica.cli(&["status", "--format", "json"]);
-    serde_json::from_str::<Value>(&text).unwrap()["instances"].as_array().cloned().unwrap_or_default()
+pub fn instances(replica: &Replica) -> Vec<Value> {
+    replica.json(&["status", "--format", "json"])["instances"].as_array().cloned().unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_over_replicas_is_one_conversation_though_the_one_that_indexes_is_killed() {
     let Some(database) = database() else { return };
     let (provider, _) = interflow_testkit::llm::start().await;
-    let mut replicas = [Replica::start(&database.url()), Replica::start(&database.url())];
+    let mut replicas = [start(&database.url()), start(&database.url())];
     let mut history = Vec::new();
     for turn in 0..6 {
         prompt(replicas[turn % 2].proxy, &provider, &mut history).await;
     }
     for replica in &replicas {
-        wait_for("one conversation has all calls", || (calls(replica) == [6]).then_some(()));
+        until("one conversation has all calls", || (calls(replica) == [6]).then_some(()));
     }
     // Both are listed at both, with the same configuration; one of them indexes.
-    let indexing = wait_for("one replica indexes", || {
+    let indexing = until("one replica indexes", || {
         let list = instances(&replicas[0]);
         let same = list.len() == 2 && list[0]["config_digest"] == list[1]["config_digest"];
         let own = list.iter().find(|i| i["indexes_conversations"] == true)?["own"] == true;
@@ -409,26 +314,25 @@ async fn a_session_over_replicas_is_one_conversation_though_the_one_that_indexes
 
     // It is killed between two turns; the other one takes over.
     prompt(replicas[indexing].proxy, &provider, &mut history).await;
-    wait_for("the turn is on the disk", || (replicas[indexing].count("") >= 7).then_some(()));
+    until("the turn is on the disk", || (replicas[indexing].count("") >= 7).then_some(()));
     replicas[indexing].kill();
     let other = &replicas[1 - indexing];
     for _ in 0..2 {
         prompt(other.proxy, &provider, &mut history).await;
     }
-    wait_for("the other replica indexes", || {
+    until("the other replica indexes", || {
         let indexes = instances(other).iter().any(|i| i["own"] == true && i["indexes_conversations"] == true);
         (indexes && calls(other).iter().sum::<u64>() >= 8).then_some(())
     });
     // What it still had on its disk takes its place when it is back.
     replicas[indexing].run();
     for replica in &replicas {
-        wait_for("one conversation has all calls", || (calls(replica) == [9]).then_some(()));
+        until("one conversation has all calls", || (calls(replica) == [9]).then_some(()));
     }
     let before = replicas[0].cli(&["conversations", "show", "last", "--format", "json"]);
-    replicas[0].cli(&["stop"]);
-    replicas[0].child.take().unwrap().wait().unwrap();
+    replicas[0].stop();
     assert_eq!(replicas[0].cli(&["conversations", "show", "last", "--format", "json"]), before);
-    wait_for("a stopped replica leaves the list", || {
+    until("a stopped replica leaves the list", || {
         (instances(&replicas[1]).iter().all(|i| i["silent"] == true || i["own"] == true)).then_some(())
     });
 }
@@ -441,7 +345,7 @@ fn a_store_that_cannot_be_used_ends_the_start_with_the_remedy() {
         std::fs::write(home.path().join("c.toml"), format!("[record]\nstore = \"{store}\"\n")).unwrap();
         let any = "127.0.0.1:0";
         let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
-        let done = run(home.path(), &words);
+        let done = interflow(home.path(), &words).output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
         assert!(!done.status.success() && said.contains(expected), "{store}: {said}");
         assert!(!said.contains("testkit-secret") && !said.contains("wrong-secret"), "{said}");
@@ -456,7 +360,7 @@ fn a_store_that_cannot_be_used_ends_the_start_with_the_remedy() {
     database.sql("CREATE ROLE reader LOGIN PASSWORD 'plain'");
     attempt(&database.url_for("reader", "plain"), "GRANT CREATE ON DATABASE");
     // A schema that a newer build has left.
-    let replica = Replica::start(&url);
+    let replica = start(&url);
     drop(replica);
     database.sql("INSERT INTO interflow.refinery_schema_history VALUES (99, 'later', '2030-01-01T00:00:00Z', '1')");
     attempt(&url, "schema version 99");
@@ -497,7 +401,7 @@ fn tls_is_as_the_url_demands_it() {
         let home = tempfile::tempdir().unwrap();
         let url = format!("{url}?{}", files.fill(parameters));
         std::fs::write(home.path().join("c.toml"), format!("[record]\nstore = \"{url}\"\n")).unwrap();
-        let done = run(home.path(), &["flows", "count", ""]);
+        let done = interflow(home.path(), &["flows", "count", ""]).output().unwrap();
         match done.status.success() {
             true => Ok(String::from_utf8(done.stdout).unwrap().trim().to_owned()),
             false => Err(String::from_utf8(done.stderr).unwrap()),
@@ -505,7 +409,7 @@ fn tls_is_as_the_url_demands_it() {
     };
     // The tables.
     let plain = database.url();
-    drop(Replica::start(&format!("{plain}?sslmode=prefer")));
+    drop(start(&format!("{plain}?sslmode=prefer")));
     let by_tls = || {
         database.sql("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity USING (pid) WHERE NOT s.ssl AND client_addr IS NOT NULL")
     };
@@ -545,7 +449,7 @@ fn tls_is_as_the_url_demands_it() {
     // A server with another name in its certificate.
     let Some(renamed) = PostgresServer::with_tls(&files.ca, &["db.test"]) else { return };
     let database = renamed.database();
-    drop(Replica::start(&format!("{}?sslmode=disable", database.url())));
+    drop(start(&format!("{}?sslmode=disable", database.url())));
     assert_eq!(count(&database.url(), "sslmode=verify-ca&sslrootcert=@ca.pem").as_deref(), Ok("0"));
     let error = count(&database.url(), "sslmode=verify-full&sslrootcert=@ca.pem").unwrap_err();
     assert!(error.contains("certificate"), "{error}");
@@ -555,14 +459,10 @@ fn tls_is_as_the_url_demands_it() {
 async fn a_replica_that_is_cut_off_says_so_and_a_frozen_one_stops_nobody() {
     let Some(database) = database() else { return };
     let origin = Origin::http().answering(|_| Reply::ok("fine")).start().await;
-    let (one, two) = (Replica::start(&database.url()), Replica::start(&database.url()));
+    let (one, two) = (start(&database.url()), start(&database.url()));
     send(one.proxy, &origin, "one", 0..3).await;
-    wait_for("both show all", || (two.count("") == 3).then_some(()));
-    let get = async |path: &str| {
-        let mut wire = Wire::connect(one.admin).await.unwrap();
-        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", one.admin)).await.unwrap();
-        wire.answer().await.unwrap()
-    };
+    until("both show all", || (two.count("") == 3).then_some(()));
+    let get = async |path: &str| one.send(one.admin, &format!("GET {path} HTTP/1.1\r\n"), "").await;
     let ready = async || get("/readyz").await;
     assert_eq!(&*ready().await.body, b"ok\n");
     let server = database.server().clone();
@@ -581,17 +481,17 @@ async fn a_replica_that_is_cut_off_says_so_and_a_frozen_one_stops_nobody() {
     assert!(metrics.contains("interflow_shared_store_up 0\n"), "{metrics}");
     assert!(metrics.contains("interflow_shared_store_waiting_flows 3\n"), "{metrics}");
     server.thaw();
-    wait_for("what waited is moved", || (stored(&database, "/frozen/") == (3, 3)).then_some(()));
+    until("what waited is moved", || (stored(&database, "/frozen/") == (3, 3)).then_some(()));
     assert_eq!(&*ready().await.body, b"ok\n");
 
     // A process that is stopped where it is: the other one records and indexes.
-    let pid = two.child.as_ref().unwrap().id().to_string();
+    let pid = two.pid().to_string();
     let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     signal("-STOP");
     send(one.proxy, &origin, "alone", 0..3).await;
-    wait_for("the other replica goes on", || (stored(&database, "/alone/") == (3, 3)).then_some(()));
+    until("the other replica goes on", || (stored(&database, "/alone/") == (3, 3)).then_some(()));
     signal("-CONT");
-    wait_for("it follows", || (two.count("path:/alone") == 3).then_some(()));
+    until("it follows", || (two.count("path:/alone") == 3).then_some(()));
     // Each has its own name, and both the same configuration.
     assert_eq!(instances(&one).len(), 2);
 }

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use interflow_testkit::Origin;
 use interflow_testkit::object_server::{ObjectServer, s3_error};
 use interflow_types::{FlowId, Timestamp};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
+use serde_json::Value;
 
-use super::*;
+use crate::replica::{Replica, until};
+use crate::store::{database, instances, send, start, start_with, stored};
 
 /// 2026-01-05T10:00:00Z, and microseconds from one flow to the next.
 const BEGAN: u64 = 1_767_607_200_000_000;
@@ -96,24 +100,21 @@ async fn hours_are_archived_once_though_the_replica_that_does_it_is_killed() {
     .await;
 
     // Five hours of flows, recorded by a replica that does not archive.
-    let first = Replica::start(&database.url());
+    let first = start(&database.url());
     send(first.proxy, &origin, "now", 0..1).await;
     let mut expected = import(&first, 0..150);
-    wait_for("all flows are in the database", || (stored(&database, "/now/").0 == 151).then_some(()));
+    until("all flows are in the database", || (stored(&database, "/now/").0 == 151).then_some(()));
     drop(first);
 
     let more = "archive = \"s3://bucket/traffic\"\n";
-    let start = || Replica::start_with(&database.url(), more, server.variables());
-    let mut replicas = [start(), start()];
-    wait_for("the storage has failed", || (taken.load(SeqCst) > 4).then_some(()));
-    let killed = wait_for("one replica archives", || archiving(&replicas));
+    let mut replicas = [(); 2].map(|()| start_with(&database.url(), more, server.variables()));
+    until("the storage has failed", || (taken.load(SeqCst) > 4).then_some(()));
+    let killed = until("one replica archives", || archiving(&replicas));
     replicas[killed].kill();
     assert_eq!(hours(&server.objects()).len(), 3, "in the middle");
     let died = Instant::now();
     fails.store(false, SeqCst);
-    wait_for("the other replica archives all", || {
-        (archived(&server.objects()).as_ref() == Some(&expected)).then_some(())
-    });
+    until("the other replica archives all", || (archived(&server.objects()).as_ref() == Some(&expected)).then_some(()));
     // Ten seconds until the right ends, two until it is taken, and the machine is busy.
     assert!(died.elapsed() < Duration::from_secs(40), "{:?}", died.elapsed());
     assert_eq!(hours(&server.objects()).len(), 5);
@@ -122,12 +123,10 @@ async fn hours_are_archived_once_though_the_replica_that_does_it_is_killed() {
 
     // Who archives is said at both, and by the diagnosis.
     replicas[killed].run();
-    let status = |replica: &Replica| -> Value {
-        serde_json::from_str::<Value>(&replica.cli(&["status", "--format", "json"])).unwrap()["archive"].clone()
-    };
+    let status = |replica: &Replica| replica.json(&["status", "--format", "json"])["archive"].clone();
     let other = &replicas[1 - killed];
     let own = own_name(other);
-    wait_for("both replicas say who archives", || {
+    until("both replicas say who archives", || {
         replicas.iter().all(|r| status(r)["replica"] == *own && status(r)["flows"] == 150).then_some(())
     });
     assert_eq!(archiving(&replicas), Some(1 - killed));
@@ -139,25 +138,24 @@ async fn hours_are_archived_once_though_the_replica_that_does_it_is_killed() {
     // Flows that come late by either replica, and by a command that archives at once.
     expected.extend(import(&replicas[killed], 150..160));
     expected.extend(import(other, 0..10));
-    wait_for("late flows are in the database", || (stored(&database, "/now/").0 == 171).then_some(()));
-    let said = wait_for("a command takes an idle replica's turn", || {
+    until("late flows are in the database", || (stored(&database, "/now/").0 == 171).then_some(()));
+    let said = until("a command takes an idle replica's turn", || {
         let done = replicas[killed].command(&["record", "archive"]).output().unwrap();
         done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
     });
     assert!(said.starts_with("20 flows in ") || said.starts_with("nothing new"), "{said}");
-    wait_for("late flows are archived, with one file for each hour", || {
+    until("late flows are archived, with one file for each hour", || {
         (archived(&server.objects()).as_ref() == Some(&expected) && server.objects().len() == 6).then_some(())
     });
     assert!(server.objects().keys().all(|name| name.ends_with(".parquet")), "nothing else is left");
 
     // A replica that stops leaves its turn to the other at once.
-    let stopped = wait_for("a replica archives again", || archiving(&replicas));
+    let stopped = until("a replica archives again", || archiving(&replicas));
     let name = own_name(&replicas[stopped]);
-    replicas[stopped].cli(&["stop"]);
-    replicas[stopped].child.take().unwrap().wait().unwrap();
+    replicas[stopped].stop();
     let left = &replicas[1 - stopped];
     assert_eq!(database.sql(&format!("SELECT count(*) FROM interflow.archives WHERE holder = '{name}'")), "0");
-    wait_for("the other one archives", || {
+    until("the other one archives", || {
         instances(left).iter().any(|i| i["own"] == true && i["archives"] == true).then_some(())
     });
 }

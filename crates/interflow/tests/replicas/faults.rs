@@ -1,10 +1,15 @@
 //! Faults of the shared store and of replicas: what was answered to clients is in the record once, or counted as dropped.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use super::*;
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, client};
+
+use crate::replica::{Replica, until};
+use crate::store::{database, start, start_with, stored};
 
 /// Clients that send one request after the other until they are stopped.
 struct Load {
@@ -47,7 +52,7 @@ impl Load {
     /// Waits for more answers.
     fn more(&self, answers: usize) {
         let expected = self.count() + answers;
-        wait_for("requests are answered", || (self.count() >= expected).then_some(()));
+        until("requests are answered", || (self.count() >= expected).then_some(()));
     }
 
     /// Ends the clients once what they asked is answered; returns what was answered.
@@ -61,11 +66,7 @@ impl Load {
 }
 
 async fn metric(replica: &Replica, name: &str) -> f64 {
-    let token = replica.cli(&["token"]);
-    let mut wire = Wire::connect(replica.admin).await.unwrap();
-    let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n", replica.admin);
-    wire.send(head).await.unwrap();
-    let text = wire.answer().await.unwrap().text();
+    let text = replica.send(replica.admin, "GET /metrics HTTP/1.1\r\n", "").await.text();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
 }
@@ -81,13 +82,13 @@ async fn replicas_follow_a_failover_to_the_standby() {
     let standby = primary.standby();
     let ports = [primary.port(), standby.port()].map(|port| format!("127.0.0.1:{port}"));
     let url = database.url().replace(&ports[0], &ports.join(","));
-    let replicas = [Replica::start(&format!("{url}?target_session_attrs=read-write")), Replica::start(&url)];
+    let replicas = [start(&format!("{url}?target_session_attrs=read-write")), start(&url)];
     let load = replicas.each_ref().map(|replica| Load::start(replica.proxy, &origin, "failover", 1, false));
     load.iter().for_each(|load| load.more(50));
     primary.kill();
     // Meanwhile, the standby refuses writes.
     load.iter().for_each(|load| load.more(50));
-    let said = wait_for("a replica says why flows wait", || replicas[0].status()["error"].as_str().map(str::to_owned));
+    let said = until("a replica says why flows wait", || replicas[0].status()["error"].as_str().map(str::to_owned));
     assert!(said.contains(&ports.join(",")) && !said.contains("testkit-secret"), "{said}");
     standby.promote();
     load.iter().for_each(|load| load.more(50));
@@ -97,12 +98,12 @@ async fn replicas_follow_a_failover_to_the_standby() {
     }
     let promoted = standby.existing_database(database.name());
     // The paths of both replicas are the same.
-    wait_for("every flow is in the promoted database once", || {
+    until("every flow is in the promoted database once", || {
         (stored(&promoted, "/failover/").0 == answered).then_some(())
     });
     for replica in &replicas {
         assert_eq!(replica.count("path:/failover"), answered, "read from the promoted one");
-        wait_for("nothing waits", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+        until("nothing waits", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
         assert!(replica.status()["error"].is_null());
     }
     let ids = promoted.sql("SELECT count(DISTINCT id), count(DISTINCT position) FROM interflow.flows");
@@ -116,12 +117,12 @@ async fn a_full_spool_makes_clients_wait_and_loses_nothing() {
     let Some(database) = database() else { return };
     let origin = origin().await;
     let more = format!("{SMALL_SPOOL}overflow = \"wait\"\n");
-    let replica = Replica::start_with(&database.url(), &more, Vec::new());
+    let replica = start_with(&database.url(), &more, Vec::new());
     let load = Load::start(replica.proxy, &origin, "full", 4, false);
     load.more(20);
     database.server().kill();
     let waiting_since = Mutex::new((load.count(), Instant::now()));
-    wait_for("clients wait", || {
+    until("clients wait", || {
         let mut seen = waiting_since.lock().unwrap();
         if load.count() != seen.0 {
             *seen = (load.count(), Instant::now());
@@ -133,9 +134,7 @@ async fn a_full_spool_makes_clients_wait_and_loses_nothing() {
     database.server().start();
     load.more(100);
     let answered = load.end().await.len() as u64;
-    wait_for("every flow is in the database once", || {
-        (stored(&database, "/full/") == (answered, answered)).then_some(())
-    });
+    until("every flow is in the database once", || (stored(&database, "/full/") == (answered, answered)).then_some(()));
     assert_eq!(metric(&replica, "interflow_recorder_dropped_flows_total").await, 0.0);
 }
 
@@ -144,7 +143,7 @@ async fn a_full_spool_drops_and_counts_flows_where_the_operator_wants_that() {
     let Some(database) = database() else { return };
     let origin = origin().await;
     let more = format!("{SMALL_SPOOL}overflow = \"drop\"\n");
-    let replica = Replica::start_with(&database.url(), &more, Vec::new());
+    let replica = start_with(&database.url(), &more, Vec::new());
     let load = Load::start(replica.proxy, &origin, "drop", 4, false);
     load.more(20);
     database.server().kill();
@@ -155,11 +154,11 @@ async fn a_full_spool_drops_and_counts_flows_where_the_operator_wants_that() {
         load.more(20);
     }
     database.server().start();
-    wait_for("there is room again", || (replica.status()["waiting_flows"].as_u64()? < 20).then_some(()));
+    until("there is room again", || (replica.status()["waiting_flows"].as_u64()? < 20).then_some(()));
     load.more(20);
     let answered = load.end().await.len() as u64;
     let dropped = metric(&replica, dropped).await as u64;
-    wait_for("every flow is recorded once or counted", || {
+    until("every flow is recorded once or counted", || {
         let (flows, distinct) = stored(&database, "/drop/");
         (flows == distinct && flows + dropped == answered).then_some(())
     });
@@ -189,14 +188,14 @@ async fn a_killed_replica_loses_no_request_that_was_answered() {
 /// recorded, and how long before the end the oldest of those was answered.
 async fn kill_under_load(database: &PostgresDatabase, more: &str) -> (usize, usize, Duration) {
     let origin = origin().await;
-    let mut replica = Replica::start_with(&database.url(), more, Vec::new());
+    let mut replica = start_with(&database.url(), more, Vec::new());
     let load = Load::start(replica.proxy, &origin, "killed", 4, true);
     load.more(400);
     let killed = Instant::now();
     replica.kill();
     let answered = load.end().await;
     replica.run();
-    wait_for("what was on the disk is moved", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
+    until("what was on the disk is moved", || (replica.status()["waiting_flows"].as_u64()? == 0).then_some(()));
     let (flows, distinct) = stored(database, "/killed/");
     assert_eq!(flows, distinct, "none twice");
     let urls = database.sql("SELECT path FROM interflow.flows WHERE url LIKE '%/killed/%'");

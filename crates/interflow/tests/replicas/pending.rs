@@ -1,72 +1,26 @@
-//! Two replicas of the program with one PostgreSQL: what one holds for a decision is listed and decided at the other.
-#![cfg(unix)]
+//! What one replica holds for a decision is listed and decided at the other.
 
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use interflow_testkit::{Answer, Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::replica::{PATIENCE, Replica, named, until};
 
 const RULES: &str = "rules:\n  - name: look\n    when: 'path:/look*'\n    then:\n      - hold: { note: have a look }\n";
 
-/// One replica with a data folder of its own, ended when dropped.
-struct Replica {
-    home: tempfile::TempDir,
-    child: Child,
-    proxy: SocketAddr,
-    admin: SocketAddr,
+fn start(name: &str, database: &PostgresDatabase) -> Replica {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("held.yaml"), RULES).unwrap();
+    let more = "[rules]\nfiles = [\"held.yaml\"]\n[approvals]\ntimeout = \"2m\"\n[upstream.hosts]\n\"asked.test\" = [\"127.0.0.1\"]\n";
+    Replica::start_in(home, &(named(name, database) + more), Vec::new())
 }
 
 impl Replica {
-    fn start(name: &str, database: &PostgresDatabase) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let any = "127.0.0.1:0";
-        let config = format!(
-            "[proxy]\nlisten = [\"{any}\"]\n[gateway]\nlisten = [\"{any}\"]\n[admin]\nlisten = \"{any}\"\n[record]\nstore = {:?}\n\
-             [fleet]\nname = {name:?}\n[rules]\nfiles = [\"held.yaml\"]\n[approvals]\ntimeout = \"2m\"\n[upstream.hosts]\n\
-             \"asked.test\" = [\"127.0.0.1\"]\n",
-            database.url()
-        );
-        std::fs::write(home.path().join("c.toml"), config).unwrap();
-        std::fs::write(home.path().join("held.yaml"), RULES).unwrap();
-        let log = std::fs::File::create(home.path().join("log")).unwrap();
-        let mut child = interflow(home.path(), &["run"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let info: Value = until("the replica starts", || {
-            let log = || std::fs::read_to_string(home.path().join("log")).unwrap();
-            assert!(child.try_wait().unwrap().is_none(), "{}", log());
-            serde_json::from_slice(&std::fs::read(home.path().join("instance.json")).ok()?).ok()
-        });
-        let address = |pointer| info.pointer(pointer).and_then(Value::as_str).unwrap().parse().unwrap();
-        Self { proxy: address("/proxy/0"), admin: address("/admin"), home, child }
-    }
-
-    /// Ends the process as a crash does.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn command(&self, words: &[&str]) -> Output {
-        interflow(self.home.path(), words).output().unwrap()
-    }
-
-    /// The output of a command that succeeds.
-    fn cli(&self, words: &[&str]) -> String {
-        let done = self.command(words);
-        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap()
-    }
-
     /// What is pending at all replicas, as this one lists it.
     fn pending(&self) -> Vec<Value> {
-        let listed: Value = serde_json::from_str(&self.cli(&["pending", "list", "--format", "json"])).unwrap();
-        listed["pending"].as_array().unwrap().clone()
+        self.json(&["pending", "list", "--format", "json"])["pending"].as_array().unwrap().clone()
     }
 
     /// The one pending request whose URL contains this, as soon as it is listed here.
@@ -83,25 +37,17 @@ impl Replica {
         });
     }
 
-    async fn api(&self, method: &str, path: &str, body: &Value) -> Answer {
-        let token = std::fs::read_to_string(self.home.path().join("admin.token")).unwrap();
-        let (admin, token, body) = (self.admin, token.trim(), body.to_string());
-        let mut wire = Wire::connect(admin).await.unwrap().patience(Some(PATIENCE));
-        let request = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        wire.send(request).await.unwrap();
-        wire.answer().await.unwrap()
+    async fn get(&self, path: &str) -> Answer {
+        self.api(&self.admin_token(), "GET", path, "").await
     }
 
     async fn decide(&self, item: &Value, decision: Value) -> Answer {
-        self.api("POST", &format!("/pending/{}", item["id"].as_str().unwrap()), &decision).await
+        let path = format!("/pending/{}", item["id"].as_str().unwrap());
+        self.api(&self.admin_token(), "POST", &path, &decision.to_string()).await
     }
 
     /// Sends a request through this replica; it waits for a decision.
-    fn send(&self, method: &str, url: String, body: &'static str) -> JoinHandle<Answer> {
+    fn ask(&self, method: &str, url: String, body: &'static str) -> JoinHandle<Answer> {
         let (proxy, method) = (self.proxy, method.to_owned());
         tokio::spawn(async move {
             let mut wire = Wire::connect(proxy).await.unwrap().patience(Some(PATIENCE));
@@ -112,36 +58,6 @@ impl Replica {
                 .unwrap();
             wire.answer().await.unwrap()
         })
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.home.path().join("log")).unwrap()
-    }
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn interflow(home: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());
-    command.env_remove("CLICOLOR_FORCE").env("INTERFLOW_CONFIG", home.join("c.toml"));
-    command
-}
-
-/// The value, once there is one.
-fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = seen() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -157,11 +73,11 @@ async fn what_one_replica_holds_is_decided_at_another() {
         .answering(|request| Reply::ok(format!("{} {}", request.method, String::from_utf8_lossy(&request.body))))
         .start()
         .await;
-    let (a, b) = (Replica::start("gateway-a", &database), Replica::start("gateway-b", &database));
+    let (a, b) = (start("gateway-a", &database), start("gateway-b", &database));
     a.cli(&["approvals", "mode", "ask"]);
 
     // Allowed at the other, by its command line; the list names the replica.
-    let asking = a.send("GET", url(&origin, "asked.test", "/one?token=s3cret"), "");
+    let asking = a.ask("GET", url(&origin, "asked.test", "/one?token=s3cret"), "");
     let item = b.listed("/one");
     let id = item["id"].as_str().unwrap();
     assert!(id.starts_with("approval-1@") && item["replica"] == "gateway-a", "{item}");
@@ -178,7 +94,7 @@ async fn what_one_replica_holds_is_decided_at_another() {
     assert_eq!(database.sql("SELECT count(*) FROM interflow.pending_decisions"), "0", "nothing is left of decisions");
 
     // Denied at the other, with a rule that is in force at both.
-    let asking = a.send("GET", url(&origin, "asked.test", "/two"), "");
+    let asking = a.ask("GET", url(&origin, "asked.test", "/two"), "");
     let item = b.listed("/two");
     let wrong = b.decide(&item, json!({"action": "allow", "body": "x"})).await;
     assert_eq!((wrong.status, wrong.json()["error"]["kind"].clone()), (400, json!("bad_request")));
@@ -189,22 +105,22 @@ async fn what_one_replica_holds_is_decided_at_another() {
     until("the rule is shared", || b.cli(&["approvals", "rules", "list"]).contains("asked.test").then_some(()));
 
     // Held by a rule: the other sees the body, and changes it.
-    let asking = a.send("POST", url(&origin, "127.0.0.1", "/look/1"), "amount=10");
+    let asking = a.ask("POST", url(&origin, "127.0.0.1", "/look/1"), "amount=10");
     let item = b.listed("/look/1");
     assert_eq!((item["kind"].as_str(), item["rule"].as_str()), (Some("rule"), Some("look")));
     assert_eq!((item["body"].as_str(), item["note"].as_str()), (Some("amount=10"), Some("have a look")));
     b.cli(&["pending", "edit", item["id"].as_str().unwrap(), "--method", "PUT", "--body", "amount=7"]);
     assert_eq!(asking.await.unwrap().text(), "PUT amount=7");
-    let asking = a.send("POST", url(&origin, "127.0.0.1", "/look/2"), "amount=10");
+    let asking = a.ask("POST", url(&origin, "127.0.0.1", "/look/2"), "amount=10");
     b.cli(&["pending", "answer", b.listed("/look/2")["id"].as_str().unwrap(), "--status", "299"]);
     assert_eq!(asking.await.unwrap().status, 299);
 
     // A list that is waited for at the other ends its wait when something changes here.
     let waiting = async {
-        let (mut version, nothing) = (Value::Null, json!({}));
+        let mut version = Value::Null;
         loop {
             let after = version.as_u64().map(|version| format!("?after={version}&wait=50s")).unwrap_or_default();
-            let page = b.api("GET", &format!("/pending{after}"), &nothing).await;
+            let page = b.get(&format!("/pending{after}")).await;
             if page.text().contains("/look/3") {
                 break;
             }
@@ -215,7 +131,7 @@ async fn what_one_replica_holds_is_decided_at_another() {
     let mut asking = None;
     tokio::join!(waiting, async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        asking = Some(a.send("POST", url(&origin, "127.0.0.1", "/look/3"), "x"));
+        asking = Some(a.ask("POST", url(&origin, "127.0.0.1", "/look/3"), "x"));
     });
     let asking = asking.unwrap();
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
@@ -230,7 +146,7 @@ async fn what_one_replica_holds_is_decided_at_another() {
     assert_eq!(asking.await.unwrap().status, if one.status == 200 { 200 } else { 403 });
 
     // The audit trail of the replica where it was decided names who did it.
-    let trail = b.api("GET", "/audit?limit=100", &json!({})).await.json();
+    let trail = b.get("/audit?limit=100").await.json();
     let lines = trail.to_string();
     assert!(lines.contains("POST /pending/{id}") && lines.contains(id) && lines.contains("admin token"), "{lines}");
 }
@@ -241,8 +157,8 @@ async fn a_replica_that_dies_and_a_database_that_restarts_leave_nothing_behind()
     let Some(server) = PostgresServer::new() else { return };
     let database = server.database();
     let origin = Origin::http().start().await;
-    let (mut a, b) = (Replica::start("gateway-a", &database), Replica::start("gateway-b", &database));
-    let before = a.send("POST", url(&origin, "127.0.0.1", "/look/1"), "one");
+    let (mut a, b) = (start("gateway-a", &database), start("gateway-b", &database));
+    let before = a.ask("POST", url(&origin, "127.0.0.1", "/look/1"), "one");
     let item = b.listed("/look/1");
 
     // Without the database each replica has its own only, and says why it cannot decide about others.
@@ -252,7 +168,7 @@ async fn a_replica_that_dies_and_a_database_that_restarts_leave_nothing_behind()
     assert_eq!((refused.status, refused.json()["error"]["kind"].clone()), (503, json!("shared_store")));
     assert!(!refused.text().contains("testkit-secret"));
     assert_eq!(a.listed("/look/1")["id"], item["id"], "it is still held");
-    let meanwhile = a.send("POST", url(&origin, "127.0.0.1", "/look/2"), "two");
+    let meanwhile = a.ask("POST", url(&origin, "127.0.0.1", "/look/2"), "two");
     let own = a.listed("/look/2");
     assert_eq!(a.decide(&own, json!({"action": "allow"})).await.status, 200);
     assert_eq!(meanwhile.await.unwrap().status, 200, "holding needs no database");
@@ -267,7 +183,7 @@ async fn a_replica_that_dies_and_a_database_that_restarts_leave_nothing_behind()
     assert_eq!(before.await.unwrap().status, 200);
 
     // What a killed replica held is gone within its lease.
-    let _never = a.send("POST", url(&origin, "127.0.0.1", "/look/3"), "three");
+    let _never = a.ask("POST", url(&origin, "127.0.0.1", "/look/3"), "three");
     let item = b.listed("/look/3");
     a.kill();
     let began = Instant::now();
