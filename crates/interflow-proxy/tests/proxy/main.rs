@@ -22,4 +22,5 @@ mod support;
 mod tunnels;
 mod upstream;
 mod websocket;
+mod withheld;
 mod workers;

@@ -10,10 +10,11 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_proxy::{LocalClient, ProxyServer, ProxyServerConfig, ServerDeps};
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
 use interflow_types::{
-    ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, GatewayMount, Headers, Passthrough, Recorder,
-    RequestHead, ResponseHead, Stage, StreamMessage,
+    ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, FlowStored, GatewayMount, Headers, Passthrough,
+    Recorder, RequestHead, ResponseHead, Stage, StreamMessage,
 };
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
@@ -65,9 +66,16 @@ impl Kept {
 }
 
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<Arc<Mutex<Kept>>>>>);
+struct Memory {
+    flows: Arc<Mutex<Vec<Arc<Mutex<Kept>>>>>,
+    /// What the ends of responses wait for, if anything.
+    storing: Arc<Mutex<Option<watch::Receiver<bool>>>>,
+}
 
-struct Keeper(Arc<Mutex<Kept>>);
+struct Keeper {
+    kept: Arc<Mutex<Kept>>,
+    storing: Option<watch::Receiver<bool>>,
+}
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,8 +99,8 @@ impl Recorder for Memory {
             url: head.map(|h| format!("{} {}", h.method, h.url)),
             ..Kept::default()
         }));
-        lock(&self.0).push(Arc::clone(&kept));
-        Some(Box::new(Keeper(kept)))
+        lock(&self.flows).push(Arc::clone(&kept));
+        Some(Box::new(Keeper { kept, storing: lock(&self.storing).clone() }))
     }
 }
 
@@ -101,26 +109,30 @@ impl FlowRecording for Keeper {
         Poll::Ready(())
     }
     fn data(&mut self, direction: Direction, chunk: &Bytes) {
-        let mut kept = lock(&self.0);
+        let mut kept = lock(&self.kept);
         match direction {
             Direction::Request => kept.sent.extend_from_slice(chunk),
             Direction::Response => kept.received.extend_from_slice(chunk),
         }
     }
     fn trailers(&mut self, _: Direction, trailers: &Headers) {
-        lock(&self.0).trailers = trailers.clone();
+        lock(&self.kept).trailers = trailers.clone();
     }
     fn interim(&mut self, head: &ResponseHead) {
-        lock(&self.0).interim.push(head.status.as_u16());
+        lock(&self.kept).interim.push(head.status.as_u16());
     }
     fn response(&mut self, _: &Flow, head: &ResponseHead) {
-        lock(&self.0).status = Some(head.status.as_u16());
+        lock(&self.kept).status = Some(head.status.as_u16());
     }
     fn message(&mut self, message: &StreamMessage) {
-        lock(&self.0).messages.push(message.clone());
+        lock(&self.kept).messages.push(message.clone());
+    }
+    fn until_stored(&mut self) -> Option<FlowStored> {
+        let mut storing = self.storing.take()?;
+        Some(Box::pin(async move { drop(storing.wait_for(|stored| *stored).await) }))
     }
     fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
-        let mut kept = lock(&self.0);
+        let mut kept = lock(&self.kept);
         #[cfg(feature = "impersonate")]
         {
             let tls = flow.upstream.as_ref().and_then(|u| u.tls.as_ref());
@@ -247,6 +259,14 @@ impl Proxy {
         Self { engine, memory, home }
     }
 
+    /// From now on, the end of a response is withheld until `true` is sent.
+    #[allow(dead_code)] // used by the tests of this crate
+    pub fn withhold_responses(&self) -> watch::Sender<bool> {
+        let (stored, storing) = watch::channel(false);
+        *lock(&self.memory.storing) = Some(storing);
+        stored
+    }
+
     pub fn addr(&self) -> SocketAddr {
         self.engine.proxy_addresses()[0]
     }
@@ -286,13 +306,13 @@ impl Proxy {
     /// The recorded flows, once at least `n` are complete.
     pub async fn flows(&self, n: usize) -> Vec<Kept> {
         for _ in 0..1000 {
-            let all: Vec<Kept> = lock(&self.memory.0).iter().map(|k| lock(k).clone()).collect();
+            let all: Vec<Kept> = lock(&self.memory.flows).iter().map(|k| lock(k).clone()).collect();
             if all.iter().filter(|k| k.end.is_some()).count() >= n {
                 return all;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.0));
+        panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.flows));
     }
 
     /// The only recorded flow.
