@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, FileLock, write_atomic};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -124,6 +124,9 @@ impl KeyStore {
     fn edit_file<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
         let _alone = self.writing.lock();
         let path = self.path();
+        // Commands, and replicas that take over the keys of others, change it from other processes.
+        let _locked =
+            FileLock::for_edit(&path).map_err(|e| KeyFileError(format!("{} cannot be locked: {e}", path.display())))?;
         let mut text = read_text(&path)?;
         let before = text.clone();
         let done = edit(&mut text).map_err(|e| with_path(&path, &e))?;

@@ -1,5 +1,6 @@
 //! Responses that are withheld until their flows are stored.
 
+use std::path::Path;
 use std::time::Duration;
 
 use interflow_store::*;
@@ -10,6 +11,14 @@ use super::*;
 /// Waits until a response is not withheld any more.
 async fn wait_for(stored: FlowStored) {
     tokio::time::timeout(Duration::from_secs(20), stored).await.expect("withheld for ever");
+}
+
+/// Checks a flow whose response is `noise(5_000, 1)`, as after a kill: without what only the writer knows.
+fn assert_stored(dir: &Path, flow: &Flow, state: FlowState) {
+    let reader = SqliteStore::open_read(dir).unwrap();
+    assert_eq!(reader.get(flow.id).unwrap().state, state);
+    let body = reader.body(flow.id, Direction::Response, 0..u64::MAX).unwrap();
+    assert_eq!(body.read_all(usize::MAX).unwrap(), noise(5_000, 1));
 }
 
 fn synchronous() -> RecordConfig {
@@ -29,11 +38,7 @@ async fn a_response_is_withheld_until_its_flow_is_stored() {
     assert!(early.is_err(), "the flow has not ended");
     capture.finish(&flow, FlowOutcome::Complete);
     wait_for(stored).await;
-    // As after a kill: without what only the writer knows.
-    let reader = SqliteStore::open_read(dir.path()).unwrap();
-    assert_eq!(reader.get(flow.id).unwrap().state, FlowState::Complete);
-    let body = reader.body(flow.id, Direction::Response, 0..u64::MAX).unwrap();
-    assert_eq!(body.read_all(usize::MAX).unwrap(), noise(5_000, 1));
+    assert_stored(dir.path(), &flow, FlowState::Complete);
 }
 
 #[tokio::test]
@@ -47,14 +52,11 @@ async fn a_flow_with_work_beside_it_withholds_its_response_until_that_is_stored(
     feed(&mut *capture, Direction::Response, &noise(5_000, 1));
     capture.store_now(&flow);
     wait_for(stored).await;
-    let reader = SqliteStore::open_read(dir.path()).unwrap();
-    assert_eq!(reader.get(flow.id).unwrap().state, FlowState::Open);
-    let body = reader.body(flow.id, Direction::Response, 0..u64::MAX).unwrap();
-    assert_eq!(body.read_all(usize::MAX).unwrap(), noise(5_000, 1));
+    assert_stored(dir.path(), &flow, FlowState::Open);
     capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
-    assert_eq!(reader.get(flow.id).unwrap().state, FlowState::Complete);
-    assert!(reader.check(&mut |_, _| ()).unwrap().is_sound());
+    assert_stored(dir.path(), &flow, FlowState::Complete);
+    assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use interflow_admin::settings::SharedSettings;
 use interflow_admin::{LastEditors, ReloadFn};
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, FileLock, write_atomic};
 use interflow_host::data_dir::DataDir;
 use interflow_store::shared::{NewSetting, SettingRevision, SettingStatus, SettingsStore};
 use interflow_store::shared_url;
@@ -140,6 +140,7 @@ impl SettingsSync {
                 continue;
             }
             let Some(content) = this.store.content(&newest.name, newest.revision).await? else { continue };
+            let _alone = lock_file(&path)?;
             if let Some(here) = read_file(&path)?.filter(|here| this.is_unpublished(&newest.name, here, &content)) {
                 set_aside(&path, &here)?;
             }
@@ -289,8 +290,12 @@ impl SettingsSync {
         if former.as_deref() == Some(&content[..]) {
             return self.accept(name, revision, &content).await;
         }
+        let mut here = former.clone();
         if let Some(merged) = &merged {
-            write_file(&path, merged)?;
+            if !replace(&path, here.as_deref(), Some(merged))? {
+                // It has changed since it was read: the next look begins with that.
+                return Ok(());
+            }
             if reload().await.is_ok() {
                 tracing::info!(
                     "revision {revision} of the shared {name} by {} is merged with the change here",
@@ -299,8 +304,11 @@ impl SettingsSync {
                 // The file differs from the revision: the merged text is published next.
                 return self.accept(name, revision, &content).await;
             }
+            here = Some(merged.clone());
         }
-        write_file(&path, &content)?;
+        if !replace(&path, here.as_deref(), Some(&content))? {
+            return Ok(());
+        }
         let Err(error) = reload().await else {
             if let Some(here) = unpublished {
                 set_aside(&path, here)?;
@@ -308,9 +316,8 @@ impl SettingsSync {
             tracing::info!("revision {revision} of the shared {name} by {} is in force", newest.author);
             return self.accept(name, revision, &content).await;
         };
-        match &former {
-            Some(former) => write_file(&path, former)?,
-            None => std::fs::remove_file(&path).map_err(|e| file_error(&path, &e))?,
+        if !replace(&path, Some(&content), former.as_deref())? {
+            return Ok(());
         }
         if reload().await.is_err() {
             // Whatever is wrong, it is not this revision alone. A reload that succeeds makes it be tried again.
@@ -413,6 +420,24 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(file_error(path, &e)),
     }
+}
+
+/// For reading a file and writing it without a change by another process in between.
+fn lock_file(path: &Path) -> Result<FileLock, CliError> {
+    FileLock::for_edit(path).map_err(|e| file_error(path, &e))
+}
+
+/// Gives a file another text, or removes it, if it has this one; returns whether it had.
+fn replace(path: &Path, former: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool, CliError> {
+    let _alone = lock_file(path)?;
+    if read_file(path)?.as_deref() != former {
+        return Ok(false);
+    }
+    match new {
+        Some(new) => write_file(path, new)?,
+        None => std::fs::remove_file(path).map_err(|e| file_error(path, &e))?,
+    }
+    Ok(true)
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
