@@ -342,21 +342,19 @@ impl Approvals {
     pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let rule = Arc::new(rule);
-        let mut state = self.state.lock();
-        let now = now();
-        state.made.retain(|r| !r.is_expired(now));
-        // The same rule again, for example from a second click, is no error.
-        if let Some(same) = state.made.iter().find(|r| r.spec == rule.spec) {
-            return Ok(rule_view(same));
-        }
-        if state.made.len() >= MAX_DYNAMIC_RULES {
-            return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
-        }
-        state.made.push(Arc::clone(&rule));
-        // Saved before it is active: after a restart, the rules are those that were active.
-        self.save_rules(&state)?;
-        self.publish_change(state);
-        Ok(rule_view(&rule))
+        self.edit_rules(|made| {
+            let now = now();
+            made.retain(|r| !r.is_expired(now));
+            // The same rule again, for example from a second click, is no error.
+            if let Some(same) = made.iter().find(|r| r.spec == rule.spec) {
+                return Ok(rule_view(same));
+            }
+            if made.len() >= MAX_DYNAMIC_RULES {
+                return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
+            }
+            made.push(Arc::clone(&rule));
+            Ok(rule_view(&rule))
+        })
     }
 
     /// Replaces a rule that was created at runtime; its id and creation time are kept.
@@ -365,19 +363,17 @@ impl Approvals {
     /// The rule is invalid or a duplicate, there is none with this id, or the file cannot be written.
     pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
-        let mut state = self.state.lock();
-        if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
-            return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
-        }
-        let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
-        };
-        rule.made = place.made;
-        let rule = Arc::new(rule);
-        *place = Arc::clone(&rule);
-        self.save_rules(&state)?;
-        self.publish_change(state);
-        Ok(rule_view(&rule))
+        self.edit_rules(|made| {
+            if let Some(same) = made.iter().find(|r| r.id != id && r.spec == rule.spec) {
+                return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
+            }
+            let Some(place) = made.iter_mut().find(|r| r.id == id) else {
+                return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
+            };
+            rule.made = place.made;
+            *place = Arc::new(rule);
+            Ok(rule_view(place))
+        })
     }
 
     /// Removes a rule that was created at runtime.
@@ -385,15 +381,14 @@ impl Approvals {
     /// # Errors
     /// There is none with this id, or the file cannot be written.
     pub fn remove_rule(&self, id: &str) -> Result<(), ApprovalsError> {
-        let mut state = self.state.lock();
-        let before = state.made.len();
-        state.made.retain(|r| r.id != id);
-        if state.made.len() == before {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
-        }
-        self.save_rules(&state)?;
-        self.publish_change(state);
-        Ok(())
+        self.edit_rules(|made| {
+            let before = made.len();
+            made.retain(|r| r.id != id);
+            if made.len() == before {
+                return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
+            }
+            Ok(())
+        })
     }
 
     /// Registers a session, or replaces the one with the same id.

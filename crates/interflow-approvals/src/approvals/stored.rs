@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, FileLock, write_atomic};
 
 use super::config::ApprovalsConfig;
 use super::rule_set::ApprovalRule;
@@ -12,17 +12,27 @@ use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError};
 
 impl Approvals {
-    pub(super) fn save_rules(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
-        let made: Vec<_> = state
-            .made
-            .iter()
-            .map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() })
-            .collect();
-        let text =
-            serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
+    /// Changes the rules that the file has by now: it may have rules of another replica that no reload has taken over yet.
+    pub(super) fn edit_rules<T>(
+        &self,
+        edit: impl FnOnce(&mut Vec<Arc<ApprovalRule>>) -> Result<T, ApprovalsError>,
+    ) -> Result<T, ApprovalsError> {
         let path = self.home.join(&self.settings.load().file);
-        write_atomic(&path, &text, FileAccess::Private)
-            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
+        let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
+        let alone = FileLock::for_edit(&path).map_err(failed)?;
+        let mut state = self.state.lock();
+        let mut made = read_rules(&path).map_err(ApprovalsError::Io)?;
+        state.keep_counts(&mut made);
+        let done = edit(&mut made)?;
+        // Saved before it is active: after a restart, the rules are those that were active.
+        let stored = made.iter().map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() });
+        let text = serde_json::to_vec_pretty(&StoredRules { rules: stored.collect() })
+            .map_err(|e| ApprovalsError::Io(e.to_string()))?;
+        write_atomic(&path, &text, FileAccess::Private).map_err(failed)?;
+        state.made = made;
+        drop(alone);
+        self.publish_change(state);
+        Ok(done)
     }
 
     pub(super) fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
@@ -41,13 +51,18 @@ pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) 
 }
 
 impl ApprovalState {
-    /// Takes over what the files have. What did not change keeps its counts.
-    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut kept: Vec<Arc<StoredSecret>>) {
-        for rule in &mut made {
+    /// What did not change keeps its counts.
+    fn keep_counts(&self, made: &mut [Arc<ApprovalRule>]) {
+        for rule in made {
             if let Some(known) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {
                 *rule = Arc::clone(known);
             }
         }
+    }
+
+    /// Takes over what the files have. What did not change keeps its counts.
+    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut kept: Vec<Arc<StoredSecret>>) {
+        self.keep_counts(&mut made);
         for secret in &mut kept {
             if let Some(known) = self.kept.iter().find(|known| known.is_same(secret)) {
                 *secret = Arc::clone(known);
