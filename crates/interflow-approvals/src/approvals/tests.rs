@@ -164,6 +164,19 @@ fn rules_and_secrets_survive_a_restart() {
 }
 
 #[test]
+fn a_rule_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_over() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    // Another replica's rules, as they come into the file.
+    let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    let theirs = other.add_rule(rule(ApprovalAction::Deny, "theirs.test")).unwrap();
+    let ours = first.add_rule(rule(ApprovalAction::Deny, "ours.test")).unwrap();
+    let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    for id in [theirs.id, ours.id] {
+        assert!([&*first, &stored].iter().all(|a| a.rules().iter().any(|r| r.id == id)));
+    }
+}
+
+#[test]
 fn a_reload_takes_over_the_files_and_keeps_what_did_not_change() {
     let (home, first) = approvals(ApprovalMode::Enforce);
     let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();

@@ -162,6 +162,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_added_by_several_processes_at_once_are_all_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                // Each has a store of its own, like a command or a replica.
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        KeyStore::open(&path).unwrap().add(NewVirtualKey::default()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(KeyStore::read(&path).unwrap().keys().len(), 40);
+    }
+
+    #[test]
     fn keys_are_persisted_and_an_invalid_file_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");

@@ -27,7 +27,9 @@ pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 const READ_FLOWS: usize = 500;
 /// How long batches are moved one after the other before changes of flows that wait here are let through.
 const TURN: Duration = Duration::from_millis(500);
-/// How long the shipper sleeps while there is nothing new.
+/// Fewer flows than these wait for more: a transaction costs as much as dozens of them.
+const SMALL_BATCH: usize = 500;
+/// How long the shipper sleeps while there is nothing new, or little.
 const IDLE: Duration = Duration::from_millis(50);
 /// How often it looks even if no flow was recorded: imports are not counted as recorded.
 const LOOK: Duration = Duration::from_millis(500);
@@ -103,6 +105,7 @@ impl Shipper {
             measured: None,
             looked: None,
             uploaded: None,
+            was_small: false,
             moved_bytes: 0,
             releasing: None,
         };
@@ -190,6 +193,8 @@ struct ShipperTask {
     looked: Option<(Instant, u64)>,
     /// When bodies were uploaded last.
     uploaded: Option<Instant>,
+    /// Whether the last batch had few flows.
+    was_small: bool,
     moved_bytes: u64,
     /// The removal of flows that were moved, until it is waited for.
     releasing: Option<ReplyReceiver<u64>>,
@@ -205,7 +210,12 @@ impl ShipperTask {
             let moved = self.step();
             self.measure();
             match moved {
-                Ok(true) => self.backoff = FIRST_BACKOFF,
+                Ok(true) => {
+                    self.backoff = FIRST_BACKOFF;
+                    if self.was_small && !stopping {
+                        self.sleep(IDLE);
+                    }
+                }
                 Ok(false) if stopping => break,
                 Ok(false) => self.sleep(IDLE),
                 Err(error) => self.fail(&error),
@@ -301,7 +311,8 @@ impl ShipperTask {
             self.ship(&batch)?;
             self.moved_bytes += bytes;
             through = last;
-            if through == i64::MAX || begun.elapsed() >= turn || self.state.stop.load(SeqCst) {
+            self.was_small = batch.len() < SMALL_BATCH && bytes < BATCH_BYTES;
+            if self.was_small || through == i64::MAX || begun.elapsed() >= turn || self.state.stop.load(SeqCst) {
                 break;
             }
         }
