@@ -51,7 +51,7 @@ pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) 
 }
 
 impl ApprovalState {
-    /// What did not change keeps its counts.
+    /// Replaces rules that did not change by the active ones, which have counts.
     fn keep_counts(&self, made: &mut [Arc<ApprovalRule>]) {
         for rule in made {
             if let Some(known) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {

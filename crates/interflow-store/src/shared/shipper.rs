@@ -27,7 +27,7 @@ pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 const READ_FLOWS: usize = 500;
 /// How long batches are moved one after the other before changes of flows that wait here are let through.
 const TURN: Duration = Duration::from_millis(500);
-/// Fewer flows than these wait for more: a transaction costs as much as dozens of them.
+/// After a batch of fewer flows than these, the shipper waits for more: each transaction has costs of its own.
 const SMALL_BATCH: usize = 500;
 /// How long the shipper sleeps while there is nothing new, or little.
 const IDLE: Duration = Duration::from_millis(50);
