@@ -25,7 +25,8 @@ async fn start(origin: OriginBuilder) -> Origin {
         .await
 }
 
-/// Does an exchange and checks that it ends once its flow is stored, and not before. `flows` ended before it.
+/// Does an exchange and checks that it ends once its flow is stored, and not before. `flows` ended before it. The future
+/// sends the request too: what the proxy has begun earlier is not withheld.
 async fn withheld(proxy: &Proxy, flows: usize, exchange: impl Future<Output = std::io::Result<Answer>>) -> Answer {
     let stored = proxy.withhold_responses();
     let mut exchange = pin!(exchange);
@@ -51,8 +52,11 @@ async fn ends_of_http1_responses_are_withheld_whatever_their_framing() {
     ];
     for (flows, (method, url, status, body)) in requests.into_iter().enumerate() {
         let host = origin.authority();
-        wire.send(format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.unwrap();
-        let answer = withheld(&proxy, flows, wire.answer_to(method)).await;
+        let exchange = async {
+            wire.send(format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await?;
+            wire.answer_to(method).await
+        };
+        let answer = withheld(&proxy, flows, exchange).await;
         assert_eq!((answer.status, &*answer.text()), (status, body), "{method} {url}");
     }
 }
@@ -68,8 +72,11 @@ async fn errors_and_refusals_are_withheld_too() {
     .enumerate()
     {
         let mut wire = proxy.connect().await;
-        wire.send(request).await.unwrap();
-        let answer = withheld(&proxy, flows, wire.answer()).await;
+        let exchange = async {
+            wire.send(request).await?;
+            wire.answer().await
+        };
+        let answer = withheld(&proxy, flows, exchange).await;
         assert_eq!(answer.status, status, "{request}");
         assert!(!answer.body.is_empty());
     }

@@ -261,8 +261,8 @@ impl StoreWriter {
         self.roll_back();
         // Ended flows return to the running ones and are written again when the disk accepts it.
         for mut flow in std::mem::take(&mut batch.finished) {
-            // Traffic goes on without the disk.
-            flow.withheld = None;
+            // Traffic goes on without the disk; sent with the batch, when recording counts as suspended.
+            batch.withheld.extend(flow.withheld.take());
             self.open.insert(flow.row.id, flow);
         }
         let generation = self.generation();

@@ -15,7 +15,7 @@ pub(super) struct WriteBatch {
     /// How many of these have their rows, and how many do not yet.
     pub(super) written: usize,
     pub(super) unwritten: usize,
-    /// Of running flows that this transaction stores.
+    /// Of running flows that this transaction stores, and of all that a disk refuses: dropped with the batch.
     pub(super) withheld: Vec<WithheldResponse>,
     pub(super) told: Notification,
 }

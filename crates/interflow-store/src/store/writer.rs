@@ -569,7 +569,7 @@ impl StoreWriter {
                     flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
                     flow.apply_updates(&mut news, &self.mask);
                     flow.measure_all(&news);
-                    flow.withheld = None;
+                    batch.withheld.extend(flow.withheld.take());
                 }
                 // A flow whose start is discarded is lost as a whole, and later updates of it are ignored.
                 None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
