@@ -38,8 +38,8 @@ pub struct RecordConfig {
     pub large_bodies: LargeBodies,
     /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
     pub decrypted_media: bool,
-    /// Whether the end of each response is withheld from its client until the flow is on the disk, so that an answered request
-    /// is recorded although the process is killed. Otherwise flows are written up to 20 milliseconds after their end, in
+    /// Whether the end of each response, and the beginning of each tunnel and WebSocket, is withheld from its client until the
+    /// flow is on the disk, so that an answered request is recorded although the process is killed. Otherwise flows are written up to 20 milliseconds after their end, in
     /// batches that cost less. Neither protects from a power failure. If unset, `true` with `store` and `false` without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synchronous: Option<bool>,

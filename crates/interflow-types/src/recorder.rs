@@ -157,13 +157,14 @@ pub trait FlowRecording: Send {
     /// One message. For event streams and gRPC, the same bytes are passed to [`data`](Self::data) too.
     fn message(&mut self, message: &StreamMessage);
 
-    /// `Some` if the end of the response is to be withheld from the client until the flow is stored. Called once, before
+    /// `Some` if the end of the response, or all of a tunnel, is to be withheld from the client until the flow is stored. Called once, before
     /// [`finish`](Self::finish).
     fn until_stored(&mut self) -> Option<FlowStored> {
         None
     }
 
-    /// The response has ended, but the flow waits for work beside it. The client waits only for what there is by now.
+    /// The response has ended, but the flow waits for work beside it; or the flow becomes a tunnel. The client waits only for
+    /// what there is by now.
     fn store_now(&mut self, _flow: &Flow) {}
 
     /// The flow has ended; no further calls follow.

@@ -134,9 +134,14 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     tracker.begin_capture(&live.settings, Some(&head)).await;
     let recording = tracker.recording();
     let reply = exchange(conn, live, tracker, head, admitted, interim, handler).await;
-    // A flow with a body to come ends with it, and its tap waits likewise.
-    let has_ended = matches!(&reply, ServiceReply::Response(Response { body: Body::Empty | Body::Full(_), .. }));
-    if let Some(recording) = recording.filter(|_| has_ended) {
+    let waits = match &reply {
+        // A flow with a body to come ends with it, and its tap waits likewise.
+        ServiceReply::Response(Response { body, .. }) => matches!(body, Body::Empty | Body::Full(_)),
+        // Its end may be hours away: the client waits until its beginning is stored.
+        ServiceReply::Upgrade(..) => true,
+        ServiceReply::Abort(_) => false,
+    };
+    if let Some(recording) = recording.filter(|_| waits) {
         recording.wait_until_stored().await;
     }
     reply

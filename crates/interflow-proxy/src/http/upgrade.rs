@@ -51,6 +51,7 @@ pub(crate) fn complete_upgrade(
         }
     }
     tracker.response(&head);
+    tracker.store_open();
     let idle = live.settings.config.timeouts.tunnel_idle.0;
     let websocket = request.protocol.as_deref() == Some("websocket");
     let leg = |direction| WsDirection::new(direction, &head.headers);

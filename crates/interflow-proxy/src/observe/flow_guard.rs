@@ -258,6 +258,12 @@ impl FlowGuard {
         }
     }
 
+    /// Stores what there is of a flow that becomes a tunnel now. The client may learn that it is open when
+    /// [`SharedCapture::wait_until_stored`] has returned.
+    pub fn store_open(&self) {
+        self.with_capture(|capture, flow| capture.store_now(flow));
+    }
+
     /// What the end of the response waits for, once.
     fn stored(&self) -> Option<FlowStored> {
         self.shared.as_ref()?.stored.lock().take()

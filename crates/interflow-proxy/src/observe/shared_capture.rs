@@ -26,7 +26,7 @@ impl SharedCapture {
         Self { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0), stored }
     }
 
-    /// Waits until the flow, which has ended, is stored; at once if the client need not wait for that.
+    /// Waits until the flow, which has ended or become a tunnel, is stored; at once if the client need not wait for that.
     pub async fn wait_until_stored(&self) {
         let stored = self.stored.lock().take();
         if let Some(stored) = stored {

@@ -39,6 +39,10 @@ pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, insid
 /// Relays bytes both ways until both sides have closed. The recording begins here, and has no body.
 pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
     tracker.begin_capture(&live.settings, None).await;
+    if let Some(recording) = tracker.recording() {
+        tracker.store_open();
+        recording.wait_until_stored().await;
+    }
     tracker.counters().tunnel_passed_through(tracker.flow.passthrough);
     let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();

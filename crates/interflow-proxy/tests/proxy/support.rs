@@ -37,6 +37,8 @@ pub struct Kept {
     pub trailers: Headers,
     pub interim: Vec<u16>,
     pub messages: Vec<StreamMessage>,
+    /// What there was of it had to be stored before its end.
+    pub stored_early: bool,
     pub end: Option<End>,
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
@@ -130,6 +132,9 @@ impl FlowRecording for Keeper {
     fn until_stored(&mut self) -> Option<FlowStored> {
         let mut storing = self.storing.take()?;
         Some(Box::pin(async move { drop(storing.wait_for(|stored| *stored).await) }))
+    }
+    fn store_now(&mut self, _: &Flow) {
+        lock(&self.kept).stored_early = true;
     }
     fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
         let mut kept = lock(&self.kept);
@@ -313,6 +318,14 @@ impl Proxy {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.flows));
+    }
+
+    /// The first flow that has come so far.
+    #[allow(dead_code)] // used by the tests of this crate
+    pub async fn open_flow(&self, is_so_far: impl Fn(&Kept) -> bool) -> Kept {
+        let flow = || lock(&self.memory.flows).iter().map(|k| lock(k).clone()).find(&is_so_far);
+        until("a flow to come so far", || flow().is_some()).await;
+        flow().unwrap()
     }
 
     /// The only recorded flow.

