@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::blocking::check_text;
 use super::input::{StrictJson, StrictQuery};
 use super::privacy::redaction_disabled;
-use super::rules::require_unchanged;
+use super::rules::{lock_file, require_unchanged};
 use crate::error::{ApiError, Result, TextProblem};
 use crate::identity::caller::Caller;
 use crate::state::AdminState;
@@ -81,7 +81,9 @@ pub(crate) async fn save(
     let checked = text.text.clone();
     caller.set_detail(json!({ "file": of.file, "sha256": hex::encode(Sha256::digest(&text.text)) }));
     let work = move || {
-        // Compared on the thread that writes, so that little time is left for another change in between.
+        // Before anything is made beside a file that is none of ours.
+        redaction.policy_text(&of.file).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
+        let _alone = lock_file(&of.file)?;
         let now = || redaction.policy_text(&of.file).unwrap_or_default();
         require_unchanged(&of.file.display().to_string(), text.base.as_deref(), now)?;
         redaction.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&redaction, &of.file, e))?;

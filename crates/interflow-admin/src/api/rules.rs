@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, FileLock, write_atomic};
 use interflow_rules::explain::{self, RuleExplanation};
 use interflow_rules::{
     ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
@@ -222,8 +222,8 @@ pub(super) async fn write_and_activate(
         // Checked with all other files first, so that what is written can also be loaded.
         let program = rules.check_with_file(FilePath::new(&file), &text).map_err(rejected_rules)?;
         let Some(program) = program else { return Err(not_editable(&rules.program(), &file)) };
+        let _alone = lock_file(FilePath::new(&file))?;
         let now = || RuleFileSource::read(FilePath::new(&file)).map_or_else(|_| String::new(), |s| s.text);
-        // As late as possible, so that a change by someone else in between is unlikely.
         require_unchanged(&file, base.as_deref(), now)?;
         write_atomic(FilePath::new(&file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{file} cannot be written: {e}")))?;
@@ -239,6 +239,11 @@ pub(super) async fn write_and_activate(
 }
 
 /// Fails if the file has been changed by someone else.
+/// Keeps other processes of Interflow from changing a file between the comparison and the writing of it.
+pub(super) fn lock_file(path: &FilePath) -> Result<FileLock> {
+    FileLock::for_edit(path).map_err(|e| ApiError::internal(format!("{} cannot be locked: {e}", path.display())))
+}
+
 pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
     // A browser may send other line ends than the file has.
     let lines = |text: &str| text.replace("\r\n", "\n");

@@ -78,6 +78,33 @@ async fn put_policy(it: &Instance, source: &str, text: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_another_process_is_changing_is_not_overwritten() {
+    let it = Instance::start().await;
+    let (file, source) = policy_file(&it).await;
+    assert_eq!(put_policy(&it, &source, POLICY).await.status, 200);
+    let other = interflow_files::FileLock::for_edit(file.as_ref()).unwrap();
+    let body = json!({ "text": POLICY.replace("ours", "mine"), "base": POLICY }).to_string();
+    let json = [("Content-Type", "application/json")];
+    let mut saving = std::pin::pin!(it.call("PUT", &source, &json, body.as_bytes()));
+    let early = tokio::time::timeout(std::time::Duration::from_millis(200), &mut saving).await;
+    assert!(early.is_err(), "{early:?}");
+    let theirs = POLICY.replace("ours", "theirs");
+    std::fs::write(&file, &theirs).unwrap();
+    drop(other);
+    assert_eq!(kind(&saving.await), "changed_meanwhile");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), theirs);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_beside_a_file_that_is_no_policy() {
+    let it = Instance::start().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let source = format!("/privacy/policies/source?file={}", elsewhere.path().join("policy.toml").display());
+    assert_eq!(kind(&put_policy(&it, &source, POLICY).await), "no_file");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn policies_are_listed_with_their_files_and_routes() {
     let it = Instance::start().await;
     let known = it.json("/privacy/policies").await;

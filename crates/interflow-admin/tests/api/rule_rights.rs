@@ -73,6 +73,24 @@ async fn operators_save_breakpoints_and_mocks_but_no_rule_that_uses_the_machine(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rules_that_another_process_is_changing_are_not_overwritten() {
+    let it = with_rules().await;
+    let (file, before) = (it.path("rules.yaml"), rule("{ tag: before }"));
+    assert_eq!(it.save_rules(TOKEN, &before).await.status, 200);
+    let other = interflow_files::FileLock::for_edit(file.as_ref()).unwrap();
+    let source = format!("/api/v1/rules/source?file={}", interflow_types::percent::encoded(&file));
+    let body = json!({ "text": rule("{ tag: mine }"), "base": before }).to_string();
+    let mut saving = std::pin::pin!(as_token(&it, TOKEN, "PUT", &source, &body));
+    let early = tokio::time::timeout(std::time::Duration::from_millis(200), &mut saving).await;
+    assert!(early.is_err(), "{early:?}");
+    let theirs = rule("{ tag: theirs }");
+    std::fs::write(&file, &theirs).unwrap();
+    drop(other);
+    assert_eq!(kind(&saving.await), "changed_meanwhile");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), theirs);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_rule_reads_or_writes_interflows_own_files() {
     let it = with_rules().await;
     std::fs::write(it.path("admin.token"), TOKEN).unwrap();

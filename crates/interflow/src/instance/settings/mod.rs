@@ -15,7 +15,7 @@ use interflow_admin::settings::{
     SettingsPreview, SettingsView,
 };
 use interflow_admin::{ReloadFn, SettingsAccess};
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, FileLock, write_atomic};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
@@ -255,6 +255,8 @@ impl EditorState {
 
     /// Writes a change to the file.
     fn write(&self, base: &str, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
+        let _alone = FileLock::for_edit(&self.path)
+            .map_err(|e| SettingsError::Disk(format!("{} cannot be locked: {e}", self.path.display())))?;
         let now = self.read_file()?;
         if identify(now.as_deref()) != base {
             let message = format!("{} was changed by someone else in the meantime", self.path.display());
