@@ -120,6 +120,12 @@ class Release:
                     ports = [p["name"] for s in self.kind("Service") if s["metadata"]["name"] == backend["name"] for p in s["spec"]["ports"]]
                     self.check(backend["port"]["name"] in ports, f"the Ingress's backend {backend} is no Service's")
                 self.check(f'"{rule["host"]}"' in self.env("INTERFLOW_GATEWAY_HOSTS"), f"{rule['host']} is none of gateway.hosts")
+        any_address = "[::]" if self.values.get("ipFamily") == "IPv6" else "0.0.0.0"
+        for listen in ("PROXY", "GATEWAY", "ADMIN"):
+            listens = self.env(f"INTERFLOW_{listen}_LISTEN")
+            self.check(f"{any_address}:" in listens, f"INTERFLOW_{listen}_LISTEN is {listens}")
+        families = [["IPv6"] if self.values.get("ipFamily") == "IPv6" else None] * len(self.kind("Service"))
+        self.check([s["spec"].get("ipFamilies") for s in self.kind("Service")] == families, "not all Services have the family of ipFamily")
         governing = [s for s in self.kind("Service") if s["metadata"]["name"] == self.workload["spec"]["serviceName"]]
         self.check(governing and governing[0]["spec"]["clusterIP"] == "None", "the StatefulSet has no headless Service")
 

@@ -34,3 +34,15 @@ true
 {{- end -}}
 {{- concat (list $service) $own (index . 2) | uniq | toJson -}}
 {{- end -}}
+
+{{- /* The address of all interfaces. */ -}}
+{{- define "interflow.anyAddress" -}}
+{{ eq .Values.ipFamily "IPv6" | ternary "[::]" "0.0.0.0" }}
+{{- end }}
+
+{{- define "interflow.ipFamilies" -}}
+{{- if eq .Values.ipFamily "IPv6" }}
+ipFamilyPolicy: SingleStack
+ipFamilies: [IPv6]
+{{- end }}
+{{- end }}
