@@ -99,9 +99,9 @@ pub fn settings(
 }
 
 fn java(ProxyTarget { host, port, .. }: ProxyTarget<'_>, trust: &TrustFiles) -> String {
+    // Java does not use the proxy for local addresses by default; an empty list includes them.
     format!(
         "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} \
-         // Java does not use the proxy for local addresses by default; an empty list includes them.
          -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
          -Djavax.net.ssl.trustStorePassword={}",
         quoted(&trust.java_store),
@@ -158,6 +158,9 @@ mod tests {
         assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), "/h/ca.pem");
         assert_eq!(value(&all, "NODE_OPTIONS"), "--require=\"/h x/shim.cjs\"");
         assert!(value(&all, "JAVA_TOOL_OPTIONS").contains("-Dhttps.proxyPort=9 "));
+        // Java does not start with anything else among them.
+        let options = value(&all, "JAVA_TOOL_OPTIONS");
+        assert!(options.split_whitespace().all(|option| option.starts_with("-D")), "{options}");
     }
 
     #[test]
