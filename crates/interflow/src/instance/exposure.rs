@@ -96,6 +96,11 @@ pub fn usable(addr: SocketAddr) -> Vec<SocketAddr> {
     all
 }
 
+/// The address of a listener for other machines, if it has one for them.
+pub fn for_others(addr: SocketAddr) -> SocketAddr {
+    usable(addr).into_iter().rev().find(|a| is_exposed(*a)).unwrap_or(addr)
+}
+
 fn own_address(towards: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -109,6 +114,15 @@ mod tests {
 
     fn config(text: &str) -> InterflowConfig {
         toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_listener_of_all_interfaces_has_an_address_for_others() {
+        let [named, any] = ["127.0.0.1:7072", "0.0.0.0:7072"].map(|a| a.parse::<SocketAddr>().unwrap());
+        assert_eq!(for_others(named), named);
+        // Without a network there is none.
+        let is_alone = usable(any).iter().all(|a| !is_exposed(*a));
+        assert!(is_alone || (is_exposed(for_others(any)) && !for_others(any).ip().is_unspecified()));
     }
 
     #[test]

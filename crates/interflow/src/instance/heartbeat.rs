@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 
 use crate::instance::config::InterflowConfig;
+use crate::instance::exposure;
 
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of the digest of a configuration that are shown.
@@ -58,7 +59,7 @@ impl Heartbeat {
                 let figures = engine.snapshot();
                 let report = InstanceReport {
                     version: env!("CARGO_PKG_VERSION").into(),
-                    address: address.map(|a| a.to_string()).unwrap_or_default(),
+                    address: address.map(|a| exposure::for_others(a).to_string()).unwrap_or_default(),
                     config_digest: digest(
                         admin.as_ref().map_or_else(|| initial.clone(), |a| Value::clone(&a.config())),
                     ),
