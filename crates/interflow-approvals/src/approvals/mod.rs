@@ -448,16 +448,15 @@ impl Approvals {
     /// The secret is invalid, its label or placeholder is taken, or the file cannot be written.
     pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
         let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
-        let mut state = self.state.lock();
-        if state.kept.len() >= MAX_SECRETS {
-            return Err(ApprovalsError::Invalid(format!("there are {MAX_SECRETS} secrets already")));
-        }
-        let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
-        check_unique_secrets(state.kept.iter().chain(of_sessions).chain([&secret]))?;
-        state.kept.push(Arc::clone(&secret));
-        self.save_secrets(&state)?;
-        self.publish_change(state);
-        Ok(SecretView::from(&*secret))
+        self.edit_secrets(|state, kept| {
+            if kept.len() >= MAX_SECRETS {
+                return Err(ApprovalsError::Invalid(format!("there are {MAX_SECRETS} secrets already")));
+            }
+            let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
+            check_unique_secrets(kept.iter().chain(of_sessions).chain([&secret]))?;
+            kept.push(Arc::clone(&secret));
+            Ok(SecretView::from(&*secret))
+        })
     }
 
     /// Deletes a secret.
@@ -465,15 +464,14 @@ impl Approvals {
     /// # Errors
     /// There is none with this label, or the file cannot be written.
     pub fn remove_secret(&self, label: &str) -> Result<(), ApprovalsError> {
-        let mut state = self.state.lock();
-        let before = state.kept.len();
-        state.kept.retain(|s| s.label != label);
-        if state.kept.len() == before {
-            return Err(ApprovalsError::NotFound(format!("secret '{label}'")));
-        }
-        self.save_secrets(&state)?;
-        self.publish_change(state);
-        Ok(())
+        self.edit_secrets(|_, kept| {
+            let before = kept.len();
+            kept.retain(|s| s.label != label);
+            if kept.len() == before {
+                return Err(ApprovalsError::NotFound(format!("secret '{label}'")));
+            }
+            Ok(())
+        })
     }
 
     /// The stage's interest: whether in requests, and whether in inserting secrets.

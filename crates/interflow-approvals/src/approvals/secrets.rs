@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
@@ -42,6 +42,8 @@ pub(crate) struct StoredSecret {
     /// Its session, and when that expires, in monotonic seconds.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
+    /// As it is in the file. Kept, so that a change of the file is a change of those secrets that it is about.
+    sealed: OnceLock<SealedValue>,
     origins: Vec<SecretOrigin>,
 }
 
@@ -104,6 +106,7 @@ impl StoredSecret {
             given: now(),
             session: None,
             value: spec.value,
+            sealed: OnceLock::new(),
             origins,
         })
     }
@@ -126,6 +129,10 @@ impl StoredSecret {
 
     /// Whether nothing but its count of uses differs.
     pub fn is_same(&self, other: &Self) -> bool {
+        // Encrypted anew it may be under another key, so that it must not be written again as it was.
+        if self.sealed.get() != other.sealed.get() {
+            return false;
+        }
         let parts = |s: &Self| (s.label.clone(), s.placeholder.clone(), s.hosts.clone(), s.plain_http, s.value.clone());
         parts(self) == parts(other)
     }
@@ -199,6 +206,13 @@ struct EncryptedSecret {
     sealed: String,
 }
 
+/// A value under the key of the file, in Base64.
+#[derive(Clone, PartialEq, Eq)]
+struct SealedValue {
+    nonce: String,
+    sealed: String,
+}
+
 /// The key that the file of secrets is encrypted with.
 #[derive(Clone)]
 pub(crate) enum VaultKey {
@@ -240,6 +254,10 @@ pub(crate) struct SecretVault {
 impl SecretVault {
     pub fn new(path: PathBuf, key: VaultKey) -> Self {
         Self { path, key }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Loads all secrets; none if the file does not exist.
@@ -294,18 +312,25 @@ impl SecretVault {
 }
 
 fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
-    // A nonce must not be used twice with one key; 96 random bits suffice for the secrets of one file.
-    let nonce = random_bytes::<12>();
-    let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
-    let sealed = cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+    let SealedValue { nonce, sealed } = match secret.sealed.get() {
+        Some(value) => value.clone(),
+        None => {
+            // A nonce must not be used twice with one key; 96 random bits suffice for the secrets of one file.
+            let nonce = random_bytes::<12>();
+            let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
+            let sealed = cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+            let value = SealedValue { nonce: STANDARD.encode(nonce), sealed: STANDARD.encode(sealed) };
+            secret.sealed.get_or_init(|| value).clone()
+        }
+    };
     Ok(EncryptedSecret {
         label: secret.label.clone(),
         placeholder: secret.placeholder.clone(),
         hosts: secret.hosts.clone(),
         plain_http: secret.plain_http,
         given: secret.given,
-        nonce: STANDARD.encode(nonce),
-        sealed: STANDARD.encode(sealed),
+        nonce,
+        sealed,
     })
 }
 
@@ -334,6 +359,7 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
     }
     secret.given = sealed.given;
     secret.value = String::from_utf8(value).map_err(|_| wrong)?;
+    secret.sealed = SealedValue { nonce: sealed.nonce, sealed: sealed.sealed }.into();
     Ok(secret)
 }
 
@@ -395,6 +421,30 @@ mod tests {
         assert!(read[0].allows_origin(Scheme::Https, &"a.test:443".parse().unwrap()));
         assert!(!read[0].allows_origin(Scheme::Http, &"a.test:80".parse().unwrap()));
         assert!(!read[1].allows_origin(Scheme::Http, &"127.0.0.1:3000".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_change_of_the_file_leaves_the_other_secrets_as_they_are_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = SecretVault::new(dir.path().join("secrets.json"), VaultKey::Beside);
+        let secret =
+            |label: &str| Arc::new(StoredSecret::new(SecretSpec { label: label.into(), ..spec(&["a.test"]) }).unwrap());
+        let sealed = || -> Vec<String> {
+            let file: serde_json::Value = serde_json::from_str(&fs::read_to_string(vault.path()).unwrap()).unwrap();
+            file["secrets"].as_array().unwrap().iter().map(ToString::to_string).collect()
+        };
+        let first = secret("first");
+        vault.write(std::slice::from_ref(&first)).unwrap();
+        let before = sealed();
+        // By the process that has added it, and by one that has read it.
+        vault.write(&[first, secret("second")]).unwrap();
+        assert_eq!(sealed()[..1], before);
+        let mut read: Vec<_> = vault.read().unwrap().into_iter().map(Arc::new).collect();
+        let both = sealed();
+        read.push(secret("third"));
+        vault.write(&read).unwrap();
+        assert_eq!(sealed()[..2], both);
+        assert!(vault.read().unwrap().iter().all(|s| s.value() == "s3cret"));
     }
 
     #[test]

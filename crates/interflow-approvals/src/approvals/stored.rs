@@ -35,9 +35,23 @@ impl Approvals {
         Ok(done)
     }
 
-    pub(super) fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
+    /// Changes the secrets that the file has by now, as [`edit_rules`](Self::edit_rules) does the rules.
+    pub(super) fn edit_secrets<T>(
+        &self,
+        edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T, ApprovalsError>,
+    ) -> Result<T, ApprovalsError> {
         let vault = SecretVault::new(self.home.join(&self.settings.load().secrets), self.vault_key.clone());
-        vault.write(&state.kept).map_err(ApprovalsError::Io)
+        let alone = FileLock::for_edit(vault.path())
+            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", vault.path().display())))?;
+        let mut state = self.state.lock();
+        let mut kept = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
+        state.keep_uses(&mut kept);
+        let done = edit(&state, &mut kept)?;
+        vault.write(&kept).map_err(ApprovalsError::Io)?;
+        state.kept = kept;
+        drop(alone);
+        self.publish_change(state);
+        Ok(done)
     }
 }
 
@@ -60,14 +74,19 @@ impl ApprovalState {
         }
     }
 
-    /// Takes over what the files have. What did not change keeps its counts.
-    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut kept: Vec<Arc<StoredSecret>>) {
-        self.keep_counts(&mut made);
-        for secret in &mut kept {
+    /// As [`keep_counts`](Self::keep_counts), of secrets.
+    fn keep_uses(&self, kept: &mut Vec<Arc<StoredSecret>>) {
+        for secret in kept {
             if let Some(known) = self.kept.iter().find(|known| known.is_same(secret)) {
                 *secret = Arc::clone(known);
             }
         }
+    }
+
+    /// Takes over what the files have. What did not change keeps its counts.
+    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut kept: Vec<Arc<StoredSecret>>) {
+        self.keep_counts(&mut made);
+        self.keep_uses(&mut kept);
         (self.made, self.kept) = (made, kept);
     }
 }

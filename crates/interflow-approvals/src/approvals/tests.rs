@@ -177,6 +177,27 @@ fn a_rule_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_ov
 }
 
 #[test]
+fn a_secret_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_over() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let secret = |label: &str| SecretSpec {
+        label: label.into(),
+        value: "v".into(),
+        hosts: vec!["a.test".into()],
+        ..SecretSpec::default()
+    };
+    // Another replica's secrets, as they come into the file.
+    let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    other.add_secret(secret("theirs")).unwrap();
+    first.add_secret(secret("ours")).unwrap();
+    assert!(first.add_secret(secret("theirs")).is_err(), "the label is taken");
+    let labels = |a: &Approvals| a.secrets().into_iter().map(|s| s.label).collect::<Vec<_>>();
+    assert_eq!(labels(&first), ["theirs", "ours"]);
+    first.remove_secret("theirs").unwrap();
+    let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert_eq!(labels(&stored), ["ours"]);
+}
+
+#[test]
 fn a_reload_takes_over_the_files_and_keeps_what_did_not_change() {
     let (home, first) = approvals(ApprovalMode::Enforce);
     let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();

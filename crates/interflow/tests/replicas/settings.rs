@@ -150,12 +150,25 @@ fn the_redaction_policy_and_secrets_are_shared() {
     let database = server.database();
     let more = format!("share = [\"policy\", \"secrets\"]\n[approvals]\nsecrets_key = \"{}\"\n", "cd".repeat(32));
     let [a, b] = ["a", "b"].map(|name| Replica::start(&(named(name, &database) + &more)));
-    let mut add = a.command(&["secrets", "add", "github", "--host", "api.github.com"]);
-    let mut add = add.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    std::io::Write::write_all(&mut add.stdin.take().unwrap(), b"ghp_hush").unwrap();
-    assert!(add.wait().unwrap().success());
+    let add = |replica: &Replica, label: &str, host: &str| {
+        let mut add = replica.command(&["secrets", "add", label, "--host", host]);
+        let mut add = add.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        std::io::Write::write_all(&mut add.stdin.take().unwrap(), b"ghp_hush").unwrap();
+        add
+    };
+    assert!(add(&a, "github", "api.github.com").wait().unwrap().success());
     until("b has the secret of a", || b.cli(&["secrets", "list"]).contains("api.github.com").then_some(()));
     assert!(!b.file("secrets.json").contains("ghp_hush"));
+    // At both at once.
+    let adding = [add(&a, "one", "one.test"), add(&b, "two", "two.test")];
+    assert!(adding.into_iter().all(|mut add| add.wait().unwrap().success()));
+    until("both have all three", || {
+        let has_all = |replica: &Replica| {
+            let list = replica.cli(&["secrets", "list"]);
+            ["api.github.com", "one.test", "two.test"].iter().all(|host| list.contains(host))
+        };
+        (has_all(&a) && has_all(&b)).then_some(())
+    });
     let policy = "name = \"ours\"\n";
     a.write("policy.toml", policy);
     until("b has the policy of a", || (b.file("policy.toml") == policy).then_some(()));

@@ -23,13 +23,10 @@ struct Sides<T> {
 pub(super) fn merge(name: &str, base: &[u8], theirs: &[u8], ours: &[u8]) -> Option<Vec<u8>> {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let sides = Sides { base: text(base)?, theirs: text(theirs)?, ours: text(ours)? };
-    let merged = if name == SharedSetting::Approvals.as_str() {
+    let merged = if [SharedSetting::Approvals, SharedSetting::Secrets].map(SharedSetting::as_str).contains(&name) {
         merge_json_text(sides)
     } else if name == SharedSetting::Keys.as_str() {
         merge_keys(sides)
-    } else if name == SharedSetting::Secrets.as_str() {
-        // Every write encrypts all of them anew, so that their texts do not tell what was changed.
-        None
     } else {
         merge_lines(sides)
     };
@@ -81,11 +78,12 @@ fn merge_fields(sides: Sides<&Map<String, Json>>) -> Option<Map<String, Json>> {
     Some(merged)
 }
 
-/// Entries by their `id`; `None` if one has none, or two have the same.
+/// Entries by their `id`, or by the `label` of secrets; `None` if one has neither, or two have the same.
 fn entries(array: &[Json]) -> Option<Map<String, Json>> {
     let mut entries = Map::new();
     for entry in array {
-        if entries.insert(entry.get("id")?.as_str()?.to_owned(), entry.clone()).is_some() {
+        let name = entry.get("id").or_else(|| entry.get("label"))?;
+        if entries.insert(name.as_str()?.to_owned(), entry.clone()).is_some() {
             return None;
         }
     }
@@ -293,6 +291,27 @@ mod tests {
         for (theirs, ours) in [("a\nx\nc\nd\ne\n", "a\ny\nc\nd\ne\n"), ("a\nb\nc\nd\ne\nx\n", "a\nb\nc\nd\ne\ny\n")] {
             assert_eq!(merged("rules", base, theirs, ours), None);
         }
-        assert_eq!(merged("secrets", base, "a\nB\nc\nd\ne\n", "a\nb\nc\nD\ne\n"), None);
+    }
+
+    #[test]
+    fn secrets_are_merged_by_their_label() {
+        let file = |secrets: &[(&str, &str)]| {
+            let secrets: Vec<_> = secrets
+                .iter()
+                .map(|(label, sealed)| serde_json::json!({ "label": label, "hosts": [], "nonce": sealed, "sealed": sealed }))
+                .collect();
+            serde_json::json!({ "secrets": secrets }).to_string()
+        };
+        let base = file(&[("one", "a"), ("two", "b")]);
+        let both =
+            merged("secrets", &base, &file(&[("one", "a"), ("two", "b"), ("three", "c")]), &file(&[("two", "x")]));
+        let parse = |text: &str| serde_json::from_str::<Json>(text).unwrap();
+        assert_eq!(parse(&both.unwrap()), parse(&file(&[("two", "x"), ("three", "c")])));
+        // Both gave the same one another value, or added one of the same label.
+        assert_eq!(
+            merged("secrets", &base, &file(&[("one", "x"), ("two", "b")]), &file(&[("one", "y"), ("two", "b")])),
+            None
+        );
+        assert_eq!(merged("secrets", &file(&[]), &file(&[("new", "x")]), &file(&[("new", "y")])), None);
     }
 }
