@@ -33,6 +33,6 @@ mod uri_template;
 pub use client_capabilities::ClientRequestKind;
 pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use protected_resource::{AccessIdentity, AccessTokenSource, AccessTokens};
+pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

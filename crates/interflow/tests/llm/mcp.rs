@@ -128,6 +128,42 @@ async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
 }
 
 #[tokio::test]
+async fn access_tokens_that_cannot_be_checked_are_not_called_bad() {
+    let (home, origin) = (Home::new().await, server().await);
+    let issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    // Where nobody listens.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = format!("http://{gone}");
+    let section = |issuer: &str| format!("[mcp.oauth]\nissuer = \"{issuer}\"\nresource = \"https://gate.test/mcp\"");
+    let running = home.start(&config(&origin, &section(&gone)));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let token = |expiry: u64| issuer.sign(&json!({ "sub": "ann", "aud": "https://gate.test/mcp", "exp": expiry }));
+    let good = token(now + 3600);
+    let ask = async |token: &str| running.post("/mcp", &format!("Authorization: Bearer {token}\r\n"), "{}").await;
+    let answer = ask(&good).await;
+    assert_eq!((answer.status, answer.header("www-authenticate")), (503, None), "{}", answer.text());
+    assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() > 0);
+    let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(&gone) && message.contains("mcp.oauth.issuer"), "{message}");
+    for bad in ["made.up.token", &token(now - 3600)] {
+        let answer = ask(bad).await;
+        assert_eq!(answer.status, 401, "{}", answer.text());
+        assert!(answer.header("www-authenticate").unwrap().contains("invalid_token"));
+    }
+    running.stop();
+    // Keys that were fetched go on being used.
+    let running = home.start(&config(&origin, &section(&issuer.url())));
+    let other = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    let forged = other.sign(&json!({ "sub": "ann", "aud": "https://gate.test/mcp", "exp": now + 3600 }));
+    Client::new(&running, &good).await;
+    drop(issuer);
+    Client::new(&running, &good).await;
+    let answer = running.post("/mcp", &format!("Authorization: Bearer {forged}\r\n"), "{}").await;
+    assert_eq!(answer.status, 401, "{}", answer.text());
+    running.stop();
+}
+
+#[tokio::test]
 async fn keys_decide_which_tools_are_listed_and_called() {
     let (home, origin) = (Home::new().await, server().await);
     let reader = home.keys(&["add", "--id", "reader", "--mcp", "notes/get", "--mcp", "notes/li*"]).ok();
