@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod capabilities;
 mod client_capabilities;
 mod client_message;
 mod client_requests;

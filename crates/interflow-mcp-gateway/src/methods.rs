@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::access;
+use crate::capabilities;
 use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::client_requests::{EventContext, ProgressTranslator, ReviewedRequest};
 use crate::endpoint::Endpoint;
@@ -66,7 +67,10 @@ async fn answer_request(
     let result = match request.method {
         ClientMethod::Initialize(version, ..) => {
             service.begin_session(Arc::clone(session), &prepared.settings);
-            let mut response = json_response(StatusCode::OK, response(&id, &Ok(initialize_result(&version))));
+            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
+            let capabilities = capabilities::declared(&prepared.settings, session, only, key).await;
+            let result = initialize_result(&version, &capabilities);
+            let mut response = json_response(StatusCode::OK, response(&id, &Ok(result)));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
             return response;
         }
@@ -86,7 +90,8 @@ async fn answer_request(
         | ClientMethod::GetPrompt(..)
         | ClientMethod::ReadResource(_)
         | ClientMethod::Subscribe(_)
-        | ClientMethod::Unsubscribe(_) => {
+        | ClientMethod::Unsubscribe(_)
+        | ClientMethod::Complete(..) => {
             return call(service, flow, head, session, prepared, request).await;
         }
     };
@@ -203,18 +208,10 @@ fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
     format!("call of the tool {tool} of the MCP server {server} with {}", shown_arguments(arguments))
 }
 
-fn initialize_result(version: &str) -> String {
+fn initialize_result(version: &str, capabilities: &Value) -> String {
     let version = VERSIONS.iter().find(|v| **v == version).or(VERSIONS.last()).copied().unwrap_or_default();
-    let result: Value = json!({
-        "protocolVersion": version,
-        "capabilities": {
-            "tools": { "listChanged": true },
-            "resources": { "subscribe": true, "listChanged": true },
-            "prompts": { "listChanged": true },
-        },
-        "serverInfo": { "name": "interflow", "version": env!("CARGO_PKG_VERSION") },
-    });
-    result.to_string()
+    let server = json!({ "name": "interflow", "version": env!("CARGO_PKG_VERSION") });
+    json!({ "protocolVersion": version, "capabilities": capabilities, "serverInfo": server }).to_string()
 }
 
 /// Ends a session, and its sessions with servers.

@@ -149,6 +149,24 @@ impl McpSession {
         owners.all(|other| other == owner).then(|| Arc::clone(owner))
     }
 
+    /// The server of a resource or a template by which an argument is to be completed; none if two servers listed the
+    /// same template.
+    pub fn server_of_reference(&self, uri: &str) -> Option<Arc<str>> {
+        let templates = self.templates.lock();
+        let mut owners = templates.iter().filter(|(template, _)| template.text() == uri).map(|(_, owner)| owner);
+        if let Some(owner) = owners.next() {
+            return owners.all(|other| other == owner).then(|| Arc::clone(owner));
+        }
+        drop(templates);
+        self.server_of_resource(uri).or_else(|| self.server_of_template(uri))
+    }
+
+    /// Whether a server listed a resource or a template just so: it tells no server anything new.
+    pub fn is_listed(&self, uri: &str) -> bool {
+        let is_template = || self.templates.lock().iter().any(|(template, _)| template.text() == uri);
+        self.resources.lock().contains_key(uri) || is_template()
+    }
+
     /// The server that listed a resource.
     pub fn server_of_resource(&self, uri: &str) -> Option<Arc<str>> {
         self.resources.lock().get(uri).cloned()

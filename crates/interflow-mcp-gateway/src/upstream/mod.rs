@@ -98,6 +98,7 @@ impl McpServer {
             ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
             ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
+        self.known.record(hello.as_ref().ok().map(|hello| hello.capabilities.clone()));
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }
 }

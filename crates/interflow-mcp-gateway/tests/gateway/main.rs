@@ -1,6 +1,7 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
 mod asking;
+mod completion;
 mod redaction;
 mod server;
 mod sessions;
@@ -27,6 +28,8 @@ pub struct Gate {
     pub service: Arc<McpService>,
     /// What a person was asked.
     pub asked: Arc<Mutex<Vec<String>>>,
+    /// What the gateway declared at the beginning.
+    pub capabilities: Value,
     path: String,
     session: String,
 }
@@ -78,7 +81,8 @@ impl Gate {
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
         let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
-        let mut gate = Self { proxy, service, asked, path: path.into(), session: String::new() };
+        let mut gate =
+            Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() };
         let begun = gate
             .post(
                 &request(0, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities })),
@@ -86,6 +90,7 @@ impl Gate {
             )
             .await;
         assert_eq!(begun.status, 200, "{}", begun.text());
+        gate.capabilities = begun.json()["result"]["capabilities"].clone();
         gate.session = begun.header("mcp-session-id").unwrap().to_owned();
         gate
     }

@@ -45,7 +45,7 @@ pub fn act(message: &Value) -> Act {
     reply(match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
             "protocolVersion": "2025-06-18",
-            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {} },
+            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {} },
             "serverInfo": { "name": "test", "version": "1" },
         }),
         "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
@@ -59,6 +59,10 @@ pub fn act(message: &Value) -> Act {
         "prompts/get" => json!({ "messages": [
             { "role": "user", "content": { "type": "text", "text": params["arguments"]["name"] } }
         ] }),
+        "completion/complete" => {
+            let said = format!("{} {} {}", params["ref"], params["argument"]["value"], params["context"]);
+            json!({ "completion": { "values": [said, OTHER_MAIL], "total": 2, "hasMore": false } })
+        }
         "tools/call" => match params["name"].as_str().unwrap_or_default() {
             "echo" => text(params["arguments"].to_string()),
             "lookup" => text(format!("the contact is {OTHER_MAIL}")),
