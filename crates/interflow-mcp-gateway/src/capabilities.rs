@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::access::{self, Offer};
+use crate::log_messages::may_log;
 use crate::sessions::McpSession;
 use crate::settings::{McpServer, McpSettings};
 
@@ -68,6 +69,9 @@ async fn optional_of_server(
     if may_use(Offer::Prompts) || may_use(Offer::Resources) {
         wanted.push("completions");
     }
+    if may_log(server, key) {
+        wanted.push("logging");
+    }
     if wanted.is_empty() {
         // It is not even started.
         return wanted;
@@ -77,7 +81,8 @@ async fn optional_of_server(
     wanted
 }
 
-async fn capabilities_of(server: &Arc<McpServer>, session: &Arc<McpSession>) -> Value {
+/// What a server declared, as far as it is known within a time limit; null if nothing is.
+pub(crate) async fn capabilities_of(server: &Arc<McpServer>, session: &Arc<McpSession>) -> Value {
     if let Some(known) = server.known.get() {
         return known;
     }

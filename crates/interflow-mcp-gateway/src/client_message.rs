@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
+use crate::log_messages::{self, LogLevel};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 const MAX_NAME: usize = 256;
@@ -46,6 +47,8 @@ pub(crate) enum ClientMethod {
     Unsubscribe(String),
     /// Whose argument is completed, and the members `argument` and `context` of the params as raw JSON.
     Complete(CompletionRef, String),
+    /// The level from which on the client wants log messages.
+    SetLogLevel(LogLevel),
     Unknown(String),
 }
 
@@ -107,7 +110,7 @@ impl ClientMethod {
                     uri.clear();
                 }
             }
-            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::Unknown(_) => {}
+            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::SetLogLevel(_) | Self::Unknown(_) => {}
         }
     }
 }
@@ -182,6 +185,7 @@ impl ClientRequest {
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
+            ClientMethod::SetLogLevel(level) => (log_messages::METHOD, level.params()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
@@ -249,6 +253,11 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "resources/read" => ClientMethod::ReadResource(uri()?),
         "resources/subscribe" => ClientMethod::Subscribe(uri()?),
         "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
+        log_messages::METHOD => {
+            let level = params["level"].as_str().and_then(LogLevel::parse);
+            let levels = "`level` is none of debug, info, notice, warning, error, critical, alert and emergency";
+            ClientMethod::SetLogLevel(level.ok_or(levels)?)
+        }
         "completion/complete" => parse_completion(params)?,
         other => ClientMethod::Unknown(other.chars().take(100).collect()),
     })

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
+use crate::log_messages;
 use crate::redaction::{Findings, redact_result, restore_json};
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
@@ -31,6 +32,8 @@ pub(crate) struct EventContext {
     pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
     pub review: ReviewedRequest,
+    /// Whether the client gets the log messages of the server.
+    pub may_log: bool,
 }
 
 /// What a person is told of the client's request.
@@ -73,6 +76,9 @@ impl EventContext {
                         // A client that reads slowly misses some.
                         let _ = out.try_send(notification("notifications/progress", &translate(&params)));
                     }
+                }
+                Some(ServerEvent::Notification { method, params }) if method == log_messages::NOTIFICATION => {
+                    self.pass_log_message(&params).await;
                 }
                 Some(ServerEvent::Notification { method, params }) => {
                     self.session.notify(&self.server.name, &method, &params);

@@ -15,6 +15,7 @@ mod config;
 mod endpoint;
 mod jsonrpc;
 mod lists;
+mod log_messages;
 mod methods;
 mod oauth;
 mod protected_resource;

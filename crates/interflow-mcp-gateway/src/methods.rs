@@ -13,6 +13,7 @@ use crate::client_requests::{EventContext, ProgressTranslator, ReviewedRequest};
 use crate::endpoint::Endpoint;
 use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response, shown_arguments};
 use crate::lists;
+use crate::log_messages::{self, may_log};
 use crate::responses::{json_response, refusal};
 use crate::service::McpService;
 use crate::sessions::McpSession;
@@ -83,6 +84,10 @@ async fn answer_request(
                 list.result
             })
         }
+        ClientMethod::SetLogLevel(level) => {
+            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
+            log_messages::set_level(&prepared.settings, session, only, key, level).await
+        }
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
         }
@@ -147,6 +152,7 @@ async fn call(
         guard: prepared.guard.clone(),
         outcome: Arc::clone(&outcome),
         review: ReviewedRequest::new(flow, head),
+        may_log: may_log(&server, prepared.key.as_deref()),
     };
     let call =
         ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };

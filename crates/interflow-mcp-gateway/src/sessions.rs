@@ -12,8 +12,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::client_capabilities::ClientCapabilities;
 use crate::jsonrpc::{RpcError, notification};
+use crate::log_messages::SharedLogLevel;
 use crate::settings::McpServer;
-use crate::upstream::{HttpSession, StdioServer};
+use crate::upstream::{HttpSession, StdioServer, UpstreamClient};
 use crate::uri_template::UriTemplate;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
@@ -47,6 +48,8 @@ pub(crate) struct McpSession {
     pub from_servers: SharedVault,
     /// What the client can be asked.
     pub capabilities: ClientCapabilities,
+    /// The level from which on the client wants log messages.
+    pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
     pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
@@ -86,6 +89,7 @@ impl McpSession {
             from_client: vault(),
             from_servers: vault(),
             capabilities,
+            log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             http: Mutex::default(),
             stdio: Mutex::default(),
@@ -101,7 +105,7 @@ impl McpSession {
 
     /// The session with a server over HTTP, begun or not.
     pub fn http(&self, server: &McpServer) -> Arc<HttpSession> {
-        let begin = || Arc::new(HttpSession::new(self.capabilities.declared(&server.config.client_requests)));
+        let begin = || Arc::new(HttpSession::new(self.upstream_client(server)));
         Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(begin))
     }
 
@@ -111,10 +115,16 @@ impl McpSession {
         if let Some(known) = all.get(&server.name).filter(|known| Arc::ptr_eq(&known.shared, shared)) {
             return Arc::clone(&known.own);
         }
-        let own = Arc::new(shared.fork(self.capabilities.declared(&server.config.client_requests)));
+        let own = Arc::new(shared.fork(self.upstream_client(server)));
         let process = OwnProcess { own: Arc::clone(&own), shared: Arc::clone(shared) };
         all.insert(Arc::clone(&server.name), process);
         own
+    }
+
+    /// What a server is told of the client.
+    fn upstream_client(&self, server: &McpServer) -> UpstreamClient {
+        let capabilities = self.capabilities.declared(&server.config.client_requests);
+        UpstreamClient { capabilities, log_level: Arc::clone(&self.log_level) }
     }
 
     /// Its sessions with servers over HTTP.
@@ -189,7 +199,7 @@ impl McpSession {
     }
 
     /// Whether the client listens outside of calls.
-    fn is_listening(&self) -> bool {
+    pub fn is_listening(&self) -> bool {
         self.stream.lock().as_ref().is_some_and(|(messages, _)| !messages.is_closed())
     }
 
@@ -207,6 +217,11 @@ impl McpSession {
             }
             _ => return,
         };
+        self.send_on_stream(text);
+    }
+
+    /// Sends a message on the stream outside of calls, if the client has it open.
+    pub fn send_on_stream(&self, text: String) {
         if let Some((messages, _)) = &*self.stream.lock() {
             // A client that reads slowly misses some.
             let _ = messages.try_send(text);

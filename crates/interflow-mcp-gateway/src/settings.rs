@@ -126,6 +126,14 @@ impl McpSettings {
 }
 
 impl McpServer {
+    /// Whether each session of a client has one of its own with the server, so that nothing it sends is about another.
+    pub fn is_per_session(&self) -> bool {
+        match &self.transport {
+            ServerTransport::Http(_) => true,
+            ServerTransport::Stdio(_) => self.config.process_per_session,
+        }
+    }
+
     /// The name of a tool or a prompt for clients of an endpoint.
     pub fn offered_name(&self, only: Option<&str>, name: &str) -> String {
         if only.is_some() { name.to_owned() } else { format!("{}{SEPARATOR}{name}", self.name) }

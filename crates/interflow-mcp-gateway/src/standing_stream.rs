@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use interflow_limits::KeyContext;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, Flow, RequestHead, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -12,6 +13,7 @@ use tokio::time::Interval;
 
 use crate::client_requests::{EventContext, ReviewedRequest};
 use crate::endpoint::Endpoint;
+use crate::log_messages::may_log;
 use crate::responses::refusal;
 use crate::service::McpService;
 use crate::stages::{McpExchange, find_session};
@@ -31,6 +33,7 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
     if !head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream")) {
         return refusal(StatusCode::NOT_ACCEPTABLE, "the stream of a session has the media type text/event-stream");
     }
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
     let (sender, messages) = mpsc::channel(MAX_QUEUED);
     let ended = session.open_stream(sender.clone());
     let mut listeners = Vec::new();
@@ -44,6 +47,7 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
             service: Arc::clone(service),
             session: Arc::clone(&session),
             guard: (service.deps.guard)(flow, &server.name),
+            may_log: may_log(&server, key.as_deref()),
             server,
             policy,
             outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),

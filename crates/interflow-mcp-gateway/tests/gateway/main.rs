@@ -2,6 +2,7 @@
 
 mod asking;
 mod completion;
+mod log_messages;
 mod redaction;
 mod server;
 mod sessions;

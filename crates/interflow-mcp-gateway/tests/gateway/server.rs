@@ -45,7 +45,8 @@ pub fn act(message: &Value) -> Act {
     reply(match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
             "protocolVersion": "2025-06-18",
-            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {} },
+            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {},
+                "logging": {} },
             "serverInfo": { "name": "test", "version": "1" },
         }),
         "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
@@ -86,6 +87,25 @@ pub fn act(message: &Value) -> Act {
                     told("notifications/tools/list_changed", json!({})),
                 ];
                 return Act::Tell(all, json!({ "jsonrpc": "2.0", "id": id, "result": text("touched") }));
+            }
+            "log" | "log_inline" => {
+                let log = |level: &str, logger: Value, data: Value| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/message",
+                        "params": { "level": level, "logger": logger, "data": data } })
+                };
+                let mut all = vec![
+                    log("debug", "db".into(), "every step".into()),
+                    log("fatal", "db".into(), "no such level".into()),
+                    log("error", "db".into(), json!({ "asked": params["arguments"], "for": OTHER_MAIL })),
+                    log("alert", Value::Null, "x".repeat(20_000).into()),
+                    log("warning", Value::Null, "the end".into()),
+                ];
+                let done = json!({ "jsonrpc": "2.0", "id": id, "result": text("logged") });
+                if params["name"] == "log" {
+                    return Act::Tell(all, done);
+                }
+                all.push(done);
+                return Act::Messages(all);
             }
             "slow" => return Act::Nothing,
             "crash" => return Act::Crash,
