@@ -26,6 +26,7 @@ mod service;
 mod sessions;
 mod settings;
 mod stages;
+mod standing_events;
 mod standing_stream;
 mod streamed_reply;
 mod tool_call;

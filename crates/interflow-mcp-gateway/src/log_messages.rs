@@ -114,7 +114,7 @@ impl EventContext {
         let level = params["level"].as_str().and_then(LogLevel::parse);
         let Some(level) = level.filter(|_| self.may_log) else { return };
         let is_wanted = self.session.log_level.lock().is_none_or(|lowest| level >= lowest);
-        if !is_wanted || !self.session.is_listening() {
+        if !is_wanted || !self.session.standing.keeps_events() {
             return;
         }
         let name = &self.server.name;
@@ -123,7 +123,7 @@ impl EventContext {
                 let logger = message["logger"].as_str();
                 let logger = logger.map_or_else(|| name.to_string(), |logger| format!("{name}/{logger}"));
                 let shown = json!({ "level": level.name(), "logger": logger, "data": message["data"] });
-                self.session.send_on_stream(notification(NOTIFICATION, &shown));
+                self.session.standing.push(notification(NOTIFICATION, &shown));
             }
             Err(e) => tracing::warn!("a log message of the MCP server {name} is left out: {e}"),
         }

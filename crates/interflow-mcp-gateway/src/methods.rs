@@ -239,7 +239,7 @@ pub(crate) async fn end_session(
 
 /// Ends a session's stream, and its sessions with servers over HTTP.
 pub(crate) async fn end_at_servers(settings: &McpSettings, session: &McpSession) {
-    session.close_stream();
+    session.standing.close();
     let ends = session.take_http().into_iter().filter_map(|(name, http)| {
         let server = Arc::clone(settings.get(&name)?);
         Some(async move {

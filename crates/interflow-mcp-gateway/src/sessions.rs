@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::client_capabilities::ClientCapabilities;
 use crate::jsonrpc::{RpcError, notification};
 use crate::log_messages::SharedLogLevel;
 use crate::settings::McpServer;
+use crate::standing_events::StandingEvents;
 use crate::upstream::{HttpSession, StdioServer, UpstreamClient};
 use crate::uri_template::UriTemplate;
 
@@ -54,8 +55,8 @@ pub(crate) struct McpSession {
     pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
-    /// The stream that is open outside of calls; it ends when the second is dropped.
-    stream: Mutex<Option<(mpsc::Sender<String>, oneshot::Sender<()>)>>,
+    /// The events of the stream outside of calls.
+    pub standing: StandingEvents,
     asked: Mutex<AskedRequests>,
     /// Subscriptions, by server and URI as the server knows it; the value is the URI as the client's was redacted.
     subscriptions: Mutex<HashMap<(Arc<str>, String), String>>,
@@ -93,7 +94,7 @@ impl McpSession {
             clock: WaitClock::default(),
             http: Mutex::default(),
             stdio: Mutex::default(),
-            stream: Mutex::default(),
+            standing: StandingEvents::default(),
             asked: Mutex::default(),
             subscriptions: Mutex::default(),
             resources: Mutex::default(),
@@ -182,25 +183,14 @@ impl McpSession {
         self.resources.lock().get(uri).cloned()
     }
 
-    /// Opens the stream outside of calls. What is returned resolves when the stream has to end.
-    pub fn open_stream(&self, messages: mpsc::Sender<String>) -> oneshot::Receiver<()> {
-        let (end, ended) = oneshot::channel();
-        *self.stream.lock() = Some((messages, end));
-        ended
-    }
-
-    pub fn close_stream(&self) {
-        *self.stream.lock() = None;
+    /// It is in use now.
+    pub fn touch(&self) {
+        *self.last_use.lock() = Instant::now();
     }
 
     /// A session whose client listens is in use.
     fn is_expired(&self, timeout: Duration) -> bool {
-        self.last_use.lock().elapsed() > timeout && !self.is_listening()
-    }
-
-    /// Whether the client listens outside of calls.
-    pub fn is_listening(&self) -> bool {
-        self.stream.lock().as_ref().is_some_and(|(messages, _)| !messages.is_closed())
+        self.last_use.lock().elapsed() > timeout && !self.standing.is_open()
     }
 
     /// Passes a notification on to the client, if it is of a kind that is known.
@@ -217,15 +207,7 @@ impl McpSession {
             }
             _ => return,
         };
-        self.send_on_stream(text);
-    }
-
-    /// Sends a message on the stream outside of calls, if the client has it open.
-    pub fn send_on_stream(&self, text: String) {
-        if let Some((messages, _)) = &*self.stream.lock() {
-            // A client that reads slowly misses some.
-            let _ = messages.try_send(text);
-        }
+        self.standing.push(text);
     }
 
     /// Remembers a subscription; `shown` is the URI for the client.
@@ -400,7 +382,7 @@ impl SessionTable {
         if session.key.as_ref() != key || session.endpoint.as_deref() != endpoint {
             return None;
         }
-        *session.last_use.lock() = Instant::now();
+        session.touch();
         Some(Arc::clone(session))
     }
 
@@ -432,7 +414,7 @@ impl SessionTable {
 
     /// Ends the streams of all sessions, which would keep their connections open.
     pub fn close_streams(&self) {
-        self.0.lock().values().for_each(|session| session.close_stream());
+        self.0.lock().values().for_each(|session| session.standing.close());
     }
 
     pub fn remove(&self, id: &str) {

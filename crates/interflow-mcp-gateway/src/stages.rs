@@ -25,7 +25,7 @@ use crate::settings::{McpServer, McpSettings};
 use crate::upstream::VERSIONS;
 
 const SESSION_HEADER: &str = "mcp-session-id";
-const VERSION_HEADER: &str = "mcp-protocol-version";
+pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// The state of a request to an endpoint, kept with its flow.
 #[derive(Default)]

@@ -107,6 +107,11 @@ pub fn act(message: &Value) -> Act {
                 all.push(done);
                 return Act::Messages(all);
             }
+            "note" => {
+                let told = json!({ "level": "info", "data": params["arguments"] });
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": told });
+                return Act::Tell(vec![told], json!({ "jsonrpc": "2.0", "id": id, "result": text("noted") }));
+            }
             "slow" => return Act::Nothing,
             "crash" => return Act::Crash,
             "steps" => {
