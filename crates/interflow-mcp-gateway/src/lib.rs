@@ -32,6 +32,7 @@ mod streamed_reply;
 mod tool_call;
 mod upstream;
 mod uri_template;
+mod url_elicitation;
 
 pub use client_capabilities::ClientRequestKind;
 pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};

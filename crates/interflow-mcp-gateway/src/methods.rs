@@ -144,6 +144,7 @@ async fn call(
     }
     let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
     let (service, session) = (Arc::clone(service), Arc::clone(session));
+    let review = ReviewedRequest::new(flow, head);
     let context = EventContext {
         service: Arc::clone(&service),
         session: Arc::clone(&session),
@@ -151,11 +152,20 @@ async fn call(
         policy: prepared.policy.clone(),
         guard: prepared.guard.clone(),
         outcome: Arc::clone(&outcome),
-        review: ReviewedRequest::new(flow, head),
+        review: Arc::clone(&review),
         may_log: may_log(&server, prepared.key.as_deref()),
     };
-    let call =
-        ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };
+    let call = ServerCall {
+        service,
+        session,
+        server,
+        name,
+        method,
+        policy: prepared.policy,
+        guard: prepared.guard,
+        outcome,
+        review,
+    };
     if !accepts_events(head) {
         let result = tokio::select! {
             result = call.run(None) => result,

@@ -17,6 +17,7 @@ use crate::settings::McpServer;
 use crate::standing_events::StandingEvents;
 use crate::upstream::{HttpSession, StdioServer, UpstreamClient};
 use crate::uri_template::UriTemplate;
+use crate::url_elicitation::SentElicitations;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
 pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
@@ -49,6 +50,8 @@ pub(crate) struct McpSession {
     pub from_servers: SharedVault,
     /// What the client can be asked.
     pub capabilities: ClientCapabilities,
+    /// The URLs that it was sent for its user.
+    pub elicitations: SentElicitations,
     /// The level from which on the client wants log messages.
     pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
@@ -90,6 +93,7 @@ impl McpSession {
             from_client: vault(),
             from_servers: vault(),
             capabilities,
+            elicitations: SentElicitations::default(),
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             http: Mutex::default(),

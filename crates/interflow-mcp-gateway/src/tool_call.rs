@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
+use crate::client_requests::ReviewedRequest;
 use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
 use crate::redaction::{Findings, redact_result, redact_text, restore_json};
 use crate::service::{CallGuard, McpService};
@@ -27,6 +28,7 @@ pub(crate) struct ServerCall {
     pub policy: ValuePolicy,
     pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
+    pub review: Arc<ReviewedRequest>,
 }
 
 impl ServerCall {
@@ -39,7 +41,8 @@ impl ServerCall {
             Ok(result) => redact_result(&self.policy, &self.server, vault, result, &mut found).await,
             Err(e) => {
                 let message = redact_text(&self.policy, self.result_mode(), vault, &e.message, &mut found).await;
-                Err(RpcError { message, ..e })
+                let data = self.required_urls(&e, &mut found).await;
+                data.and_then(|data| Err(RpcError { message, data: data.map(Box::new), received_data: None, ..e }))
             }
         };
         self.service.count_findings(Direction::Response, &found);

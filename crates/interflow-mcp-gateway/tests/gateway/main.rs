@@ -12,6 +12,7 @@ mod sessions;
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
 mod tools;
+mod url_elicitation;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -107,6 +107,30 @@ pub fn act(message: &Value) -> Act {
                 all.push(done);
                 return Act::Messages(all);
             }
+            "ask_url" => {
+                let mut asked = params["arguments"].clone();
+                asked["mode"] = "url".into();
+                asked["message"] = format!("log in for {OTHER_MAIL}").into();
+                asked["secret"] = OTHER_MAIL.into();
+                let method = "elicitation/create";
+                return Act::Ask(json!({ "jsonrpc": "2.0", "id": "q1", "method": method, "params": asked }));
+            }
+            "need_url" => {
+                let mut needed = params["arguments"].clone();
+                needed["mode"] = "url".into();
+                needed["message"] = format!("log in for {OTHER_MAIL}").into();
+                let error = json!({ "code": -32042, "message": format!("{OTHER_MAIL} has to log in"),
+                    "data": { "elicitations": [needed], "more": OTHER_MAIL } });
+                return Act::Reply(json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+            }
+            "opened" => {
+                let told = |id: &Value| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete",
+                        "params": { "elicitationId": id, "more": OTHER_MAIL } })
+                };
+                let all = vec![told(&json!("never sent")), told(&params["arguments"]["elicitationId"])];
+                return Act::Tell(all, json!({ "jsonrpc": "2.0", "id": id, "result": text("told") }));
+            }
             "note" => {
                 let told = json!({ "level": "info", "data": params["arguments"] });
                 let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": told });
