@@ -84,7 +84,7 @@ fn listen(session: &Arc<McpSession>, contexts: Vec<EventContext>) -> Vec<AbortHa
     for context in contexts {
         let out = out.clone();
         let task = tokio::spawn(async move {
-            let (sink, events) = EventSink::new(false);
+            let (sink, events) = EventSink::outside_of_calls(&context.session);
             let listening = context.server.listen(&context.session, sink);
             tokio::join!(listening, context.dispatch(events, out, None));
         });

@@ -456,13 +456,16 @@ impl Incoming {
         });
     }
 
-    /// Where the client of the only session listens: outside of its requests, or else to the latest one.
+    /// Where the client of the only session listens: outside of its requests, or else to the latest one. One that went
+    /// away may resume its stream, if it has no request in progress.
     fn client(&self) -> Option<EventSink> {
-        self.listeners.open().pop().or_else(|| {
-            let pending = self.pending.lock();
-            let in_progress = pending.waiting.iter().filter_map(|(id, reply)| Some((id, reply.sink.as_ref()?)));
-            in_progress.max_by_key(|(id, _)| **id).map(|(_, sink)| sink.clone())
-        })
+        let mut listening = self.listeners.open();
+        if let Some(attended) = listening.iter().rposition(EventSink::is_attended) {
+            return Some(listening.swap_remove(attended));
+        }
+        let pending = self.pending.lock();
+        let in_progress = pending.waiting.iter().filter_map(|(id, reply)| Some((id, reply.sink.as_ref()?)));
+        in_progress.max_by_key(|(id, _)| **id).map(|(_, sink)| sink.clone()).or_else(|| listening.pop())
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::server::{MAIL, over_http, over_stdio};
-use crate::{EventStream, Gate, Log, web};
+use crate::{EventStream, Gate, Log, request, web};
 
 /// The stream of a session, resumed after an event.
 async fn resume(gate: &Gate, id: &str) -> EventStream {
@@ -80,6 +80,19 @@ async fn a_request_that_waits_for_the_client_is_sent_again_and_others_are_not() 
     gate.call("local__touch", json!({})).await;
     assert_eq!(third.next().await.unwrap()["method"], "notifications/tools/list_changed");
     assert_eq!(third.last_id, "2");
+}
+
+#[tokio::test]
+async fn a_client_that_left_its_stream_is_asked_on_that_of_its_call() {
+    let own = Log::create();
+    let config = over_stdio("local", &own.path, "process_per_session = true");
+    let gate = Gate::of_client("/mcp", &config, json!({ "elicitation": {} })).await;
+    drop(gate.stream("GET", "").await);
+    // The gateway knows.
+    gate.proxy.flows(2).await;
+    let call = request(5, "tools/call", &json!({ "name": "local__ask", "arguments": {} })).to_string();
+    let mut stream = gate.stream("POST", &call).await;
+    assert_eq!(stream.next().await.unwrap()["method"], "elicitation/create");
 }
 
 #[tokio::test]
