@@ -5,7 +5,7 @@ import sys
 
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
-from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
+from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, PromptReference, Root, TextContent
 
 gateway, *servers = sys.argv[1:]
 MINE, THEIRS = "anna.berg@firm.com", "bob.stone@example.org"
@@ -18,6 +18,9 @@ def redacted(text):
 
 async def elicit(context, params):
     redacted(params.message)
+    if params.mode == "url":
+        assert params.url == "https://login.example/start", params
+        return ElicitResult(action="accept")
     return ElicitResult(action="accept", content={"mail": MINE})
 
 
@@ -33,6 +36,7 @@ async def roots(context):
 async def use(server):
     changed = asyncio.Event()
     seen = []
+    logged = asyncio.Queue()
 
     async def told(message):
         if "tools/list_changed" in str(getattr(getattr(message, "root", None), "method", "")):
@@ -42,7 +46,7 @@ async def use(server):
         seen.append((done, total, message))
 
     async with streamablehttp_client(f"{gateway}/mcp") as (read, write, _):
-        callbacks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+        callbacks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots, "logging_callback": logged.put}
         async with ClientSession(read, write, message_handler=told, **callbacks) as session:
             hello = await session.initialize()
             assert hello.protocolVersion == "2025-11-25", hello
@@ -57,6 +61,15 @@ async def use(server):
                 assert text(await call("where")).startswith("file:///srv/work")
                 assert text(await call("steps", progress_callback=progress)) == "done"
                 assert seen == [(1, 2, "step 1"), (2, 2, "step 2")], seen
+                assert text(await call("login")) == "accept"
+                assert hello.capabilities.completions is not None and hello.capabilities.logging is not None, hello
+                prompt = PromptReference(type="ref/prompt", name=f"{server}__greet")
+                values = (await session.complete(prompt, {"name": "name", "value": MINE})).completion.values
+                assert values[0] == f"{MINE}!" and redacted(values[1]), values
+                await session.set_logging_level("error")
+                assert text(await call("log")) == "logged"
+                message = await asyncio.wait_for(logged.get(), 20)
+                assert (message.level, message.logger) == ("error", f"{server}/db") and redacted(message.data), message
             assert text(await call("change")) == "changed"
             await asyncio.wait_for(changed.wait(), 20)
     print(f"passed   the MCP client of Python's SDK, server {server}")

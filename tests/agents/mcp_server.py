@@ -4,7 +4,7 @@ import socket
 import sys
 
 from mcp.server.fastmcp import Context, FastMCP
-from mcp.types import SamplingMessage, TextContent
+from mcp.types import Completion, SamplingMessage, TextContent
 from pydantic import BaseModel
 
 MAIL = "bob.stone@example.org"
@@ -46,6 +46,34 @@ async def steps(ctx: Context) -> str:
 async def change(ctx: Context) -> str:
     await ctx.session.send_tool_list_changed()
     return "changed"
+
+
+@server.tool()
+async def log(ctx: Context) -> str:
+    for level in ("info", "error"):
+        await ctx.session.send_log_message(level, f"asked {MAIL}", logger="db", related_request_id=ctx.request_id)
+    return "logged"
+
+
+@server.tool()
+async def login(ctx: Context) -> str:
+    answer = await ctx.elicit_url(f"Log in as {MAIL}", "https://login.example/start", "login-1")
+    return answer.action
+
+
+@server.prompt()
+def greet(name: str) -> str:
+    return f"Greet {name}"
+
+
+@server.completion()
+async def complete(ref, argument, context):
+    return Completion(values=[f"{argument.value}!", MAIL])
+
+
+@server._mcp_server.set_logging_level()
+async def set_level(level) -> None:
+    pass
 
 
 if sys.argv[1] == "http":

@@ -11,6 +11,8 @@ pub(crate) enum Offer<'a> {
     Tool(&'a str),
     Resources,
     Prompts,
+    /// They may be about anything that it does.
+    LogMessages,
 }
 
 /// Checks whether a client may use what a server offers.
@@ -26,6 +28,7 @@ pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'
         }
         Offer::Resources => (config.resources, "the resources".to_owned()),
         Offer::Prompts => (config.prompts, "the prompts".to_owned()),
+        Offer::LogMessages => (true, "the log messages".to_owned()),
     };
     if !is_offered {
         let message = format!("{what} of the MCP server {name} may not be used (mcp.server.{name})");

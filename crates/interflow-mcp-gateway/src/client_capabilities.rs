@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientRequestKind {
-    /// `elicitation/create`: a form for the user.
+    /// `elicitation/create`: a form for the user, or a URL that the user opens.
     Elicitation,
     /// `sampling/createMessage`: a completion of the client's model.
     Sampling,
@@ -66,26 +66,34 @@ pub(crate) struct ClientCapabilities {
     pub kinds: Vec<ClientRequestKind>,
     /// It samples with tools.
     pub tools: bool,
+    /// Its modes of elicitation: it shows forms, and has users open URLs.
+    pub forms: bool,
+    pub urls: bool,
 }
 
 impl ClientCapabilities {
     pub fn parse(declared: &Value) -> Self {
+        let modes = declared["elicitation"].as_object();
+        // Without modes it has forms, as before there were others.
+        let forms = modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"));
+        let urls = modes.is_some_and(|modes| modes.get("url").is_some_and(Value::is_object));
         let offers = |kind: &ClientRequestKind| {
-            let capability = &declared[kind.capability()];
-            // A client that has modes, but not forms, only opens URLs.
-            let has_forms = capability.as_object().is_some_and(|modes| modes.is_empty() || modes.contains_key("form"));
-            capability.is_object() && (*kind != ClientRequestKind::Elicitation || has_forms)
+            declared[kind.capability()].is_object() && (*kind != ClientRequestKind::Elicitation || forms || urls)
         };
         let kinds = ClientRequestKind::ALL.into_iter().filter(offers).collect();
-        Self { kinds, tools: declared["sampling"]["tools"].is_object() }
+        Self { kinds, tools: declared["sampling"]["tools"].is_object(), forms, urls }
     }
 
     /// As they are declared to a server that may ask for these.
     pub fn declared(&self, allowed: &[ClientRequestKind]) -> Value {
         let kinds = self.kinds.iter().filter(|kind| allowed.contains(kind));
         let declared = kinds.map(|kind| {
-            let has_tools = *kind == ClientRequestKind::Sampling && self.tools;
-            let value = if has_tools { json!({ "tools": {} }) } else { json!({}) };
+            let value = match kind {
+                ClientRequestKind::Sampling if self.tools => json!({ "tools": {} }),
+                ClientRequestKind::Elicitation if self.urls && self.forms => json!({ "form": {}, "url": {} }),
+                ClientRequestKind::Elicitation if self.urls => json!({ "url": {} }),
+                _ => json!({}),
+            };
             (kind.capability().to_owned(), value)
         });
         Value::Object(declared.collect::<Map<_, _>>())
@@ -106,8 +114,14 @@ mod tests {
                 &all[..],
                 json!({ "elicitation": {}, "roots": {} }),
             ),
-            (json!({ "elicitation": { "url": {} } }), &all[..], json!({})),
-            (json!({ "elicitation": { "url": {}, "form": {} } }), &all[..], json!({ "elicitation": {} })),
+            (json!({ "elicitation": { "url": {} } }), &all[..], json!({ "elicitation": { "url": {} } })),
+            (
+                json!({ "elicitation": { "url": {}, "form": {} } }),
+                &all[..],
+                json!({ "elicitation": { "form": {}, "url": {} } }),
+            ),
+            (json!({ "elicitation": { "form": {} } }), &all[..], json!({ "elicitation": {} })),
+            (json!({ "elicitation": { "other": {} } }), &all[..], json!({})),
             (json!({ "sampling": { "tools": {}, "context": {} } }), &all[..], json!({ "sampling": { "tools": {} } })),
             (json!({ "sampling": {}, "roots": {} }), &all[..1], json!({})),
         ] {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
+use crate::log_messages::{self, LogLevel};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 const MAX_NAME: usize = 256;
@@ -44,7 +45,19 @@ pub(crate) enum ClientMethod {
     /// The URI of a resource whose changes the client wants to know, or does not want to know any more.
     Subscribe(String),
     Unsubscribe(String),
+    /// Whose argument is completed, and the members `argument` and `context` of the params as raw JSON.
+    Complete(CompletionRef, String),
+    /// The level from which on the client wants log messages.
+    SetLogLevel(LogLevel),
     Unknown(String),
+}
+
+/// What has arguments that a server can complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CompletionRef {
+    Prompt(String),
+    /// The template of a resource.
+    Resource(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +104,13 @@ impl ClientMethod {
         match self {
             Self::CallTool(_, arguments) | Self::GetPrompt(_, arguments) => *arguments = "{}".to_owned(),
             Self::ReadResource(uri) | Self::Subscribe(uri) | Self::Unsubscribe(uri) => uri.clear(),
-            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::Unknown(_) => {}
+            Self::Complete(reference, values) => {
+                *values = "{}".to_owned();
+                if let CompletionRef::Resource(uri) = reference {
+                    uri.clear();
+                }
+            }
+            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::SetLogLevel(_) | Self::Unknown(_) => {}
         }
     }
 }
@@ -165,6 +184,8 @@ impl ClientRequest {
             ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
+            ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
+            ClientMethod::SetLogLevel(level) => (log_messages::METHOD, level.params()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
@@ -175,6 +196,39 @@ impl ClientRequest {
 pub(crate) fn named_params(name: &str, arguments: &str, progress_token: Option<u64>) -> String {
     let meta = progress_token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#)).unwrap_or_default();
     format!(r#"{{"name":{},"arguments":{arguments}{meta}}}"#, Value::from(name))
+}
+
+/// The params of `completion/complete`.
+pub(crate) fn completion_params(reference: &CompletionRef, values: &str) -> String {
+    let reference = match reference {
+        CompletionRef::Prompt(name) => json!({ "type": "ref/prompt", "name": name }),
+        CompletionRef::Resource(uri) => json!({ "type": "ref/resource", "uri": uri }),
+    };
+    let members = values.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().trim();
+    let comma = if members.is_empty() { "" } else { "," };
+    format!(r#"{{"ref":{reference}{comma}{members}}}"#)
+}
+
+fn parse_completion(params: &Value) -> Result<ClientMethod, &'static str> {
+    let (reference, argument) = (&params["ref"], &params["argument"]);
+    let named = |member: &str, max: usize| reference[member].as_str().filter(|t| t.len() <= max).map(str::to_owned);
+    let reference = match reference["type"].as_str() {
+        Some("ref/prompt") => named("name", MAX_NAME).map(CompletionRef::Prompt),
+        Some("ref/resource") => named("uri", MAX_URI).map(CompletionRef::Resource),
+        _ => None,
+    };
+    let reference = reference.ok_or("`ref` names neither a prompt (ref/prompt) nor a resource (ref/resource)")?;
+    let (Some(name), Some(value)) = (argument["name"].as_str(), argument["value"].as_str()) else {
+        return Err("`argument` needs a name and a value, both strings");
+    };
+    let mut values = json!({ "argument": { "name": name, "value": value } });
+    if let Some(known) = params["context"].get("arguments").filter(|known| !known.is_null()) {
+        if !known.as_object().is_some_and(|known| known.values().all(Value::is_string)) {
+            return Err("`context.arguments` is no object of strings");
+        }
+        values["context"] = json!({ "arguments": known });
+    }
+    Ok(ClientMethod::Complete(reference, values.to_string()))
 }
 
 fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod, &'static str> {
@@ -199,6 +253,12 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "resources/read" => ClientMethod::ReadResource(uri()?),
         "resources/subscribe" => ClientMethod::Subscribe(uri()?),
         "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
+        log_messages::METHOD => {
+            let level = params["level"].as_str().and_then(LogLevel::parse);
+            let levels = "`level` is none of debug, info, notice, warning, error, critical, alert and emergency";
+            ClientMethod::SetLogLevel(level.ok_or(levels)?)
+        }
+        "completion/complete" => parse_completion(params)?,
         other => ClientMethod::Unknown(other.chars().take(100).collect()),
     })
 }
@@ -235,6 +295,27 @@ mod tests {
         let recorded =
             r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"s__t","arguments":{"n":1.50}}}"#;
         assert_eq!(message.to_json(), recorded);
+    }
+
+    #[test]
+    fn a_completion_is_parsed_with_its_known_members_only() {
+        let parse = |params: &str| {
+            ClientMessage::parse(&format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{params}}}"#
+            ))
+        };
+        let known = r#"{"ref":{"name":"s__p","type":"ref/prompt"},"argument":{"name":"a","value":"b"},"context":{"arguments":{"x":"y"}}}"#;
+        let message = parse(&known.replace(r#""value":"b""#, r#""value":"b","more":1"#)).unwrap();
+        let recorded: Value = serde_json::from_str(&message.to_json()).unwrap();
+        assert_eq!(recorded["params"], serde_json::from_str::<Value>(known).unwrap());
+        for params in [
+            "{}",
+            r#"{"ref":{"type":"ref/tool","name":"a"},"argument":{"name":"a","value":"b"}}"#,
+            r#"{"ref":{"type":"ref/prompt","name":"a"},"argument":{"name":"a","value":1}}"#,
+            r#"{"ref":{"type":"ref/resource","uri":"a"},"argument":{"name":"a","value":"b"},"context":{"arguments":{"x":1}}}"#,
+        ] {
+            assert_eq!(parse(params).unwrap_err().1.code, INVALID_PARAMS, "{params}");
+        }
     }
 
     #[test]

@@ -14,12 +14,14 @@ use tokio::sync::mpsc;
 
 use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
+use crate::log_messages;
 use crate::redaction::{Findings, redact_result, restore_json};
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
 use crate::stages::CallOutcome;
 use crate::upstream::{ServerEvent, ServerRequest};
+use crate::url_elicitation;
 
 /// All that is needed to pass on what a server sends beside its responses, when the flow of the client's request is no
 /// longer at hand.
@@ -30,22 +32,24 @@ pub(crate) struct EventContext {
     pub policy: ValuePolicy,
     pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
-    pub review: ReviewedRequest,
+    pub review: Arc<ReviewedRequest>,
+    /// Whether the client gets the log messages of the server.
+    pub may_log: bool,
 }
 
 /// What a person is told of the client's request.
 pub(crate) struct ReviewedRequest {
     /// Without the tags and extensions of the original.
-    flow: Flow,
-    head: RequestHead,
+    pub flow: Flow,
+    pub head: RequestHead,
 }
 
 impl ReviewedRequest {
-    pub fn new(flow: &Flow, head: &RequestHead) -> Self {
+    pub fn new(flow: &Flow, head: &RequestHead) -> Arc<Self> {
         let mut copy =
             Flow::begin_at(flow.clock, Arc::clone(&flow.client), flow.transport, flow.scheme, flow.authority.clone());
         (copy.id, copy.user) = (flow.id, flow.user.clone());
-        Self { flow: copy, head: head.clone() }
+        Arc::new(Self { flow: copy, head: head.clone() })
     }
 }
 
@@ -74,6 +78,12 @@ impl EventContext {
                         let _ = out.try_send(notification("notifications/progress", &translate(&params)));
                     }
                 }
+                Some(ServerEvent::Notification { method, params }) if method == log_messages::NOTIFICATION => {
+                    self.pass_log_message(&params).await;
+                }
+                Some(ServerEvent::Notification { method, params }) if method == url_elicitation::COMPLETE => {
+                    self.pass_completion(&params, &out);
+                }
                 Some(ServerEvent::Notification { method, params }) => {
                     self.session.notify(&self.server.name, &method, &params);
                 }
@@ -88,6 +98,18 @@ impl EventContext {
         }
     }
 
+    /// Tells the client that the user is done with a URL that it was sent.
+    fn pass_completion(&self, params: &Value, out: &mpsc::Sender<String>) {
+        let id = params["elicitationId"].as_str();
+        let Some(shown) = id.and_then(|id| self.session.elicitations.take(&self.server.name, id)) else { return };
+        let text = notification(url_elicitation::COMPLETE, &json!({ "elicitationId": shown }));
+        if self.session.standing.keeps_events() {
+            self.session.standing.push(text);
+        } else {
+            let _ = out.try_send(text);
+        }
+    }
+
     /// Asks the client; the result is for the server.
     async fn ask(&self, method: &str, params: &str, out: &mpsc::Sender<String>) -> Result<String, RpcError> {
         let (session, config) = (&self.session, &self.server.config);
@@ -96,16 +118,20 @@ impl EventContext {
             kind.filter(|kind| config.client_requests.contains(kind) && session.capabilities.kinds.contains(kind));
         let kind =
             kind.ok_or_else(|| RpcError::new(METHOD_NOT_FOUND, format!("the client has no method `{method}`")))?;
-        let params = known_params(kind, params, &session.capabilities)?;
+        let (params, is_url) = known_params(kind, params, &session.capabilities)?;
         let mut found = Findings::new();
         let vault = &session.from_servers;
-        let redacted = redact_result(&self.policy, &self.server, vault, params, &mut found).await;
+        let redacted = redact_result(&self.policy, &self.server, vault, params.clone(), &mut found).await;
         self.service.count_findings(Direction::Response, &found);
         self.outcome.lock().add(found);
+        let sent = params;
         let params = match &self.guard {
             Some(guard) => guard.check_result(redacted?).await.map_err(RpcError::not_allowed)?,
             None => redacted?,
         };
+        if is_url {
+            url_elicitation::admit(&self.policy, session, &self.server.name, &sent, &params)?;
+        }
         let _waiting = session.clock.begin();
         if any_matches(&config.approve, method) {
             let name = &self.server.name;
@@ -129,18 +155,29 @@ impl EventContext {
     }
 }
 
-fn known_params(kind: ClientRequestKind, params: &str, client: &ClientCapabilities) -> Result<String, RpcError> {
+/// The params that are passed on, and whether they ask for a URL to be opened.
+fn known_params(
+    kind: ClientRequestKind,
+    params: &str,
+    client: &ClientCapabilities,
+) -> Result<(String, bool), RpcError> {
     let invalid = |why: &str| RpcError::new(INVALID_PARAMS, format!("{}: {why}", kind.method()));
     let params: Value = serde_json::from_str(if params.is_empty() { "{}" } else { params })
         .map_err(|e| invalid(&format!("its params are no JSON: {e}")))?;
-    if kind == ClientRequestKind::Elicitation && params.get("mode").is_some_and(|mode| mode != "form") {
-        return Err(invalid("of its modes only `form` is passed on"));
+    if kind == ClientRequestKind::Elicitation {
+        match params.get("mode").map_or(Some("form"), Value::as_str) {
+            Some("form") if client.forms => {}
+            Some("url") if client.urls => {
+                return url_elicitation::known_members(&params).map(|known| (known.to_string(), true)).map_err(invalid);
+            }
+            _ => return Err(invalid("the client does not have this mode")),
+        }
     }
     if kind == ClientRequestKind::Sampling && params.get("tools").is_some() && !client.tools {
         return Err(invalid("the client does not sample with tools"));
     }
     let known = kind.members().iter().filter_map(|name| Some(((*name).to_owned(), params.get(name)?.clone())));
-    Ok(Value::Object(known.collect()).to_string())
+    Ok((Value::Object(known.collect()).to_string(), false))
 }
 
 #[cfg(test)]
@@ -153,7 +190,7 @@ mod tests {
         let form =
             r#"{"message":"m","requestedSchema":{"type":"object"},"mode":"form","_meta":{"a":1},"task":{"ttl":1}}"#;
         let known = known_params(ClientRequestKind::Elicitation, form, &client).unwrap();
-        assert_eq!(known, r#"{"message":"m","requestedSchema":{"type":"object"}}"#);
+        assert_eq!(known, (r#"{"message":"m","requestedSchema":{"type":"object"}}"#.to_owned(), false));
         for (kind, params) in [
             (ClientRequestKind::Elicitation, r#"{"mode":"url","url":"https://a.test"}"#),
             (ClientRequestKind::Sampling, r#"{"messages":[],"tools":[]}"#),
@@ -161,6 +198,10 @@ mod tests {
         ] {
             assert_eq!(known_params(kind, params, &client).unwrap_err().code, INVALID_PARAMS, "{params}");
         }
-        assert_eq!(known_params(ClientRequestKind::Roots, "", &client).as_deref(), Ok("{}"));
+        assert_eq!(known_params(ClientRequestKind::Roots, "", &client), Ok(("{}".to_owned(), false)));
+        let opens = ClientCapabilities::parse(&json!({ "elicitation": { "url": {} } }));
+        let url = r#"{"mode":"url","url":"https://a.test","elicitationId":"1","message":"m"}"#;
+        assert!(known_params(ClientRequestKind::Elicitation, url, &opens).unwrap().1);
+        assert!(known_params(ClientRequestKind::Elicitation, form, &opens).is_err());
     }
 }

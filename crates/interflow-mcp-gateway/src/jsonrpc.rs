@@ -18,6 +18,8 @@ pub(crate) const SERVER_FAILED: i64 = -32000;
 pub(crate) const NOT_ALLOWED: i64 = -32010;
 /// The message cannot be inspected, so it is not passed on.
 pub(crate) const NOT_INSPECTED: i64 = -32011;
+/// The user has to open a URL before the request can succeed (MCP 2025-11-25, elicitation).
+pub(crate) const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// The client cancelled the request.
 pub(crate) const CANCELLED: i64 = -32800;
 
@@ -27,11 +29,15 @@ pub(crate) const CANCELLED: i64 = -32800;
 pub(crate) struct RpcError {
     pub code: i64,
     pub message: String,
+    /// For the client, redacted.
+    pub data: Option<Box<Value>>,
+    /// What a server sent with the error, if it is of use. It goes to no client as it is.
+    pub received_data: Option<Box<Value>>,
 }
 
 impl RpcError {
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), data: None, received_data: None }
     }
 
     pub fn server(message: impl Into<String>) -> Self {
@@ -47,7 +53,15 @@ impl RpcError {
 pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String {
     match result {
         Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
-        Err(e) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": e.code, "message": e.message } }).to_string(),
+        Err(e) => {
+            // Without its data, that one tells nobody what to do.
+            let has_urls = e.code != URL_ELICITATION_REQUIRED || e.data.is_some();
+            let mut error = json!({ "code": if has_urls { e.code } else { SERVER_FAILED }, "message": e.message });
+            if let Some(data) = &e.data {
+                error["data"] = Value::clone(data);
+            }
+            json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+        }
     }
 }
 
@@ -111,10 +125,12 @@ impl ServerMessage {
     }
 }
 
-/// The data of an error may be anything; only code and message are passed on.
+/// The data of an error may be anything; only code and message are passed on, and URLs that the user has to open.
 fn server_error(error: &Value) -> RpcError {
     let message = error["message"].as_str().unwrap_or("an error without a message");
-    RpcError::new(error["code"].as_i64().unwrap_or(INTERNAL_ERROR), message)
+    let code = error["code"].as_i64().unwrap_or(INTERNAL_ERROR);
+    let received_data = error.get("data").filter(|_| code == URL_ELICITATION_REQUIRED);
+    RpcError { received_data: received_data.cloned().map(Box::new), ..RpcError::new(code, message) }
 }
 
 /// The range of a member's value in an object; of several with one name, the last, as parsers of values have it.
@@ -188,6 +204,12 @@ mod tests {
         let error = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"no","data":"secret"}}"#;
         let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(error) else { panic!("an error") };
         assert_eq!(e, RpcError::new(-5, "no"));
+        let urls =
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32042,"message":"no","data":{"elicitations":"secret"}}}"#;
+        let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(urls) else { panic!("an error") };
+        assert!(e.received_data.is_some(), "for who may redact it");
+        let plain = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}"#;
+        assert_eq!(response(&json!(1), &Err(e)), plain);
         assert!(matches!(ServerMessage::parse(r#"{"id":"a","result":1}"#), Ok(ServerMessage::Other)));
         assert!(ServerMessage::parse("hello").is_err());
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod capabilities;
 mod client_capabilities;
 mod client_message;
 mod client_requests;
@@ -14,6 +15,7 @@ mod config;
 mod endpoint;
 mod jsonrpc;
 mod lists;
+mod log_messages;
 mod methods;
 mod oauth;
 mod protected_resource;
@@ -24,15 +26,17 @@ mod service;
 mod sessions;
 mod settings;
 mod stages;
+mod standing_events;
 mod standing_stream;
 mod streamed_reply;
 mod tool_call;
 mod upstream;
 mod uri_template;
+mod url_elicitation;
 
 pub use client_capabilities::ClientRequestKind;
 pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
-pub use protected_resource::{AccessIdentity, AccessTokenSource, AccessTokens};
+pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::access;
+use crate::capabilities;
 use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::client_requests::{EventContext, ProgressTranslator, ReviewedRequest};
 use crate::endpoint::Endpoint;
 use crate::jsonrpc::{CANCELLED, METHOD_NOT_FOUND, RpcError, response, shown_arguments};
 use crate::lists;
+use crate::log_messages::{self, may_log};
 use crate::responses::{json_response, refusal};
 use crate::service::McpService;
 use crate::sessions::McpSession;
@@ -66,7 +68,10 @@ async fn answer_request(
     let result = match request.method {
         ClientMethod::Initialize(version, ..) => {
             service.begin_session(Arc::clone(session), &prepared.settings);
-            let mut response = json_response(StatusCode::OK, response(&id, &Ok(initialize_result(&version))));
+            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
+            let capabilities = capabilities::declared(&prepared.settings, session, only, key).await;
+            let result = initialize_result(&version, &capabilities);
+            let mut response = json_response(StatusCode::OK, response(&id, &Ok(result)));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
             return response;
         }
@@ -79,6 +84,10 @@ async fn answer_request(
                 list.result
             })
         }
+        ClientMethod::SetLogLevel(level) => {
+            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
+            log_messages::set_level(&prepared.settings, session, only, key, level).await
+        }
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
         }
@@ -86,7 +95,8 @@ async fn answer_request(
         | ClientMethod::GetPrompt(..)
         | ClientMethod::ReadResource(_)
         | ClientMethod::Subscribe(_)
-        | ClientMethod::Unsubscribe(_) => {
+        | ClientMethod::Unsubscribe(_)
+        | ClientMethod::Complete(..) => {
             return call(service, flow, head, session, prepared, request).await;
         }
     };
@@ -134,6 +144,7 @@ async fn call(
     }
     let outcome = Arc::clone(&flow.extension_mut::<McpExchange>().outcome);
     let (service, session) = (Arc::clone(service), Arc::clone(session));
+    let review = ReviewedRequest::new(flow, head);
     let context = EventContext {
         service: Arc::clone(&service),
         session: Arc::clone(&session),
@@ -141,10 +152,20 @@ async fn call(
         policy: prepared.policy.clone(),
         guard: prepared.guard.clone(),
         outcome: Arc::clone(&outcome),
-        review: ReviewedRequest::new(flow, head),
+        review: Arc::clone(&review),
+        may_log: may_log(&server, prepared.key.as_deref()),
     };
-    let call =
-        ServerCall { service, session, server, name, method, policy: prepared.policy, guard: prepared.guard, outcome };
+    let call = ServerCall {
+        service,
+        session,
+        server,
+        name,
+        method,
+        policy: prepared.policy,
+        guard: prepared.guard,
+        outcome,
+        review,
+    };
     if !accepts_events(head) {
         let result = tokio::select! {
             result = call.run(None) => result,
@@ -203,18 +224,10 @@ fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
     format!("call of the tool {tool} of the MCP server {server} with {}", shown_arguments(arguments))
 }
 
-fn initialize_result(version: &str) -> String {
+fn initialize_result(version: &str, capabilities: &Value) -> String {
     let version = VERSIONS.iter().find(|v| **v == version).or(VERSIONS.last()).copied().unwrap_or_default();
-    let result: Value = json!({
-        "protocolVersion": version,
-        "capabilities": {
-            "tools": { "listChanged": true },
-            "resources": { "subscribe": true, "listChanged": true },
-            "prompts": { "listChanged": true },
-        },
-        "serverInfo": { "name": "interflow", "version": env!("CARGO_PKG_VERSION") },
-    });
-    result.to_string()
+    let server = json!({ "name": "interflow", "version": env!("CARGO_PKG_VERSION") });
+    json!({ "protocolVersion": version, "capabilities": capabilities, "serverInfo": server }).to_string()
 }
 
 /// Ends a session, and its sessions with servers.
@@ -236,7 +249,7 @@ pub(crate) async fn end_session(
 
 /// Ends a session's stream, and its sessions with servers over HTTP.
 pub(crate) async fn end_at_servers(settings: &McpSettings, session: &McpSession) {
-    session.close_stream();
+    session.standing.close();
     let ends = session.take_http().into_iter().filter_map(|(name, http)| {
         let server = Arc::clone(settings.get(&name)?);
         Some(async move {

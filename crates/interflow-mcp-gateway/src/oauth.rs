@@ -9,7 +9,7 @@ use interflow_types::{
     RequestVerdict, Response, Result, Stage, StatusCode,
 };
 
-use crate::protected_resource::ProtectedResource;
+use crate::protected_resource::{AccessRefusal, ProtectedResource};
 use crate::responses::{json_response, refusal};
 use crate::service::McpService;
 use crate::stages::McpExchange;
@@ -61,7 +61,11 @@ impl Stage for OAuthStage {
             };
             let identity = match resource.tokens.check(&token).await {
                 Ok(identity) => identity,
-                Err(why) => {
+                Err(AccessRefusal::IssuerUnavailable) => {
+                    flow.tag("refused:issuer_unavailable");
+                    return RequestVerdict::Answer(Box::new(resource.unavailable()));
+                }
+                Err(AccessRefusal::InvalidToken(why)) => {
                     flow.tag("refused:invalid_token");
                     let why = format!("the access token is not accepted: {why}");
                     return refused(StatusCode::UNAUTHORIZED, "invalid_token", &why);

@@ -11,6 +11,9 @@ use crate::responses::refusal;
 /// Where clients learn of the issuer.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
+/// In seconds, while the issuer cannot be reached.
+const RETRY_AFTER: &[u8] = b"10";
+
 /// Whom an access token is of, and what it allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIdentity {
@@ -18,9 +21,18 @@ pub struct AccessIdentity {
     pub scopes: Vec<String>,
 }
 
-/// Checks access tokens of one issuer for one audience. `Err` says why a token is not accepted.
+/// Why an access token is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessRefusal {
+    /// Why, for the client.
+    InvalidToken(String),
+    /// It cannot be checked, because the issuer's keys are not there and cannot be fetched.
+    IssuerUnavailable,
+}
+
+/// Checks access tokens of one issuer for one audience.
 pub trait AccessTokens: Send + Sync {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, String>>;
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>>;
 }
 
 /// Makes the check for an issuer and an audience.
@@ -73,6 +85,22 @@ impl ProtectedResource {
         }
         let mut response = refusal(status, message);
         response.head.headers.append_unchecked(b"WWW-Authenticate", challenge.as_bytes());
+        response
+    }
+}
+
+impl ProtectedResource {
+    /// The refusal of a token that cannot be checked. It has no challenge, upon which clients would discard their token
+    /// and ask the issuer for another.
+    pub fn unavailable(&self) -> Response {
+        let message = format!(
+            "access tokens cannot be checked, because the keys of the issuer {} cannot be fetched; repeat the request \
+             later, and if that does not help, ask the operator to check that the issuer is up, that the gateway \
+             reaches it, and that mcp.oauth.issuer is right",
+            self.config.issuer
+        );
+        let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, message);
+        response.head.headers.append_unchecked(b"Retry-After", RETRY_AFTER);
         response
     }
 }

@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::client_capabilities::ClientCapabilities;
 use crate::jsonrpc::{RpcError, notification};
+use crate::log_messages::SharedLogLevel;
 use crate::settings::McpServer;
-use crate::upstream::{HttpSession, StdioServer};
+use crate::standing_events::StandingEvents;
+use crate::upstream::{HttpSession, StdioServer, UpstreamClient};
 use crate::uri_template::UriTemplate;
+use crate::url_elicitation::SentElicitations;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
 pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
@@ -47,12 +50,16 @@ pub(crate) struct McpSession {
     pub from_servers: SharedVault,
     /// What the client can be asked.
     pub capabilities: ClientCapabilities,
+    /// The URLs that it was sent for its user.
+    pub elicitations: SentElicitations,
+    /// The level from which on the client wants log messages.
+    pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
     pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
-    /// The stream that is open outside of calls; it ends when the second is dropped.
-    stream: Mutex<Option<(mpsc::Sender<String>, oneshot::Sender<()>)>>,
+    /// The events of the stream outside of calls.
+    pub standing: StandingEvents,
     asked: Mutex<AskedRequests>,
     /// Subscriptions, by server and URI as the server knows it; the value is the URI as the client's was redacted.
     subscriptions: Mutex<HashMap<(Arc<str>, String), String>>,
@@ -86,10 +93,12 @@ impl McpSession {
             from_client: vault(),
             from_servers: vault(),
             capabilities,
+            elicitations: SentElicitations::default(),
+            log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             http: Mutex::default(),
             stdio: Mutex::default(),
-            stream: Mutex::default(),
+            standing: StandingEvents::default(),
             asked: Mutex::default(),
             subscriptions: Mutex::default(),
             resources: Mutex::default(),
@@ -101,7 +110,7 @@ impl McpSession {
 
     /// The session with a server over HTTP, begun or not.
     pub fn http(&self, server: &McpServer) -> Arc<HttpSession> {
-        let begin = || Arc::new(HttpSession::new(self.capabilities.declared(&server.config.client_requests)));
+        let begin = || Arc::new(HttpSession::new(self.upstream_client(server)));
         Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(begin))
     }
 
@@ -111,10 +120,16 @@ impl McpSession {
         if let Some(known) = all.get(&server.name).filter(|known| Arc::ptr_eq(&known.shared, shared)) {
             return Arc::clone(&known.own);
         }
-        let own = Arc::new(shared.fork(self.capabilities.declared(&server.config.client_requests)));
+        let own = Arc::new(shared.fork(self.upstream_client(server)));
         let process = OwnProcess { own: Arc::clone(&own), shared: Arc::clone(shared) };
         all.insert(Arc::clone(&server.name), process);
         own
+    }
+
+    /// What a server is told of the client.
+    fn upstream_client(&self, server: &McpServer) -> UpstreamClient {
+        let capabilities = self.capabilities.declared(&server.config.client_requests);
+        UpstreamClient { capabilities, log_level: Arc::clone(&self.log_level) }
     }
 
     /// Its sessions with servers over HTTP.
@@ -149,30 +164,37 @@ impl McpSession {
         owners.all(|other| other == owner).then(|| Arc::clone(owner))
     }
 
+    /// The server of a resource or a template by which an argument is to be completed; none if two servers listed the
+    /// same template.
+    pub fn server_of_reference(&self, uri: &str) -> Option<Arc<str>> {
+        let templates = self.templates.lock();
+        let mut owners = templates.iter().filter(|(template, _)| template.text() == uri).map(|(_, owner)| owner);
+        if let Some(owner) = owners.next() {
+            return owners.all(|other| other == owner).then(|| Arc::clone(owner));
+        }
+        drop(templates);
+        self.server_of_resource(uri).or_else(|| self.server_of_template(uri))
+    }
+
+    /// Whether a server listed a resource or a template just so: it tells no server anything new.
+    pub fn is_listed(&self, uri: &str) -> bool {
+        let is_template = || self.templates.lock().iter().any(|(template, _)| template.text() == uri);
+        self.resources.lock().contains_key(uri) || is_template()
+    }
+
     /// The server that listed a resource.
     pub fn server_of_resource(&self, uri: &str) -> Option<Arc<str>> {
         self.resources.lock().get(uri).cloned()
     }
 
-    /// Opens the stream outside of calls. What is returned resolves when the stream has to end.
-    pub fn open_stream(&self, messages: mpsc::Sender<String>) -> oneshot::Receiver<()> {
-        let (end, ended) = oneshot::channel();
-        *self.stream.lock() = Some((messages, end));
-        ended
-    }
-
-    pub fn close_stream(&self) {
-        *self.stream.lock() = None;
+    /// It is in use now.
+    pub fn touch(&self) {
+        *self.last_use.lock() = Instant::now();
     }
 
     /// A session whose client listens is in use.
     fn is_expired(&self, timeout: Duration) -> bool {
-        self.last_use.lock().elapsed() > timeout && !self.is_listening()
-    }
-
-    /// Whether the client listens outside of calls.
-    fn is_listening(&self) -> bool {
-        self.stream.lock().as_ref().is_some_and(|(messages, _)| !messages.is_closed())
+        self.last_use.lock().elapsed() > timeout && !self.standing.is_open()
     }
 
     /// Passes a notification on to the client, if it is of a kind that is known.
@@ -189,10 +211,7 @@ impl McpSession {
             }
             _ => return,
         };
-        if let Some((messages, _)) = &*self.stream.lock() {
-            // A client that reads slowly misses some.
-            let _ = messages.try_send(text);
-        }
+        self.standing.push(text);
     }
 
     /// Remembers a subscription; `shown` is the URI for the client.
@@ -367,7 +386,7 @@ impl SessionTable {
         if session.key.as_ref() != key || session.endpoint.as_deref() != endpoint {
             return None;
         }
-        *session.last_use.lock() = Instant::now();
+        session.touch();
         Some(Arc::clone(session))
     }
 
@@ -399,7 +418,7 @@ impl SessionTable {
 
     /// Ends the streams of all sessions, which would keep their connections open.
     pub fn close_streams(&self) {
-        self.0.lock().values().for_each(|session| session.close_stream());
+        self.0.lock().values().for_each(|session| session.standing.close());
     }
 
     pub fn remove(&self, id: &str) {

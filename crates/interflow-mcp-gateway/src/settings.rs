@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use interflow_types::HttpClient;
 
+use crate::capabilities::KnownCapabilities;
 use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
 use crate::protected_resource::{AccessTokenSource, ProtectedResource};
 use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
@@ -36,6 +37,7 @@ pub(crate) struct McpServer {
     oauth_secret: String,
     max_message: usize,
     pub transport: ServerTransport,
+    pub known: KnownCapabilities,
 }
 
 pub(crate) enum ServerTransport {
@@ -82,7 +84,8 @@ impl McpSettings {
                     let transport =
                         transport(&name, own, (&secrets, &oauth_secret), max_message, http, runtime).map_err(wrong)?;
                     let (name, config) = (Arc::clone(&name), own.clone());
-                    Arc::new(McpServer { name, config, secrets, oauth_secret, max_message, transport })
+                    let known = KnownCapabilities::default();
+                    Arc::new(McpServer { name, config, secrets, oauth_secret, max_message, transport, known })
                 }
             };
             servers.insert(name, server);
@@ -123,6 +126,14 @@ impl McpSettings {
 }
 
 impl McpServer {
+    /// Whether each session of a client has one of its own with the server, so that nothing it sends is about another.
+    pub fn is_per_session(&self) -> bool {
+        match &self.transport {
+            ServerTransport::Http(_) => true,
+            ServerTransport::Stdio(_) => self.config.process_per_session,
+        }
+    }
+
     /// The name of a tool or a prompt for clients of an endpoint.
     pub fn offered_name(&self, only: Option<&str>, name: &str) -> String {
         if only.is_some() { name.to_owned() } else { format!("{}{SEPARATOR}{name}", self.name) }

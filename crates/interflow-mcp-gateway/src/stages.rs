@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::{self, Offer};
-use crate::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::client_message::{ClientMessage, ClientMethod, ClientRequest, CompletionRef};
 use crate::endpoint::Endpoint;
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
 use crate::redaction::{Findings, redact_json, redact_text};
@@ -25,7 +25,7 @@ use crate::settings::{McpServer, McpSettings};
 use crate::upstream::VERSIONS;
 
 const SESSION_HEADER: &str = "mcp-session-id";
-const VERSION_HEADER: &str = "mcp-protocol-version";
+pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// The state of a request to an endpoint, kept with its flow.
 #[derive(Default)]
@@ -174,8 +174,12 @@ async fn prepare(
         tag_target(flow, server, &request.method, target.as_ref());
         redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(&failed)?;
         guard = (service.deps.guard)(flow, &server.name);
-        if let (Some(guard), ClientMethod::CallTool(_, arguments) | ClientMethod::GetPrompt(_, arguments)) =
-            (&guard, &mut request.method)
+        if let (
+            Some(guard),
+            ClientMethod::CallTool(_, arguments)
+            | ClientMethod::GetPrompt(_, arguments)
+            | ClientMethod::Complete(_, arguments),
+        ) = (&guard, &mut request.method)
         {
             let checked = guard.check_arguments(flow, head, std::mem::take(arguments)).await;
             *arguments = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
@@ -271,9 +275,17 @@ fn find_target(
     };
     let found = match method {
         ClientMethod::CallTool(name, _) => named("tool", name),
-        ClientMethod::GetPrompt(name, _) => named("prompt", name),
-        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri) => {
-            let listed = session.server_of_resource(uri).or_else(|| session.server_of_template(uri));
+        ClientMethod::GetPrompt(name, _) | ClientMethod::Complete(CompletionRef::Prompt(name), _) => {
+            named("prompt", name)
+        }
+        ClientMethod::ReadResource(uri)
+        | ClientMethod::Subscribe(uri)
+        | ClientMethod::Unsubscribe(uri)
+        | ClientMethod::Complete(CompletionRef::Resource(uri), _) => {
+            let listed = match method {
+                ClientMethod::Complete(..) => session.server_of_reference(uri),
+                _ => session.server_of_resource(uri).or_else(|| session.server_of_template(uri)),
+            };
             let listed = listed.and_then(|server| settings.get(&server).cloned());
             let servers = settings.of_endpoint(only);
             let single = || servers.first().filter(|_| servers.len() == 1).cloned();
@@ -289,7 +301,7 @@ fn find_target(
     Some(found.and_then(|(server, name)| {
         let offer = match method {
             ClientMethod::CallTool(..) => Offer::Tool(&name),
-            ClientMethod::GetPrompt(..) => Offer::Prompts,
+            ClientMethod::GetPrompt(..) | ClientMethod::Complete(CompletionRef::Prompt(_), _) => Offer::Prompts,
             _ => Offer::Resources,
         };
         access::check(&server, key, offer)?;
@@ -329,13 +341,32 @@ async fn redact_values(
         ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri)
             if session.server_of_resource(uri).is_none() =>
         {
-            let json = redact_json(policy, mode, vault, Value::from(uri.as_str()).to_string(), &mut found).await?;
-            *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
+            redact_uri(policy, mode, session, uri, &mut found).await?;
+        }
+        ClientMethod::Complete(reference, values) => {
+            *values = redact_json(policy, mode, vault, std::mem::take(values), &mut found).await?;
+            if let CompletionRef::Resource(uri) = reference
+                && !session.is_listed(uri)
+            {
+                redact_uri(policy, mode, session, uri, &mut found).await?;
+            }
         }
         _ => {}
     }
     service.count_findings(Direction::Request, &found);
     tag_findings(flow, mode, &found);
+    Ok(())
+}
+
+async fn redact_uri(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    session: &McpSession,
+    uri: &mut String,
+    found: &mut Findings,
+) -> Result<(), RpcError> {
+    let json = redact_json(policy, mode, &session.from_client, Value::from(uri.as_str()).to_string(), found).await?;
+    *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
     Ok(())
 }
 

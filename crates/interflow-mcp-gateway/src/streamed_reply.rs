@@ -51,6 +51,11 @@ pub(crate) fn event(json: &str) -> BodyFrame {
     BodyFrame::Data(Bytes::from(format!("event: message\ndata: {json}\n\n")))
 }
 
+/// An event with an id by which the stream can be resumed.
+pub(crate) fn numbered_event(number: u64, json: &str) -> BodyFrame {
+    BodyFrame::Data(Bytes::from(format!("id: {number}\nevent: message\ndata: {json}\n\n")))
+}
+
 impl BodyStream for EventStream {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         if self.is_over {

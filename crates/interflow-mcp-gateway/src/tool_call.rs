@@ -7,7 +7,8 @@ use interflow_types::Direction;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::client_message::{ClientMethod, named_params};
+use crate::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
+use crate::client_requests::ReviewedRequest;
 use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
 use crate::redaction::{Findings, redact_result, redact_text, restore_json};
 use crate::service::{CallGuard, McpService};
@@ -27,6 +28,7 @@ pub(crate) struct ServerCall {
     pub policy: ValuePolicy,
     pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
+    pub review: Arc<ReviewedRequest>,
 }
 
 impl ServerCall {
@@ -39,7 +41,8 @@ impl ServerCall {
             Ok(result) => redact_result(&self.policy, &self.server, vault, result, &mut found).await,
             Err(e) => {
                 let message = redact_text(&self.policy, self.result_mode(), vault, &e.message, &mut found).await;
-                Err(RpcError { message, ..e })
+                let data = self.required_urls(&e, &mut found).await;
+                data.and_then(|data| Err(RpcError { message, data: data.map(Box::new), received_data: None, ..e }))
             }
         };
         self.service.count_findings(Direction::Response, &found);
@@ -75,6 +78,15 @@ impl ServerCall {
                 let sent = restored(&Value::from(uri.as_str()).to_string());
                 return self.unsubscribe(&sent).await;
             }
+            ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
+                // By its name at the server.
+                return self.complete(&CompletionRef::Prompt(self.name.clone()), &restored(values)).await;
+            }
+            ClientMethod::Complete(CompletionRef::Resource(uri), values) => {
+                let sent = restored(&Value::from(uri.as_str()).to_string());
+                let uri = serde_json::from_str(&sent).map_err(|e| RpcError::server(e.to_string()))?;
+                return self.complete(&CompletionRef::Resource(uri), &restored(values)).await;
+            }
             _ => return Err(RpcError::server("this is no call")),
         };
         let is_resource = method == "resources/read";
@@ -83,6 +95,16 @@ impl ServerCall {
             false => named_params(&self.name, &values, token),
         };
         self.server.request(&self.session, method, &params, sink).await
+    }
+
+    /// Asks the server for values of an argument.
+    async fn complete(&self, reference: &CompletionRef, values: &str) -> Result<String, RpcError> {
+        if !self.server.hello(&self.session).await?.offers("completions") {
+            let name = &self.server.name;
+            return Err(RpcError::new(METHOD_NOT_FOUND, format!("the MCP server {name} completes no arguments")));
+        }
+        let params = completion_params(reference, values);
+        self.server.request(&self.session, "completion/complete", &|_| params.clone(), None).await
     }
 
     /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON, `uri` the one that the client is told.

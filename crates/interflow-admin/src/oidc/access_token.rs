@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::HttpClient;
+use interflow_types::{HttpClient, Timestamp};
+use jsonwebtoken::dangerous::insecure_decode_claims;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{DecodingKey, decode, decode_header};
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::id_token::{ALGORITHMS, validation};
-use super::provider::{Provider, check_url};
+use super::provider::{KeyError, Provider, check_url};
 
 /// Time limit for a response of the issuer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +37,15 @@ pub struct AccessToken {
     pub scopes: Vec<String>,
 }
 
+/// Why a token is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessTokenError {
+    /// Why, in words that tell a stranger nothing.
+    Refused(String),
+    /// The issuer's keys are not there, and cannot be fetched: the token may be a good one.
+    IssuerUnavailable,
+}
+
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -56,13 +66,21 @@ impl AccessTokenChecker {
     }
 
     /// # Errors
-    /// Why the token is not accepted, in words that tell a stranger nothing.
-    pub async fn check(&self, token: &str) -> Result<AccessToken, String> {
-        let key = self.provider.key_for(token).await.map_err(|e| {
-            tracing::warn!("an access token could not be checked: {}", e.message);
-            "no key of the issuer verifies it".to_owned()
+    /// Why the token is not accepted.
+    pub async fn check(&self, token: &str) -> Result<AccessToken, AccessTokenError> {
+        let refused = |why: &str| AccessTokenError::Refused(why.to_owned());
+        let key = self.provider.key_for(token).await.map_err(|e| match e {
+            KeyError::Token(e) => {
+                tracing::warn!("an access token could not be checked: {}", e.message);
+                refused("no key of the issuer verifies it")
+            }
+            KeyError::Unavailable(e) => {
+                tracing::warn!("access tokens of {} cannot be checked: {}", self.issuer, e.message);
+                // No key would make it valid.
+                if has_expired(token) { refused("it has expired") } else { AccessTokenError::IssuerUnavailable }
+            }
         })?;
-        self.check_with(token, &key).map_err(str::to_owned)
+        self.check_with(token, &key).map_err(refused)
     }
 
     fn check_with(&self, token: &str, key: &Jwk) -> Result<AccessToken, &'static str> {
@@ -87,6 +105,13 @@ impl AccessTokenChecker {
         });
         Ok(AccessToken { subject: claims.sub, scopes: scopes.collect() })
     }
+}
+
+/// Whether a token says of itself that it has expired, or cannot be read; nothing else of it may be believed here.
+fn has_expired(token: &str) -> bool {
+    let expiry = insecure_decode_claims::<Value>(token).ok().and_then(|claims| claims["exp"].as_f64());
+    let earliest = Timestamp::now().secs().saturating_sub(LEEWAY.as_secs());
+    expiry.is_none_or(|expiry| expiry < earliest as f64)
 }
 
 const fn explain(error: &ErrorKind) -> &'static str {

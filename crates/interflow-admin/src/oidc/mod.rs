@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
-pub use access_token::{AccessToken, AccessTokenChecker};
+pub use access_token::{AccessToken, AccessTokenChecker, AccessTokenError};
 
 use crate::cookie_scope::CookieScope;
 use crate::person_sessions::PersonSession;

@@ -17,6 +17,8 @@ use super::id_token;
 const MAX_RESPONSE: usize = 1 << 20;
 /// How long the discovery document and the keys are kept.
 const KEEP: Duration = Duration::from_secs(3600);
+/// How long keys that could not be renewed are used before the issuer is asked again.
+const RETRY: Duration = Duration::from_secs(30);
 /// How often the keys are fetched before that, because a token is signed with another.
 const MAX_EARLY: u32 = 5;
 const EARLY_WITHIN: Duration = Duration::from_secs(60);
@@ -42,9 +44,27 @@ pub(super) struct Provider {
     timeout: Duration,
     http: Arc<dyn HttpClient>,
     discovery: Mutex<Option<(Arc<Discovery>, Instant)>>,
+    /// With the time at which they are fetched anew.
     keys: Mutex<Option<(Arc<JwkSet>, Instant)>>,
     /// Since when, and how often, the keys were fetched before their time.
     early: Mutex<(Instant, u32)>,
+}
+
+/// Why there is no key for a token.
+#[derive(Debug)]
+pub(super) enum KeyError {
+    /// The keys are not there, and cannot be fetched: nothing is known of the token.
+    Unavailable(LoginError),
+    /// The token cannot be read, or no key of the issuer is the one that it names.
+    Token(LoginError),
+}
+
+impl From<KeyError> for LoginError {
+    fn from(e: KeyError) -> Self {
+        match e {
+            KeyError::Unavailable(e) | KeyError::Token(e) => e,
+        }
+    }
 }
 
 impl Provider {
@@ -80,25 +100,42 @@ impl Provider {
     }
 
     /// The key that verifies a token. Issuers rotate keys, also under the same id, so they are fetched anew once if the
-    /// kept ones do not verify it.
-    pub async fn key_for(&self, token: &str) -> Result<Jwk, LoginError> {
-        let id = id_token::key_id(token)?;
-        let discovery = self.discovery().await?;
-        let kept = self.keys.lock().clone().filter(|(_, at)| at.elapsed() < KEEP);
+    /// kept ones do not verify it. While that fails, the kept ones go on being used.
+    pub async fn key_for(&self, token: &str) -> Result<Jwk, KeyError> {
+        let id = id_token::key_id(token).map_err(KeyError::Token)?;
+        let unknown = || KeyError::Token(no_key(id.as_deref()));
+        let kept = self.keys.lock().clone();
         let verifying = |keys: &JwkSet| find_key(keys, id.as_deref()).filter(|key| id_token::is_signed_by(token, key));
-        if let Some((keys, _)) = &kept {
+        if let Some((keys, until)) = &kept
+            && *until > Instant::now()
+        {
             if let Some(key) = verifying(keys) {
                 return Ok(key);
             }
             if !self.may_fetch_early() {
-                return find_key(keys, id.as_deref()).ok_or_else(|| no_key(id.as_deref()));
+                return find_key(keys, id.as_deref()).ok_or_else(unknown);
             }
         }
-        let keys = JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() };
+        let keys = match self.fetch_keys().await {
+            Ok(keys) => Arc::new(keys),
+            Err(e) => {
+                let found = kept.as_ref().and_then(|(keys, _)| find_key(keys, id.as_deref()));
+                let (Some((keys, until)), Some(found)) = (kept, found) else { return Err(KeyError::Unavailable(e)) };
+                tracing::warn!("the issuer's keys could not be fetched anew, and are used as they are: {}", e.message);
+                // So that not each request waits for an issuer that does not answer.
+                *self.keys.lock() = Some((keys, until.max(Instant::now() + RETRY)));
+                return Ok(found);
+            }
+        };
         let found = find_key(&keys, id.as_deref());
-        *self.keys.lock() = Some((Arc::new(keys), Instant::now()));
+        *self.keys.lock() = Some((keys, Instant::now() + KEEP));
         // One that does not verify it is refused by the check of the token.
-        found.ok_or_else(|| no_key(id.as_deref()))
+        found.ok_or_else(unknown)
+    }
+
+    async fn fetch_keys(&self) -> Result<JwkSet, LoginError> {
+        let discovery = self.discovery().await?;
+        Ok(JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() })
     }
 
     /// Whether keys may be fetched although they are kept: tokens that nothing verifies are no load for the issuer.
@@ -234,4 +271,58 @@ pub(super) fn check_url(text: &str) -> Result<Url, LoginError> {
         return Err(LoginError::config(format!("{text} is without TLS"), remedy));
     }
     Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use interflow_types::{Error, ErrorKind, Response, ResponseFuture, StatusCode};
+    use serde_json::json;
+
+    use super::*;
+
+    /// An issuer that answers so many requests, and then none.
+    struct FailingIssuer(Mutex<usize>);
+
+    impl HttpClient for FailingIssuer {
+        fn send(&self, request: Request) -> ResponseFuture<'_> {
+            let mut left = self.0.lock();
+            let answer = match left.checked_sub(1) {
+                None => Err(Error::new(ErrorKind::Connect, "down")),
+                Some(rest) => {
+                    *left = rest;
+                    let body = match request.head.url.path.ends_with(DISCOVERY_PATH) {
+                        true => json!({ "issuer": "https://a.test", "authorization_endpoint": "https://a.test/a",
+                            "token_endpoint": "https://a.test/t", "jwks_uri": "https://a.test/k" }),
+                        false => json!({ "keys": [{ "kty": "RSA", "kid": "first", "n": "AQAB", "e": "AQAB" }] }),
+                    };
+                    Ok(Response::full(StatusCode::OK, "application/json", body.to_string()))
+                }
+            };
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_are_used_for_as_long_as_they_cannot_be_renewed() {
+        let token = |id: &str| {
+            let header = json!({ "alg": "RS256", "kid": id }).to_string();
+            format!("{}.e30.AAAA", URL_SAFE_NO_PAD.encode(header))
+        };
+        let provider = |answers| {
+            Provider::new("https://a.test", Duration::from_secs(10), Arc::new(FailingIssuer(Mutex::new(answers))))
+        };
+        assert!(matches!(provider(0).key_for(&token("first")).await, Err(KeyError::Unavailable(_))));
+        assert!(matches!(provider(0).key_for("made.up.token").await, Err(KeyError::Token(_))));
+        let working = provider(2);
+        assert!(working.key_for(&token("first")).await.is_ok());
+        if let Some((_, until)) = &mut *working.keys.lock() {
+            *until = Instant::now();
+        }
+        assert!(working.key_for(&token("first")).await.is_ok(), "they are old");
+        assert!(working.keys.lock().as_ref().is_some_and(|(_, until)| *until > Instant::now()), "for a while");
+        // It may have a new key by now.
+        assert!(matches!(working.key_for(&token("second")).await, Err(KeyError::Unavailable(_))));
+    }
 }

@@ -17,9 +17,10 @@ use tokio::sync::{Mutex, watch};
 
 use super::client_credentials::AuthorizedClient;
 use super::server_event::own_answer;
-use super::{EventSink, ServerHello, initialize_params};
+use super::{EventSink, ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpClientCredentials;
 use crate::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
+use crate::log_messages;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
@@ -46,15 +47,14 @@ const MAX_RESUMPTIONS: u32 = 1_000;
 /// A session with a server, once it has begun.
 pub(crate) struct HttpSession {
     open: Mutex<Option<OpenSession>>,
-    /// What the client can be asked.
-    capabilities: Value,
+    client: UpstreamClient,
     /// How often it began.
     begun: watch::Sender<u64>,
 }
 
 impl HttpSession {
-    pub fn new(capabilities: Value) -> Self {
-        Self { open: Mutex::default(), capabilities, begun: watch::Sender::new(0) }
+    pub fn new(client: UpstreamClient) -> Self {
+        Self { open: Mutex::default(), client, begun: watch::Sender::new(0) }
     }
 }
 
@@ -182,7 +182,7 @@ impl HttpServer {
         }
         let begin = async {
             let id = self.0.next_id.fetch_add(1, Relaxed);
-            let text = jsonrpc::request(id, "initialize", &initialize_params(&session.capabilities));
+            let text = jsonrpc::request(id, "initialize", &initialize_params(&session.client.capabilities));
             let (session_id, result) = self.exchange(id, text, None, None).await.map_err(|failure| match failure {
                 Failure::Rpc(e) => e,
                 Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
@@ -190,6 +190,12 @@ impl HttpServer {
             let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
             let text = jsonrpc::notification("notifications/initialized", &json!({}));
             self.notify(text, &open).await.map_err(|e| RpcError::server(e.to_string()))?;
+            if let Some(params) = session.client.log_level_params(&open.hello) {
+                let id = self.0.next_id.fetch_add(1, Relaxed);
+                let text = jsonrpc::request(id, log_messages::METHOD, &params);
+                // Without it the server sends more than the client gets.
+                let _ = self.exchange(id, text, Some(&open), None).await;
+            }
             Ok(open)
         };
         let limit = interflow_types::units::HumanDuration(start);

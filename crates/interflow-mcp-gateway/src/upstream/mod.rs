@@ -16,6 +16,7 @@ pub(crate) use server_event::{EventSink, ServerEvent, ServerRequest};
 pub(crate) use stdio::{StdioRuntime, StdioServer};
 
 use crate::jsonrpc::RpcError;
+use crate::log_messages::SharedLogLevel;
 use crate::sessions::McpSession;
 use crate::settings::{McpServer, ServerTransport};
 
@@ -27,6 +28,23 @@ pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18"
 pub(crate) struct ServerHello {
     pub version: String,
     pub capabilities: Value,
+}
+
+/// What a server is told of the client of a session.
+#[derive(Clone)]
+pub(crate) struct UpstreamClient {
+    /// What it can be asked.
+    pub capabilities: Value,
+    pub log_level: SharedLogLevel,
+}
+
+impl UpstreamClient {
+    /// The params of `logging/setLevel`, if the client set a level and the server has log messages: a session with it
+    /// begins with that, because it may be another than the one in which the level was set.
+    fn log_level_params(&self, hello: &ServerHello) -> Option<String> {
+        let level = *self.log_level.lock();
+        Some(level.filter(|_| hello.offers("logging"))?.params())
+    }
 }
 
 /// The params of `initialize`, with what the client can be asked.
@@ -98,6 +116,7 @@ impl McpServer {
             ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
             ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
+        self.known.record(hello.as_ref().ok().map(|hello| hello.capabilities.clone()));
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }
 }

@@ -1,9 +1,12 @@
 //! What servers send beside their responses.
 
+use std::sync::{Arc, Weak};
+
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
+use crate::sessions::McpSession;
 
 /// Bound on events that wait to be passed on.
 const MAX_QUEUED: usize = 64;
@@ -31,12 +34,25 @@ pub(crate) struct ServerRequest {
 pub(crate) struct EventSink {
     events: mpsc::Sender<ServerEvent>,
     pub wants_progress: bool,
+    /// The session whose stream outside of calls it serves, if it is not for a request in progress.
+    session: Weak<McpSession>,
 }
 
 impl EventSink {
     pub fn new(wants_progress: bool) -> (Self, mpsc::Receiver<ServerEvent>) {
         let (events, received) = mpsc::channel(MAX_QUEUED);
-        (Self { events, wants_progress }, received)
+        (Self { events, wants_progress, session: Weak::new() }, received)
+    }
+
+    /// A sink for what belongs to no request of a session.
+    pub fn outside_of_calls(session: &Arc<McpSession>) -> (Self, mpsc::Receiver<ServerEvent>) {
+        let (sink, received) = Self::new(false);
+        (Self { session: Arc::downgrade(session), ..sink }, received)
+    }
+
+    /// Whether the client has the stream open at the moment; it may come back.
+    pub fn is_attended(&self) -> bool {
+        self.session.upgrade().is_some_and(|session| session.standing.is_open())
     }
 
     pub fn is_closed(&self) -> bool {

@@ -15,9 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::process::{CommandLine, LongLine, ProcessGroup, ProcessStreams, StderrTail, read_line};
 use super::server_event::own_answer;
-use super::{EventSink, ServerHello, initialize_params};
+use super::{EventSink, ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpServerConfig;
 use crate::jsonrpc::{self, RpcError, ServerMessage};
+use crate::log_messages;
 
 /// The first and the longest pause before a process is started again; it doubles each time.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -80,8 +81,8 @@ pub(crate) struct StdioServer {
     command: Arc<CommandLine>,
     max_message: usize,
     runtime: Arc<StdioRuntime>,
-    /// What the client of its session can be asked; `None` if several sessions share it.
-    client: Option<Value>,
+    /// The client of its session; `None` if several sessions share it.
+    client: Option<UpstreamClient>,
     listeners: Arc<Listeners>,
     state: tokio::sync::Mutex<ProcessState>,
 }
@@ -127,8 +128,8 @@ impl StdioServer {
         Self { name, command, max_message, runtime, client: None, listeners: Arc::default(), state: Default::default() }
     }
 
-    /// The same server with a process for one session, whose client can be asked so much.
-    pub fn fork(&self, client: Value) -> Self {
+    /// The same server with a process for one session, of this client.
+    pub fn fork(&self, client: UpstreamClient) -> Self {
         let (name, command) = (Arc::clone(&self.name), Arc::clone(&self.command));
         let (max_message, runtime, client) = (self.max_message, Arc::clone(&self.runtime), Some(client));
         Self { name, command, max_message, runtime, client, listeners: Arc::default(), state: Default::default() }
@@ -260,7 +261,7 @@ impl StdioConnection {
         command: &CommandLine,
         name: Arc<str>,
         max_message: usize,
-        client: Option<Value>,
+        client: Option<UpstreamClient>,
         listeners: Arc<Listeners>,
     ) -> Result<Self, String> {
         let (process, streams) = command.start()?;
@@ -270,10 +271,15 @@ impl StdioConnection {
         let is_shared = client.is_none();
         let incoming = Incoming { name, pending, answers, listeners, is_shared };
         tokio::spawn(supervise(incoming, process, streams, queued, max_message));
-        let params = initialize_params(&client.unwrap_or_else(|| json!({})));
+        let capabilities = client.as_ref().map_or_else(|| json!({}), |client| client.capabilities.clone());
+        let params = initialize_params(&capabilities);
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
         let hello = ServerHello::parse(&result).map_err(|e| e.message)?;
         link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
+        if let Some(params) = client.and_then(|client| client.log_level_params(&hello)) {
+            // Without it the server sends more than the client gets.
+            let _ = link.request(log_messages::METHOD, &|_| params.clone(), None).await;
+        }
         Ok(Self { link, hello })
     }
 }
@@ -450,13 +456,16 @@ impl Incoming {
         });
     }
 
-    /// Where the client of the only session listens: outside of its requests, or else to the latest one.
+    /// Where the client of the only session listens: outside of its requests, or else to the latest one. One that went
+    /// away may resume its stream, if it has no request in progress.
     fn client(&self) -> Option<EventSink> {
-        self.listeners.open().pop().or_else(|| {
-            let pending = self.pending.lock();
-            let in_progress = pending.waiting.iter().filter_map(|(id, reply)| Some((id, reply.sink.as_ref()?)));
-            in_progress.max_by_key(|(id, _)| **id).map(|(_, sink)| sink.clone())
-        })
+        let mut listening = self.listeners.open();
+        if let Some(attended) = listening.iter().rposition(EventSink::is_attended) {
+            return Some(listening.swap_remove(attended));
+        }
+        let pending = self.pending.lock();
+        let in_progress = pending.waiting.iter().filter_map(|(id, reply)| Some((id, reply.sink.as_ref()?)));
+        in_progress.max_by_key(|(id, _)| **id).map(|(_, sink)| sink.clone()).or_else(|| listening.pop())
     }
 }
 

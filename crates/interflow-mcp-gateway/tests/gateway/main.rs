@@ -1,7 +1,10 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
 mod asking;
+mod completion;
+mod log_messages;
 mod redaction;
+mod resuming;
 mod server;
 mod sessions;
 /// The harness of the proxy's own tests, partly used.
@@ -9,6 +12,7 @@ mod sessions;
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
 mod tools;
+mod url_elicitation;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -27,6 +31,8 @@ pub struct Gate {
     pub service: Arc<McpService>,
     /// What a person was asked.
     pub asked: Arc<Mutex<Vec<String>>>,
+    /// What the gateway declared at the beginning.
+    pub capabilities: Value,
     path: String,
     session: String,
 }
@@ -78,7 +84,8 @@ impl Gate {
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
         let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
-        let mut gate = Self { proxy, service, asked, path: path.into(), session: String::new() };
+        let mut gate =
+            Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() };
         let begun = gate
             .post(
                 &request(0, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities })),
@@ -86,6 +93,7 @@ impl Gate {
             )
             .await;
         assert_eq!(begun.status, 200, "{}", begun.text());
+        gate.capabilities = begun.json()["result"]["capabilities"].clone();
         gate.session = begun.header("mcp-session-id").unwrap().to_owned();
         gate
     }
@@ -101,17 +109,21 @@ impl Gate {
 
     /// Sends a request whose response is an event stream.
     pub async fn stream(&self, method: &str, message: &str) -> EventStream {
+        self.stream_with(method, "", message).await
+    }
+
+    pub async fn stream_with(&self, method: &str, fields: &str, message: &str) -> EventStream {
         let mut wire = Wire::connect(self.proxy.gateway()).await.unwrap();
         let (path, session, length) = (&self.path, &self.session, message.len());
         wire.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: gate\r\nContent-Length: {length}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n{message}"
+             Accept: application/json, text/event-stream\r\nMcp-Session-Id: {session}\r\n{fields}\r\n{message}"
         ))
         .await
         .unwrap();
         let head = wire.answer_head().await.unwrap();
         assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")), "{head:?}");
-        EventStream { wire, text: String::new() }
+        EventStream { wire, text: String::new(), last_id: String::new() }
     }
 
     pub async fn send(&self, method: &str, fields: &str, body: &str) -> Answer {
@@ -164,13 +176,27 @@ impl Gate {
 pub struct EventStream {
     wire: Wire,
     text: String,
+    /// The id of the latest event that had one.
+    pub last_id: String,
 }
 
 impl EventStream {
+    /// The event that comes first, as it is written.
+    pub async fn first_event(&mut self) -> String {
+        while !self.text.contains("\n\n") {
+            let chunk = self.wire.chunk().await.unwrap().expect("an event");
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        self.text.split_once("\n\n").unwrap().0.to_owned()
+    }
+
     /// The next message; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
+                if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
+                    self.last_id = id.to_owned();
+                }
                 let data = event.lines().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
                 self.text = rest.to_owned();
                 match data {

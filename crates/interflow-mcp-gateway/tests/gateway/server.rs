@@ -45,7 +45,8 @@ pub fn act(message: &Value) -> Act {
     reply(match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
             "protocolVersion": "2025-06-18",
-            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {} },
+            "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {},
+                "logging": {} },
             "serverInfo": { "name": "test", "version": "1" },
         }),
         "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
@@ -59,6 +60,10 @@ pub fn act(message: &Value) -> Act {
         "prompts/get" => json!({ "messages": [
             { "role": "user", "content": { "type": "text", "text": params["arguments"]["name"] } }
         ] }),
+        "completion/complete" => {
+            let said = format!("{} {} {}", params["ref"], params["argument"]["value"], params["context"]);
+            json!({ "completion": { "values": [said, OTHER_MAIL], "total": 2, "hasMore": false } })
+        }
         "tools/call" => match params["name"].as_str().unwrap_or_default() {
             "echo" => text(params["arguments"].to_string()),
             "lookup" => text(format!("the contact is {OTHER_MAIL}")),
@@ -82,6 +87,54 @@ pub fn act(message: &Value) -> Act {
                     told("notifications/tools/list_changed", json!({})),
                 ];
                 return Act::Tell(all, json!({ "jsonrpc": "2.0", "id": id, "result": text("touched") }));
+            }
+            "log" | "log_inline" => {
+                let log = |level: &str, logger: Value, data: Value| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/message",
+                        "params": { "level": level, "logger": logger, "data": data } })
+                };
+                let mut all = vec![
+                    log("debug", "db".into(), "every step".into()),
+                    log("fatal", "db".into(), "no such level".into()),
+                    log("error", "db".into(), json!({ "asked": params["arguments"], "for": OTHER_MAIL })),
+                    log("alert", Value::Null, "x".repeat(20_000).into()),
+                    log("warning", Value::Null, "the end".into()),
+                ];
+                let done = json!({ "jsonrpc": "2.0", "id": id, "result": text("logged") });
+                if params["name"] == "log" {
+                    return Act::Tell(all, done);
+                }
+                all.push(done);
+                return Act::Messages(all);
+            }
+            "ask_url" => {
+                let mut asked = params["arguments"].clone();
+                asked["mode"] = "url".into();
+                asked["message"] = format!("log in for {OTHER_MAIL}").into();
+                asked["secret"] = OTHER_MAIL.into();
+                let method = "elicitation/create";
+                return Act::Ask(json!({ "jsonrpc": "2.0", "id": "q1", "method": method, "params": asked }));
+            }
+            "need_url" => {
+                let mut needed = params["arguments"].clone();
+                needed["mode"] = "url".into();
+                needed["message"] = format!("log in for {OTHER_MAIL}").into();
+                let error = json!({ "code": -32042, "message": format!("{OTHER_MAIL} has to log in"),
+                    "data": { "elicitations": [needed], "more": OTHER_MAIL } });
+                return Act::Reply(json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+            }
+            "opened" => {
+                let told = |id: &Value| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete",
+                        "params": { "elicitationId": id, "more": OTHER_MAIL } })
+                };
+                let all = vec![told(&json!("never sent")), told(&params["arguments"]["elicitationId"])];
+                return Act::Tell(all, json!({ "jsonrpc": "2.0", "id": id, "result": text("told") }));
+            }
+            "note" => {
+                let told = json!({ "level": "info", "data": params["arguments"] });
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": told });
+                return Act::Tell(vec![told], json!({ "jsonrpc": "2.0", "id": id, "result": text("noted") }));
             }
             "slow" => return Act::Nothing,
             "crash" => return Act::Crash,

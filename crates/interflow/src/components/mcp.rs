@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use interflow_admin::metrics::table;
-use interflow_admin::oidc::{AccessToken, AccessTokenChecker};
+use interflow_admin::oidc::{AccessToken, AccessTokenChecker, AccessTokenError};
 use interflow_approvals::approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{AccessIdentity, AccessTokens, CallGuard, McpCallCounts, McpDeps, McpService};
+use interflow_mcp_gateway::{
+    AccessIdentity, AccessRefusal, AccessTokens, CallGuard, McpCallCounts, McpDeps, McpService,
+};
 use interflow_proxy::LocalClient;
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
@@ -63,10 +65,13 @@ impl McpComponent {
 struct IssuerTokens(AccessTokenChecker);
 
 impl AccessTokens for IssuerTokens {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, String>> {
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>> {
         Box::pin(async move {
-            let AccessToken { subject, scopes } = self.0.check(token).await?;
-            Ok(AccessIdentity { subject, scopes })
+            match self.0.check(token).await {
+                Ok(AccessToken { subject, scopes }) => Ok(AccessIdentity { subject, scopes }),
+                Err(AccessTokenError::Refused(why)) => Err(AccessRefusal::InvalidToken(why)),
+                Err(AccessTokenError::IssuerUnavailable) => Err(AccessRefusal::IssuerUnavailable),
+            }
         })
     }
 }

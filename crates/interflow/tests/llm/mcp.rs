@@ -27,7 +27,8 @@ async fn server() -> Origin {
         }
         let result = match message["method"].as_str().unwrap_or_default() {
             "initialize" => {
-                json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": {} })
+                let offered = json!({ "tools": {}, "prompts": {}, "completions": {}, "logging": {} });
+                json!({ "protocolVersion": "2025-06-18", "capabilities": offered, "serverInfo": {} })
             }
             "tools/list" => json!({ "tools": [{ "name": "get" }, { "name": "list" }, { "name": "delete" }] }),
             "tools/call" => {
@@ -52,13 +53,17 @@ fn config(origin: &Origin, more: &str) -> String {
 struct Client<'r> {
     running: &'r Running,
     fields: String,
+    /// What the gateway declared.
+    capabilities: Value,
 }
 
 impl<'r> Client<'r> {
     async fn new(running: &'r Running, key: &str) -> Self {
-        let mut client = Self { running, fields: format!("Authorization: Bearer {key}\r\n") };
+        let mut client =
+            Self { running, fields: format!("Authorization: Bearer {key}\r\n"), capabilities: Value::Null };
         let begun = client.post("initialize", json!({ "protocolVersion": "2025-06-18" })).await;
         assert_eq!(begun.status, 200, "{}", begun.text());
+        client.capabilities = begun.json()["result"]["capabilities"].clone();
         client.fields += &format!("Mcp-Session-Id: {}\r\n", begun.header("mcp-session-id").unwrap());
         client
     }
@@ -116,7 +121,8 @@ async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
     assert_eq!(client.call("get", json!({ "n": 1 })).await["result"]["content"][0]["text"], "{\"n\":1}");
     // A session belongs to its holder.
     let session = client.fields.lines().find(|line| line.starts_with("Mcp-Session-Id")).unwrap();
-    let taken = Client { running: &running, fields: format!("Authorization: Bearer {ben}\r\n{session}\r\n") };
+    let fields = format!("Authorization: Bearer {ben}\r\n{session}\r\n");
+    let taken = Client { running: &running, fields, capabilities: Value::Null };
     assert_eq!(taken.post("ping", json!({})).await.status, 404);
     // A virtual key still does, and neither reaches the server or the recording.
     let client = Client::new(&running, key.trim()).await;
@@ -124,6 +130,42 @@ async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
     assert!(origin.requests().iter().all(|r| r.header("authorization").is_none()));
     let listed = || home.say(&["flows", "list", "tag:mcp-tool:get user:ann", "--format", "jsonl"]).ok();
     running.until(async || listed().lines().count() == 1).await;
+    running.stop();
+}
+
+#[tokio::test]
+async fn access_tokens_that_cannot_be_checked_are_not_called_bad() {
+    let (home, origin) = (Home::new().await, server().await);
+    let issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    // Where nobody listens.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = format!("http://{gone}");
+    let section = |issuer: &str| format!("[mcp.oauth]\nissuer = \"{issuer}\"\nresource = \"https://gate.test/mcp\"");
+    let running = home.start(&config(&origin, &section(&gone)));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let token = |expiry: u64| issuer.sign(&json!({ "sub": "ann", "aud": "https://gate.test/mcp", "exp": expiry }));
+    let good = token(now + 3600);
+    let ask = async |token: &str| running.post("/mcp", &format!("Authorization: Bearer {token}\r\n"), "{}").await;
+    let answer = ask(&good).await;
+    assert_eq!((answer.status, answer.header("www-authenticate")), (503, None), "{}", answer.text());
+    assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() > 0);
+    let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(&gone) && message.contains("mcp.oauth.issuer"), "{message}");
+    for bad in ["made.up.token", &token(now - 3600)] {
+        let answer = ask(bad).await;
+        assert_eq!(answer.status, 401, "{}", answer.text());
+        assert!(answer.header("www-authenticate").unwrap().contains("invalid_token"));
+    }
+    running.stop();
+    // Keys that were fetched go on being used.
+    let running = home.start(&config(&origin, &section(&issuer.url())));
+    let other = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    let forged = other.sign(&json!({ "sub": "ann", "aud": "https://gate.test/mcp", "exp": now + 3600 }));
+    Client::new(&running, &good).await;
+    drop(issuer);
+    Client::new(&running, &good).await;
+    let answer = running.post("/mcp", &format!("Authorization: Bearer {forged}\r\n"), "{}").await;
+    assert_eq!(answer.status, 401, "{}", answer.text());
     running.stop();
 }
 
@@ -152,7 +194,8 @@ async fn keys_decide_which_tools_are_listed_and_called() {
     let client = Client::new(&running, reader.trim()).await;
     assert_eq!(client.call("get", json!({ "n": 1 })).await["result"]["content"][0]["text"], r#"{"n":1}"#);
     // A session is of the key that began it.
-    let stolen = Client { running: &running, fields: client.fields.replace(reader.trim(), member.trim()) };
+    let fields = client.fields.replace(reader.trim(), member.trim());
+    let stolen = Client { running: &running, fields, capabilities: Value::Null };
     assert_eq!(stolen.post("ping", json!({})).await.status, 404);
     for key in ["", "Authorization: Bearer ifk_wrong\r\n"] {
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
@@ -160,6 +203,30 @@ async fn keys_decide_which_tools_are_listed_and_called() {
     }
     let upstream = format!("{:?}", origin.requests());
     assert!(!upstream.contains("ifk_") && !upstream.contains("anna.berg"), "{upstream}");
+    running.stop();
+}
+
+#[tokio::test]
+async fn completion_and_log_messages_are_for_keys_that_may_use_the_whole_server() {
+    let (home, origin) = (Home::new().await, server().await);
+    let add = |id: &str, scope: &str| home.keys(&["add", "--id", id, "--mcp", scope]).ok();
+    let (whole, part) = (add("whole", "notes"), add("part", "notes/get"));
+    let running = home.start(&config(&origin, ""));
+    let level = json!({ "level": "error" });
+    let reference = json!({ "type": "ref/prompt", "name": "notes__greet" });
+    let completion = json!({ "ref": reference, "argument": { "name": "a", "value": "b" } });
+    for (key, is_allowed) in [(&part, false), (&whole, true)] {
+        let client = Client::new(&running, key.trim()).await;
+        for name in ["completions", "logging"] {
+            assert_eq!(client.capabilities[name].is_object(), is_allowed, "{key} {}", client.capabilities);
+        }
+        let set = client.post("logging/setLevel", level.clone()).await.json();
+        assert_eq!(set["error"]["code"], if is_allowed { Value::Null } else { json!(-32601) }, "{set}");
+        let refused = client.post("completion/complete", completion.clone()).await.json();
+        let is_refused =
+            refused["error"]["message"].as_str().is_some_and(|m| m.contains("the key part does not allow"));
+        assert_eq!(is_refused, !is_allowed, "{refused}");
+    }
     running.stop();
 }
 
