@@ -156,6 +156,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let (status, kind) = match &error {
             StoreError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            StoreError::Elsewhere { .. } => (StatusCode::CONFLICT, "elsewhere"),
             StoreError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
             StoreError::Suspended(_) => (StatusCode::SERVICE_UNAVAILABLE, "suspended"),
             StoreError::Overloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),

@@ -48,6 +48,7 @@ pub const API_ERROR_KINDS: &[ApiErrorKind] = &[
     kind("no_route", &[404], "there is nothing at this path", "GET /api/v1/openapi.json lists what there is"),
     kind("not_held", &[404], "no flow with this number is held by a rule", "GET /api/v1/rules/held lists what is held"),
     kind("wrong_method", &[405], "the path does not take this method", "GET /api/v1/openapi.json lists what it takes"),
+    kind("elsewhere", &[409], "the flow runs at another replica, which has its bodies and messages until it has ended; the message names it", "ask again when the flow has ended, or ask that replica"),
     kind("open", &[409], "the flow is still in progress", "delete it when it has ended"),
     kind("overridden", &[409], "the setting is determined by an environment variable or an option, which override the file", "change it there"),
     kind("changed_meanwhile", &[409], "the file was changed since it was read", "read it anew, and make the change there"),

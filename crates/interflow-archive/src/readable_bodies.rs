@@ -73,6 +73,8 @@ impl<'s> ReadableBodySource<'s> {
             match self.store.messages(row.id, first..first + PAGE) {
                 Ok(_) => first += PAGE,
                 Err(e) if is_damage(&e) => return Ok(first),
+                // They are at the replica where the flow runs, and not damaged.
+                Err(StoreError::Elsewhere { .. }) => break,
                 Err(e) => return Err(e),
             }
         }
@@ -122,6 +124,7 @@ impl BodySource for ReadableBodySource<'_> {
         Ok(Box::new(pages.flat_map(move |from| {
             match self.store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {
                 Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(StoreError::Elsewhere { .. }) => Vec::new(),
                 Err(e) => vec![Err(io::Error::other(e))],
             }
         })))

@@ -233,8 +233,14 @@ pub fn detail_with(
     if row.messages > 0 {
         let noun = if row.messages == 1 { "message" } else { "messages" };
         writeln!(out, "\n{} {noun}", row.messages)?;
+        let mut is_any = false;
         for message in contents.messages(row)? {
+            is_any = true;
             writeln!(out, "{}", message_line(&message?, row.started))?;
+        }
+        if !is_any && row.state == FlowState::Open {
+            let text = "the flow runs at another replica; its messages can be read here once it has ended";
+            writeln!(out, "{}", style.paint(TextRole::Notice, text))?;
         }
     }
     if let Some(tunnel) = row.tunnel {

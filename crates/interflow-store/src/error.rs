@@ -29,6 +29,9 @@ pub enum StoreError {
     Damaged { place: String, what: String },
     #[error("no flow {0} is recorded")]
     NotFound(FlowId),
+    /// A replica shows what it knows of a flow that runs at another one; the rest is there.
+    #[error("flow {id} runs at the replica {replica}; its bodies and messages can be read here once it has ended")]
+    Elsewhere { id: FlowId, replica: String },
     /// Messages that an update builds on have been deleted: the conversation must be read again.
     #[error("messages of the conversation {0} were deleted meanwhile")]
     Stale(String),

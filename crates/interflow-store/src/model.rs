@@ -374,6 +374,8 @@ pub enum MissingReason {
     Decrypted,
     /// A key or a licence, or a text that contains keys: never recorded.
     Secret,
+    /// The flow runs at another replica, which has its bodies until it has ended.
+    Elsewhere,
 }
 
 impl MissingReason {
@@ -386,6 +388,7 @@ impl MissingReason {
             Self::Head => "head",
             Self::Decrypted => "decrypted",
             Self::Secret => "secret",
+            Self::Elsewhere => "elsewhere",
         }
     }
 
@@ -397,6 +400,7 @@ impl MissingReason {
             Self::Head => "recorded as a head: media or a large body; record.large_bodies = \"full\" records it whole",
             Self::Decrypted => "decrypted media is not recorded; record.decrypted_media = true records it",
             Self::Secret => "keys and licences are never recorded",
+            Self::Elsewhere => "the flow runs at another replica; its bodies can be read here once it has ended",
         }
     }
 }

@@ -1801,7 +1801,7 @@ export interface components {
          */
         Microseconds: Micros;
         /** @description Why a body is not recorded in full. */
-        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted" | "secret";
+        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted" | "secret" | "elsewhere";
         ModeRequest: {
             /** @description Null or absent for the configured one. */
             mode?: components["schemas"]["ApprovalMode"] | null;

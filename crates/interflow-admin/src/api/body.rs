@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
-use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, decoded_body};
+use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MissingReason, decoded_body};
 use interflow_types::{Direction, FlowId, Headers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,16 @@ pub(crate) async fn body(
     StrictQuery(params): StrictQuery<BodyParams>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let mut row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let mut row = run_query(&state, move |store, _| {
+        let row = store.get(id)?;
+        if row.body(side).is_none_or(|body| body.missing != Some(MissingReason::Elsewhere)) {
+            return Ok(row);
+        }
+        // Its error names the replica, unless the flow has ended since.
+        store.body(id, side, 0..0)?;
+        Ok(store.get(id)?)
+    })
+    .await?;
     if params.original {
         if !row.is_edited(side) {
             let message = format!("the {} of flow {id} was not edited, or its original is not recorded", side.as_str());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::{TextStyle, duration, size};
-use interflow_store::{FlowRow, FlowState, FlowStore, ListOptions, TotalsRange, decoded_body, media_type};
+use interflow_store::{FlowRow, FlowState, FlowStore, ListOptions, StoreError, TotalsRange, decoded_body, media_type};
 use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::Value;
 
@@ -126,7 +126,12 @@ fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, skip: usize, most
 
 fn messages(store: &dyn FlowStore, row: &FlowRow, skip: usize, most: usize) -> ToolCallResult {
     let mut out = format!("\n{} messages\n", row.messages);
-    for m in store.messages(row.id, 0..row.messages.min(MAX_MESSAGES)).map_err(error_text)? {
+    let loaded = match store.messages(row.id, 0..row.messages.min(MAX_MESSAGES)) {
+        // What is known of the flow is shown all the same.
+        Err(e @ StoreError::Elsewhere { .. }) => return Ok(format!("{out}[{e}]\n")),
+        loaded => loaded.map_err(error_text)?,
+    };
+    for m in loaded {
         let text = mask_body("", &m.payload, m.payload.len() as u64 == m.size);
         let text = text.unwrap_or_else(|| format!("[{} bytes]", m.size));
         out.push_str(&format!("{} {}\n", m.direction.as_str(), text.trim_end()));

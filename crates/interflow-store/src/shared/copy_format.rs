@@ -20,7 +20,7 @@ const PIECE: usize = 128 << 10;
 const TEXT: i32 = 25;
 
 /// Rows, or parts of them. Each value follows its length; that of NULL is -1.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct CopyRows(BytesMut);
 
 impl CopyRows {
@@ -102,6 +102,10 @@ impl CopyRows {
     /// Values that were encoded elsewhere.
     pub(crate) fn values(&mut self, encoded: &Self) {
         self.0.put_slice(&encoded.0);
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     fn null(&mut self) {

@@ -220,7 +220,7 @@ pub(crate) async fn notify(transaction: &Transaction<'_>, database: &Database, w
     transaction.execute("SELECT pg_notify($1, $2)", &[&database.channel(), &payload]).await.map(drop)
 }
 
-async fn make_temporary(client: &PooledClient, table: &str, sql: &str) -> Result<(), Error> {
+pub(super) async fn make_temporary(client: &PooledClient, table: &str, sql: &str) -> Result<(), Error> {
     let made = client.query_one("SELECT to_regclass('pg_temp.' || $1::text) IS NOT NULL", &[&table]).await?;
     if !made.get::<_, bool>(0) {
         client.batch_execute(&sql.replace("{columns}", WRITTEN)).await?;

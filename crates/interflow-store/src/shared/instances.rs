@@ -8,12 +8,13 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::conversations::{micros, number};
 use super::rows::clean;
+use super::running;
 use super::store::SharedStore;
 use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 
 /// A process is silent after this many seconds without a report.
-const SILENT_SECONDS: f64 = 20.0;
+pub(super) const SILENT_SECONDS: f64 = 20.0;
 /// Rows of processes that have been silent for this long are deleted.
 const FORGOTTEN: &str = "1 hour";
 
@@ -29,14 +30,15 @@ pub(super) async fn clock_ahead(client: &Client) -> Result<i64, Error> {
 
 impl SharedStore {
     pub(super) fn write_report(&self, report: InstanceReport) -> Result<()> {
-        let (_, shipper) = self.writable()?;
+        let (spool, shipper) = self.writable()?;
         if self.is_closed.load(SeqCst) {
             return Ok(());
         }
         let waiting = i64::try_from(shipper.state.waiting.lock().flows).unwrap_or(i64::MAX);
         let name = self.database.replica.to_string();
         let (holder, measured) = (self.turn.holder(), Arc::clone(&self.clock_ahead));
-        self.wait(async move |client| {
+        let database = self.database.clone();
+        let is_any_silent = self.wait(async move |client| {
             let ahead = clock_ahead(&client).await?;
             measured.store(ahead, Relaxed);
             let sql = "INSERT INTO instances(name, version, address, config_digest, started, open_flows, connections, \
@@ -59,16 +61,22 @@ impl SharedStore {
                 .await?;
             let sql = format!("DELETE FROM instances WHERE seen < clock_timestamp() - interval '{FORGOTTEN}'");
             client.execute(&sql, &[]).await?;
-            Ok(())
-        })
+            Ok(running::delete_silent(&client, &database).await?)
+        })?;
+        if is_any_silent {
+            spool.publish(None);
+        }
+        Ok(())
     }
 
     /// Removes the row of this process, which ends.
     pub(super) fn remove_report(&self) {
         self.is_closed.store(true, SeqCst);
         let name = self.database.replica.to_string();
-        let removed = self
-            .wait(async move |client| Ok(client.execute("DELETE FROM instances WHERE name = $1", &[&name]).await?));
+        let removed = self.wait(async move |client| {
+            client.execute("DELETE FROM running_flows WHERE replica = $1", &[&name]).await?;
+            Ok(client.execute("DELETE FROM instances WHERE name = $1", &[&name]).await?)
+        });
         if let Err(error) = removed {
             tracing::debug!(%error, "this process stays in the list of instances for a while");
         }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::connect::notification;
 use super::database::Database;
 use super::rows::{self, READ};
+use super::running::{self, CHANGED, IS_UNFINISHED};
 use crate::error::Result;
 use crate::store::SqliteStore;
 
@@ -62,6 +63,7 @@ async fn listen(database: &Database, spool: &Weak<SqliteStore>, position: &mut O
         *position = Some(newest.get(0));
     } else {
         publish_new(database, spool, &client, position).await.map_err(explain)?;
+        publish_running(database, spool, &client, None).await.map_err(explain)?;
     }
     while let Some(payload) = notifications.recv().await {
         if is_incomplete.swap(false, SeqCst)
@@ -71,6 +73,18 @@ async fn listen(database: &Database, spool: &Weak<SqliteStore>, position: &mut O
         }
         let Some((replica, what)) = payload.split_once(' ') else { continue };
         if replica == &*database.replica {
+            continue;
+        }
+        if let Some(revision) = what.strip_prefix(CHANGED) {
+            match (revision.parse(), spool.upgrade()) {
+                (Ok(revision), _) => {
+                    let of = Some((replica, revision));
+                    publish_running(database, spool, &client, of).await.map_err(explain)?;
+                }
+                // Rows of a silent replica are gone, and nothing replaces them.
+                (Err(_), Some(spool)) => spool.publish(None),
+                (Err(_), None) => {}
+            }
             continue;
         }
         match what.strip_prefix('=') {
@@ -120,5 +134,33 @@ async fn publish_one(spool: &Weak<SqliteStore>, client: &Client, id: &str) -> Re
     if let Some(stored) = found.and_then(|row| rows::read(&row).ok()) {
         spool.publish(Some(&[stored.row]));
     }
+    Ok(())
+}
+
+/// Publishes flows in progress: those that a revision of a replica wrote, or those of all others.
+async fn publish_running(
+    database: &Database,
+    spool: &Weak<SqliteStore>,
+    client: &Client,
+    of: Option<(&str, i64)>,
+) -> Result<(), tokio_postgres::Error> {
+    let Some(spool) = spool.upgrade().filter(|s| s.has_subscribers()) else { return Ok(()) };
+    let found = match of {
+        // What a later revision wrote again, that one's notification publishes.
+        Some((replica, revision)) => {
+            let sql = format!(
+                "SELECT {READ} FROM running_flows f WHERE f.replica = $1 AND f.position = $2 AND {IS_UNFINISHED}"
+            );
+            client.query(&sql, &[&replica, &revision]).await?
+        }
+        None => {
+            let sql =
+                format!("SELECT {READ} FROM running_flows f WHERE {} LIMIT {MAX_FLOWS}", running::condition("$1"));
+            client.query(&sql, &[&&*database.replica]).await?
+        }
+    };
+    let flows: Vec<_> =
+        found.iter().filter_map(|row| rows::read(row).ok()).map(|read| running::without_bodies(read).row).collect();
+    spool.publish(Some(&flows));
     Ok(())
 }

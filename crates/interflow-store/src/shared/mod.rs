@@ -10,7 +10,7 @@ mod connect;
 mod conversation_writes;
 mod conversations;
 mod copy;
-mod copy_format;
+pub(crate) mod copy_format;
 mod database;
 mod dsn;
 #[cfg(test)]
@@ -29,6 +29,7 @@ mod pending;
 mod pending_sync;
 mod pieces;
 mod rows;
+pub(crate) mod running;
 mod select;
 mod settings;
 mod shipper;

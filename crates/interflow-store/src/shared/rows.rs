@@ -18,6 +18,9 @@ use crate::store::rows::{host, kind_of, state_of, version};
 pub(crate) const READ: &str = "f.id, f.position, f.state, f.kind, f.started, f.transport, f.scheme, f.host, f.port, f.method, \
      f.path, f.version, f.username, f.listener, f.messages, f.error, f.tags, f.detail";
 
+/// Their number.
+pub(crate) const READ_COLUMNS: usize = 18;
+
 /// A row as it is stored.
 pub(crate) struct SharedRow {
     pub(crate) row: FlowRow,

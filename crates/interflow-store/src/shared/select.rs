@@ -11,7 +11,8 @@ use tokio_postgres::types::ToSql;
 
 use super::bodies;
 use super::database::Database;
-use super::rows::{self, READ, SharedRow, uuid_of};
+use super::rows::{self, READ, READ_COLUMNS, SharedRow, uuid_of};
+use super::running;
 use crate::conversations::{ConversationStore, ExchangeRow, call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
@@ -157,9 +158,30 @@ pub(crate) fn calls_in(store: Option<&dyn ConversationStore>, flow: FlowId) -> V
     store.and_then(|s| s.exchanges_in(flow).ok()).unwrap_or_default()
 }
 
-/// Calls `each` for every flow that a query selects, in the order of `options`, at most `options.limit` of them; `watch`
-/// is called for the rows examined and may stop the search. Damaged rows are skipped.
+/// Where flows are selected from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowTable {
+    /// Those that have ended, of all replicas.
+    Finished,
+    /// Those in progress, of other replicas; without bodies and messages.
+    Running,
+}
+
+/// Calls `each` for every finished flow that a query selects, in the order of `options`, at most `options.limit` of them;
+/// `watch` is called for the rows examined and may stop the search. Damaged rows are skipped.
 pub(crate) fn for_each_match(
+    database: &Database,
+    calls: CallsOf<'_>,
+    options: &ListOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    each: &mut dyn FnMut(SharedRow) -> ControlFlow<()>,
+) -> Result<()> {
+    for_each_match_in(FlowTable::Finished, database, calls, options, watch, each)
+}
+
+/// As [`for_each_match`], in either table.
+pub(crate) fn for_each_match_in(
+    table: FlowTable,
     database: &Database,
     calls: CallsOf<'_>,
     options: &ListOptions,
@@ -170,7 +192,7 @@ pub(crate) fn for_each_match(
     let (mut after, mut found) = (options.after, 0);
     while found < options.limit {
         let wanted = if residual.is_some() { PAGE } else { PAGE.min(options.limit - found) };
-        let page = page(database, options, after, wanted)?;
+        let page = page(table, database, options, after, wanted)?;
         let read = page.len();
         for row in &page {
             after = Some(FlowId::from_u128(row.get::<_, uuid::Uuid>(0).as_u128()));
@@ -183,10 +205,12 @@ pub(crate) fn for_each_match(
                     tracing::warn!(%error, "a damaged flow of the shared store is left out");
                     continue;
                 }
+                stored if table == FlowTable::Running => running::without_bodies(stored?),
                 stored => stored?,
             };
             let unread = RefCell::default();
-            let subject = LazyFlow { database, calls, stored: &stored, unread: &unread };
+            let has_bodies = table == FlowTable::Finished;
+            let subject = LazyFlow { database, calls, stored: &stored, has_bodies, unread: &unread };
             let selected = residual.as_ref().is_none_or(|query| query.matches(&subject));
             // What does not answer must not look as if it held nothing.
             match unread.take() {
@@ -210,6 +234,7 @@ pub(crate) fn for_each_match(
 
 /// Rows that satisfy the condition, after a flow.
 fn page(
+    table: FlowTable,
     database: &Database,
     options: &ListOptions,
     after: Option<FlowId>,
@@ -224,11 +249,18 @@ fn page(
         Some(id) => format!(" AND f.id {beyond} {}", condition.push(uuid_of(id))),
         None => String::new(),
     };
-    let sql = format!("SELECT {READ} FROM flows f WHERE {}{cursor} ORDER BY f.id {order} LIMIT {limit}", condition.sql);
+    let from = match table {
+        FlowTable::Finished => "flows f WHERE".to_owned(),
+        FlowTable::Running => {
+            let own = condition.push(database.replica.to_string());
+            format!("running_flows f WHERE {} AND", running::condition(&own))
+        }
+    };
+    let sql = format!("SELECT {READ} FROM {from} ({}){cursor} ORDER BY f.id {order} LIMIT {limit}", condition.sql);
     database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })
 }
 
-/// The number of flows that a query selects in the database beside those with these ids, if SQL alone can tell; otherwise an
+/// The number of flows that a query selects in the database, those in progress at other replicas included, beside those with these ids, if SQL alone can tell; otherwise an
 /// upper bound.
 pub(crate) fn count(
     database: &Database,
@@ -238,12 +270,24 @@ pub(crate) fn count(
 ) -> Result<(u64, bool)> {
     let mut condition = Condition::new(query);
     let is_exact = condition.residual.is_none();
-    let mut sql = format!("SELECT count(*) FROM flows f WHERE {}", condition.sql);
+    let own = condition.push(database.replica.to_string());
+    // In one statement, so that what ends meanwhile is counted once.
+    let mut sql = format!(
+        "SELECT (SELECT count(*) FROM flows f WHERE {where_}) + \
+         (SELECT count(*) FROM running_flows f WHERE {} AND ({where_}))",
+        running::condition(&own),
+        where_ = condition.sql
+    );
     if !beside.is_empty() {
         let ids: Vec<uuid::Uuid> = beside.iter().map(|id| uuid_of(*id)).collect();
         let ids = condition.push(ids);
         // In the same statement, so that what moves meanwhile is not counted twice.
-        sql = format!("SELECT ({sql}) - (SELECT count(*) FROM flows f WHERE {} AND f.id = ANY({ids}))", condition.sql);
+        sql = format!(
+            "SELECT ({sql}) - (SELECT count(*) FROM flows f WHERE ({where_}) AND f.id = ANY({ids})) - \
+             (SELECT count(*) FROM running_flows f WHERE {} AND ({where_}) AND f.id = ANY({ids}))",
+            running::condition(&own),
+            where_ = condition.sql
+        );
     }
     let row = database.run_while(watch, move |client| async move {
         // It ends when nobody waits any more.
@@ -255,13 +299,33 @@ pub(crate) fn count(
     Ok((row.get::<_, i64>(0).unsigned_abs(), is_exact))
 }
 
+/// A flow in the database.
+pub(crate) enum FoundFlow {
+    Finished(SharedRow),
+    /// In progress at another replica, which has this name.
+    Running(FlowRow, String),
+}
+
 /// A flow; `None` if there is none with this id.
-pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<SharedRow>> {
+pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<FoundFlow>> {
+    let own = database.replica.to_string();
     let found = database.run(move |client| async move {
-        let statement = client.prepare_cached(&format!("SELECT {READ} FROM flows f WHERE f.id = $1")).await?;
-        client.query_opt(&statement, &[&uuid_of(id)]).await
+        // In one statement, so that a flow that ends meanwhile is found.
+        let sql = format!(
+            "SELECT {READ}, NULL::text FROM flows f WHERE f.id = $1 UNION ALL \
+             SELECT {READ}, f.replica FROM running_flows f WHERE f.id = $1 AND {}",
+            running::condition("$2")
+        );
+        let statement = client.prepare_cached(&sql).await?;
+        client.query_opt(&statement, &[&uuid_of(id), &own]).await
     })?;
-    found.as_ref().map(rows::read).transpose()
+    let Some(row) = found else { return Ok(None) };
+    let stored = rows::read(&row)?;
+    let replica: Option<String> = row.try_get(READ_COLUMNS).ok().flatten();
+    Ok(Some(match replica {
+        Some(replica) => FoundFlow::Running(running::without_bodies(stored).row, replica),
+        None => FoundFlow::Finished(stored),
+    }))
 }
 
 /// A row whose bodies and messages are loaded only if a query needs them.
@@ -269,6 +333,8 @@ struct LazyFlow<'a> {
     database: &'a Database,
     calls: CallsOf<'a>,
     stored: &'a SharedRow,
+    /// Whether they can be read.
+    has_bodies: bool,
     /// Why a body or messages could not be read.
     unread: &'a RefCell<Option<StoreError>>,
 }
@@ -342,6 +408,9 @@ impl QuerySubject for LazyFlow<'_> {
     }
 
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        if !self.has_bodies {
+            return Tristate::NotYet;
+        }
         let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.note(self.load(side).map(|b| fits(&b)));
         Tristate::Known(whole || self.note(self.any_message(side, fits)))
     }

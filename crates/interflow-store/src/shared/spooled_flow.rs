@@ -108,6 +108,21 @@ impl SpooledFlow {
         !self.refs[side].is_empty() && self.is_inline(side)
     }
 
+    /// Writes its row, in the columns of [`WRITTEN`], with nothing of its bodies.
+    pub(crate) fn write_head(&self, rows: &mut CopyRows, replica: &str) -> Result<()> {
+        rows.row(WRITTEN_COLUMNS);
+        rows.values(&self.columns);
+        rows.text(replica);
+        // Not stored yet.
+        rows.int8(0);
+        let mut detail = Cow::Borrowed(&self.detail[..]);
+        for side in (0..SIDES).filter(|side| self.ends[*side] > 0) {
+            detail = details_blob::with_inline(&detail, side, &[])?.into();
+        }
+        rows.bytes(&detail);
+        Ok(())
+    }
+
     /// Writes its row, in the columns of [`WRITTEN`]. `collected` has the bodies that [`is_collected`](Self::is_collected)
     /// says.
     pub(crate) fn write(

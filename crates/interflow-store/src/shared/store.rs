@@ -21,7 +21,7 @@ use super::connect::{PooledClient, SharedAccess};
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::index::IndexTurn;
-use super::rows::SharedRow;
+use super::running::RunningPublisher;
 use super::select::{self, calls_in};
 use super::shipper::{Shipper, ship_rest};
 use super::{bodies, change, instances, live, objects, overview, partitions, verify};
@@ -59,6 +59,8 @@ pub struct SharedStore {
     spool: Option<Arc<SqliteStore>>,
     /// The shipper, if this process writes.
     shipper: Option<Shipper>,
+    /// Shows what is in progress here to the other replicas.
+    publisher: Option<RunningPublisher>,
     figures: Arc<Mutex<DatabaseFigures>>,
     _runtime: ConnectionRuntime,
 }
@@ -131,6 +133,7 @@ impl SharedStore {
         })?;
         live::start(&database, &spool);
         let shipper = Shipper::start(&database, &spool)?;
+        let publisher = RunningPublisher::start(&database, &spool);
         Ok(Self {
             database,
             turn: IndexTurn::default(),
@@ -138,6 +141,7 @@ impl SharedStore {
             clock_ahead: Arc::default(),
             spool: Some(spool),
             shipper: Some(shipper),
+            publisher: Some(publisher),
             figures: Arc::default(),
             _runtime: runtime,
         })
@@ -162,6 +166,7 @@ impl SharedStore {
             clock_ahead: Arc::default(),
             spool,
             shipper: None,
+            publisher: None,
             figures: Arc::default(),
             _runtime: runtime,
         })
@@ -197,6 +202,8 @@ impl SharedStore {
             tracing::warn!(%error, "the last flows are moved to the shared store at the next start");
         }
         if !self.is_closed.load(SeqCst) {
+            // What ran is recorded now.
+            self.publisher.iter().for_each(RunningPublisher::stop);
             self.remove_report();
             // Another replica need not wait until this one's turns to index and to archive end by themselves.
             let _ = self.resign();
@@ -248,12 +255,8 @@ impl SharedStore {
         }
     }
 
-    fn calls(&self) -> impl Fn(FlowId) -> Vec<crate::ExchangeRow> + '_ {
+    pub(super) fn calls(&self) -> impl Fn(FlowId) -> Vec<crate::ExchangeRow> + '_ {
         |flow| calls_in(Some(self), flow)
-    }
-
-    fn stored(&self, id: FlowId) -> Result<SharedRow> {
-        select::get(&self.database, id)?.ok_or(StoreError::NotFound(id))
     }
 
     /// Asks the spool first, then the database.
@@ -372,11 +375,10 @@ impl Drop for SharedStore {
     }
 }
 
-/// Two lists in one order, without what is in both.
-fn merge(local: Vec<FlowRow>, shared: Vec<FlowRow>, options: &ListOptions) -> Vec<FlowRow> {
-    let mut all = local;
-    all.extend(shared);
-    // Stable: of a flow in both, the local row comes first, which was read first.
+/// Lists in one order, with each flow once: as it is in the first list that has it.
+fn merge(lists: [Vec<FlowRow>; 3], options: &ListOptions) -> Vec<FlowRow> {
+    let mut all = lists.concat();
+    // Stable, so that rows of one flow stay in the order of the lists.
     match options.order {
         ListOrder::Newest => all.sort_by_key(|row| std::cmp::Reverse(row.id)),
         ListOrder::Oldest => all.sort_by_key(|row| row.id),
@@ -393,12 +395,18 @@ impl FlowStore for SharedStore {
             Some(spool) => spool.list_while(options, watch)?,
             None => Vec::new(),
         };
+        // Then what runs elsewhere, for the same reason.
+        let mut running = Vec::new();
+        self.for_each_running(options, watch, &mut |row| {
+            running.push(row);
+            ControlFlow::Continue(())
+        })?;
         let mut shared = Vec::new();
         select::for_each_match(&self.database, &self.calls(), options, watch, &mut |stored| {
             shared.push(stored.row);
             ControlFlow::Continue(())
         })?;
-        Ok(merge(local, shared, options))
+        Ok(merge([local, shared, running], options))
     }
 
     fn search(
@@ -423,6 +431,17 @@ impl FlowStore for SharedStore {
             return Ok(());
         }
         let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        self.for_each_running(&options, &mut || progress(nothing), &mut |row| {
+            if !seen.insert(row.id) {
+                return ControlFlow::Continue(());
+            }
+            let next = each(row);
+            stopped = next.is_break();
+            next
+        })?;
+        if stopped {
+            return Ok(());
+        }
         let (looked, mut found) = (std::cell::Cell::new(0), seen.len() as u64);
         let count = std::cell::Cell::new(found);
         select::for_each_match(
@@ -445,7 +464,7 @@ impl FlowStore for SharedStore {
     }
 
     fn get(&self, id: FlowId) -> Result<FlowRow> {
-        self.local_or(|spool| spool.get(id), || self.stored(id).map(|stored| stored.row))
+        self.local_or(|spool| spool.get(id), || self.found_row(id))
     }
 
     fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
@@ -503,11 +522,15 @@ impl FlowStore for SharedStore {
         if let (shared, true) = select::count(&self.database, query, &local, watch)? {
             return Ok(local.len() as u64 + shared);
         }
-        let local: HashSet<FlowId> = local.into_iter().collect();
-        let mut found = local.len() as u64;
+        let mut seen: HashSet<FlowId> = local.into_iter().collect();
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        self.for_each_running(&all, watch, &mut |row| {
+            seen.insert(row.id);
+            ControlFlow::Continue(())
+        })?;
+        let mut found = seen.len() as u64;
         select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |stored| {
-            found += u64::from(!local.contains(&stored.row.id));
+            found += u64::from(!seen.contains(&stored.row.id));
             ControlFlow::Continue(())
         })?;
         Ok(found)
@@ -527,7 +550,9 @@ impl FlowStore for SharedStore {
         let _still = self.hold(shipper)?;
         match spool.annotate(id, change.clone()) {
             Err(StoreError::NotFound(_)) => {
-                let row = change::annotate(&self.database, id, change)?.ok_or(StoreError::NotFound(id))?;
+                let Some(row) = change::annotate(&self.database, id, change)? else {
+                    return Err(self.stored(id).err().unwrap_or(StoreError::NotFound(id)));
+                };
                 spool.publish(Some(&[row]));
                 Ok(())
             }

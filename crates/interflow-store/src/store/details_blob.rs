@@ -310,6 +310,7 @@ const fn missing_number(m: MissingReason) -> u64 {
         MissingReason::Head => 4,
         MissingReason::Decrypted => 5,
         MissingReason::Secret => 6,
+        MissingReason::Elsewhere => 7,
     }
 }
 
@@ -333,6 +334,7 @@ fn read_part(
                 4 => MissingReason::Head,
                 5 => MissingReason::Decrypted,
                 6 => MissingReason::Secret,
+                7 => MissingReason::Elsewhere,
                 // Also a reason that only a newer version knows.
                 _ => MissingReason::Lost,
             });

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use interflow_query::Query;
+use interflow_types::Timestamp;
 
 use super::batch_chunks::BatchChunks;
 use super::body::{ChunkReader, SegmentFiles};
@@ -16,6 +17,8 @@ use super::store_state::{ReplyReceiver, WriterCommand};
 use super::{messages, segments_dir};
 use crate::error::Result;
 use crate::model::{FlowRow, MessageRow};
+use crate::shared::copy_format::CopyRows;
+use crate::shared::running::RunningFlow;
 use crate::shared::spooled_flow::{MORE_COLUMNS, SpooledFlow};
 
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
@@ -64,6 +67,52 @@ impl SqliteStore {
             }
             Ok((flows, last))
         })
+    }
+
+    /// Flows in progress that began before a time, those that have run for longest first, as they are published for other
+    /// replicas under the name `replica`; and those of `published`, by their rows, that have ended and are still here.
+    pub(crate) fn running_flows(
+        &self,
+        before: Timestamp,
+        published: &[i64],
+        limit: usize,
+        replica: &str,
+    ) -> Result<(Vec<RunningFlow>, HashSet<i64>)> {
+        self.read(|db| {
+            let sql = format!(
+                "SELECT {}, {MORE_COLUMNS} FROM {} WHERE f.state = 0 AND f.started <= ? ORDER BY f.seq LIMIT ?",
+                rows::COLUMNS,
+                rows::SOURCES
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let before = i64::try_from(before.micros()).unwrap_or(i64::MAX);
+            let mut found = statement.query(rusqlite::params![before, limit])?;
+            let mut running = Vec::new();
+            while let Some(row) = found.next()? {
+                let seq = row.get(0)?;
+                if let Some(flow) = self.damages().skip_damaged(seq, SpooledFlow::read(db, row))? {
+                    let mut row = CopyRows::with_capacity(1024);
+                    flow.write_head(&mut row, replica)?;
+                    running.push(RunningFlow { id: flow.uuid(), seq, row });
+                }
+            }
+            // Afterwards, so that one that ends meanwhile is in either.
+            let mut is_ended = db.prepare_cached("SELECT 1 FROM flows WHERE seq = ? AND +state <> 0")?;
+            let open: HashSet<i64> = running.iter().map(|flow| flow.seq).collect();
+            let mut ended = HashSet::new();
+            for seq in published.iter().filter(|seq| !open.contains(seq)) {
+                if is_ended.exists([seq])? {
+                    ended.insert(*seq);
+                }
+            }
+            Ok((running, ended))
+        })
+    }
+
+    /// Whether any flow is in progress.
+    pub(crate) fn has_open_flows(&self) -> bool {
+        self.shared().is_ok_and(|s| s.open_flows.load(SeqCst) > 0)
     }
 
     /// Calls `each` for every flow that a query selects, the newest first, without collecting them.

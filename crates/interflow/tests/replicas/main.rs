@@ -8,6 +8,7 @@ mod faults;
 mod identity;
 mod pending;
 mod replica;
+mod running;
 mod settings;
 mod spend;
 mod store;
