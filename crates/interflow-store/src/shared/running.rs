@@ -103,6 +103,9 @@ impl SharedStore {
         watch: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(FlowRow) -> ControlFlow<()>,
     ) -> Result<()> {
+        if !self.database.has_unlogged_tables() {
+            return Ok(());
+        }
         let each = &mut |stored: SharedRow| each(stored.row);
         select::for_each_match_in(FlowTable::Running, &self.database, &self.calls(), options, watch, each)
     }
