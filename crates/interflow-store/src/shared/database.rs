@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub(crate) struct Database {
     silent: Arc<Mutex<Option<Instant>>>,
     /// Damaged rows that were left out.
     pub(crate) damaged: Arc<AtomicU64>,
+    /// Whether the server was a standby when it was opened for reading: one has no unlogged tables.
+    is_standby: Arc<AtomicBool>,
     pub(crate) stall_limit: Duration,
     pub(crate) statement_limit: Duration,
     handle: Handle,
@@ -102,6 +104,7 @@ impl Database {
             writers: connector.writers()?,
             silent: Arc::default(),
             damaged: Arc::default(),
+            is_standby: Arc::default(),
             stall_limit: STALL_LIMIT,
             statement_limit: STATEMENT_LIMIT,
             connector,
@@ -135,6 +138,10 @@ impl Database {
         let database = self.clone();
         self.wait_for(async move {
             migrate::require_current(&database.connector).await?;
+            let client = database.connector.client().await?;
+            let found = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
+            let found = found.map_err(|e| database.connector.explain(&e))?;
+            database.is_standby.store(found.get(0), SeqCst);
             objects::check_place(&database.connector, database.objects.as_deref(), false).await
         })
     }
@@ -272,6 +279,11 @@ impl Database {
                 Err(self.connector.explain_pool(&e))
             }
         }
+    }
+
+    /// Whether flows in progress can be read.
+    pub(crate) fn has_unlogged_tables(&self) -> bool {
+        !self.is_standby.load(SeqCst)
     }
 
     /// Counts a row that was left out.

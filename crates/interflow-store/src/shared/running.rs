@@ -30,8 +30,9 @@ use crate::model::{BodyRow, FlowRow, MissingReason};
 use crate::store::{ListOptions, SqliteStore};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Flows that have run for less are not published: most end before.
-const MIN_AGE: Duration = Duration::from_secs(1);
+/// Flows that have run for less are not published: most end before. With the interval, a flow is seen elsewhere within two
+/// seconds.
+const MIN_AGE: Duration = Duration::from_millis(750);
 /// What a replica publishes: the flows that have been running for longest, which have been invisible elsewhere for longest.
 /// That choice is also the one that changes least.
 const MAX_FLOWS: usize = 1000;
@@ -102,6 +103,9 @@ impl SharedStore {
         watch: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(FlowRow) -> ControlFlow<()>,
     ) -> Result<()> {
+        if !self.database.has_unlogged_tables() {
+            return Ok(());
+        }
         let each = &mut |stored: SharedRow| each(stored.row);
         select::for_each_match_in(FlowTable::Running, &self.database, &self.calls(), options, watch, each)
     }

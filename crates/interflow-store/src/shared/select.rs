@@ -270,24 +270,21 @@ pub(crate) fn count(
 ) -> Result<(u64, bool)> {
     let mut condition = Condition::new(query);
     let is_exact = condition.residual.is_none();
-    let own = condition.push(database.replica.to_string());
-    // In one statement, so that what ends meanwhile is counted once.
-    let mut sql = format!(
-        "SELECT (SELECT count(*) FROM flows f WHERE {where_}) + \
-         (SELECT count(*) FROM running_flows f WHERE {} AND ({where_}))",
-        running::condition(&own),
-        where_ = condition.sql
-    );
-    if !beside.is_empty() {
+    let own = database.has_unlogged_tables().then(|| condition.push(database.replica.to_string()));
+    let beside = (!beside.is_empty()).then(|| {
         let ids: Vec<uuid::Uuid> = beside.iter().map(|id| uuid_of(*id)).collect();
-        let ids = condition.push(ids);
-        // In the same statement, so that what moves meanwhile is not counted twice.
-        sql = format!(
-            "SELECT ({sql}) - (SELECT count(*) FROM flows f WHERE ({where_}) AND f.id = ANY({ids})) - \
-             (SELECT count(*) FROM running_flows f WHERE {} AND ({where_}) AND f.id = ANY({ids}))",
-            running::condition(&own),
-            where_ = condition.sql
-        );
+        condition.push(ids)
+    });
+    let selected = &condition.sql;
+    // In one statement, so that what ends or moves meanwhile is counted once.
+    let mut sql = format!("SELECT (SELECT count(*) FROM flows f WHERE {selected})");
+    if let Some(ids) = &beside {
+        sql += &format!(" - (SELECT count(*) FROM flows f WHERE ({selected}) AND f.id = ANY({ids}))");
+    }
+    if let Some(own) = own {
+        let is_other = beside.map(|ids| format!(" AND f.id <> ALL({ids})")).unwrap_or_default();
+        let counts = running::condition(&own);
+        sql += &format!(" + (SELECT count(*) FROM running_flows f WHERE {counts} AND ({selected}){is_other})");
     }
     let row = database.run_while(watch, move |client| async move {
         // It ends when nobody waits any more.
@@ -308,16 +305,22 @@ pub(crate) enum FoundFlow {
 
 /// A flow; `None` if there is none with this id.
 pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<FoundFlow>> {
-    let own = database.replica.to_string();
+    let own = database.has_unlogged_tables().then(|| database.replica.to_string());
     let found = database.run(move |client| async move {
-        // In one statement, so that a flow that ends meanwhile is found.
-        let sql = format!(
-            "SELECT {READ}, NULL::text FROM flows f WHERE f.id = $1 UNION ALL \
-             SELECT {READ}, f.replica FROM running_flows f WHERE f.id = $1 AND {}",
-            running::condition("$2")
-        );
+        let mut sql = format!("SELECT {READ}, NULL::text FROM flows f WHERE f.id = $1");
+        let mut params: Vec<&(dyn ToSql + Sync)> = Vec::new();
+        let id = uuid_of(id);
+        params.push(&id);
+        if let Some(own) = &own {
+            // In one statement, so that a flow that ends meanwhile is found.
+            sql += &format!(
+                " UNION ALL SELECT {READ}, f.replica FROM running_flows f WHERE f.id = $1 AND {}",
+                running::condition("$2")
+            );
+            params.push(own);
+        }
         let statement = client.prepare_cached(&sql).await?;
-        client.query_opt(&statement, &[&uuid_of(id), &own]).await
+        client.query_opt(&statement, &params).await
     })?;
     let Some(row) = found else { return Ok(None) };
     let stored = rows::read(&row)?;
