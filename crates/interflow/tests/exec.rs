@@ -181,8 +181,8 @@ async fn exec_summary_counts_flows_and_names_their_location() {
 async fn a_private_instance_needs_no_password_and_does_not_use_the_configured_ports() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _taken = std::net::TcpListener::bind(taken).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap();
     std::fs::write(home.path().join("users"), "u:$2b$04$abcdefghijklmnopqrstuufznL8bkzdtHwLhca4To/v9Lo9bA7fR6\n")
         .unwrap();
     let config = format!(

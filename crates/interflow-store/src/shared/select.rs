@@ -260,8 +260,8 @@ fn page(
     database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })
 }
 
-/// The number of flows that a query selects in the database, those in progress at other replicas included, beside those with these ids, if SQL alone can tell; otherwise an
-/// upper bound.
+/// The number of flows that a query selects in the database, those in progress at other replicas included, beside those
+/// with these ids, if SQL alone can tell; otherwise an upper bound.
 pub(crate) fn count(
     database: &Database,
     query: &Query,
