@@ -157,8 +157,8 @@ pub trait FlowRecording: Send {
     /// One message. For event streams and gRPC, the same bytes are passed to [`data`](Self::data) too.
     fn message(&mut self, message: &StreamMessage);
 
-    /// `Some` if the end of the response, or all of a tunnel, is to be withheld from the client until the flow is stored. Called once, before
-    /// [`finish`](Self::finish).
+    /// `Some` if the end of the response, or all of a tunnel, is to be withheld from the client until the flow is stored.
+    /// Called once, before [`finish`](Self::finish).
     fn until_stored(&mut self) -> Option<FlowStored> {
         None
     }
