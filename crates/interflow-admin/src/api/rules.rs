@@ -238,12 +238,12 @@ pub(super) async fn write_and_activate(
     check_text(state, &checked, work).await
 }
 
-/// Fails if the file has been changed by someone else.
 /// Keeps other processes of Interflow from changing a file between the comparison and the writing of it.
 pub(super) fn lock_file(path: &FilePath) -> Result<FileLock> {
     FileLock::for_edit(path).map_err(|e| ApiError::internal(format!("{} cannot be locked: {e}", path.display())))
 }
 
+/// Fails if the file has been changed by someone else.
 pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
     // A browser may send other line ends than the file has.
     let lines = |text: &str| text.replace("\r\n", "\n");
