@@ -115,7 +115,8 @@ fn incomplete(bytes: &[u8]) -> usize {
     if let Some(escape) = bytes[from..].iter().rposition(|b| *b == 0x1b) {
         let sequence = &bytes[from + escape..];
         let parameters = sequence.get(2..).unwrap_or_default();
-        let is_open = matches!(sequence.get(1), None | Some(b'[')) && parameters.iter().all(|b| matches!(b, b'0'..=b'9' | b';'));
+        let is_open =
+            matches!(sequence.get(1), None | Some(b'[')) && parameters.iter().all(|b| matches!(b, b'0'..=b'9' | b';'));
         if is_open {
             return sequence.len();
         }

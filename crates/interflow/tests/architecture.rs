@@ -198,7 +198,8 @@ fn no_todo_markers_remain() {
 
 #[test]
 fn commands_write_to_a_terminal_through_its_filter_only() {
-    let outputs = ["anstream::std", "anstream::print", "anstream::eprint", "io::stdout().", " println!(", " eprintln!("];
+    let outputs =
+        ["anstream::std", "anstream::print", "anstream::eprint", "io::stdout().", " println!(", " eprintln!("];
     // `top` draws cells, `mcp` speaks to a program, `main` flushes.
     let exempt = ["cli/top/", "cli/mcp.rs", "src/main.rs", "instance/", "src/terminal.rs", "/tests"];
     let commands = |path: &str| ["crates/interflow/", "crates/interflow-host/"].iter().any(|c| path.starts_with(c));

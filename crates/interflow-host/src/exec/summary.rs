@@ -54,10 +54,7 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     }
     for (name, host) in &hosts {
         for (why, count) in &host.passed {
-            crate::errln!(
-                "{dim}  {name}: {} passed through uninspected: {why}{dim:#}",
-                pluralize(*count, "tunnel")
-            );
+            crate::errln!("{dim}  {name}: {} passed through uninspected: {why}{dim:#}", pluralize(*count, "tunnel"));
         }
     }
     let left = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));

@@ -182,7 +182,9 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
                 Some(until) => interflow_host::errln!(
                     "{id} has a new key; it is shown only once, and the old one is valid until {until}"
                 ),
-                None => interflow_host::errln!("{id} has a new key; it is shown only once, and the old one is rejected"),
+                None => {
+                    interflow_host::errln!("{id} has a new key; it is shown only once, and the old one is rejected")
+                }
             }
             format!("{}\n", secret.reveal())
         }
@@ -282,7 +284,10 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
     if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
-    interflow_host::errln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());
+    interflow_host::errln!(
+        "created key {id}; it is shown only once and stored as a hash in {}",
+        store.path().display()
+    );
     Ok(format!("{}\n", secret.reveal()))
 }
 

@@ -67,7 +67,8 @@ fn environment_page() -> String {
             "WGETRC" => "a start-up file with that bundle".to_owned(),
             "HOSTS" => "the hosts of `--no-proxy`, otherwise empty".to_owned(),
             value if value.contains("NODE_SHIM") => {
-                "a script for older versions and for libraries that would connect directly, after your own options".to_owned()
+                "a script for older versions and for libraries that would connect directly, after your own options"
+                    .to_owned()
             }
             value if value.contains("BUN_SHIM") => {
                 "a script for WebSocket and for agents of libraries, after your own options".to_owned()

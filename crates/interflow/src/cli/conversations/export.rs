@@ -128,7 +128,11 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
             status => return Err(wrong(format!("it answered {status}"))),
         }
     }
-    ignore_broken_pipe(writeln!(interflow_host::terminal::stderr(), "{} sent to {url}", pluralize(ids.len() as u64, "conversation")))
+    ignore_broken_pipe(writeln!(
+        interflow_host::terminal::stderr(),
+        "{} sent to {url}",
+        pluralize(ids.len() as u64, "conversation")
+    ))
 }
 
 fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {

@@ -51,7 +51,8 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
             if format.is_binary() && io::stdout().is_terminal() {
                 interflow_host::errln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
             }
-            write(store, args, format, interflow_host::terminal::data_stdout()).and_then(|(_, result)| ignore_broken_pipe(result))
+            write(store, args, format, interflow_host::terminal::data_stdout())
+                .and_then(|(_, result)| ignore_broken_pipe(result))
         }
         Some(path) => to_file(store, args, format, path),
     }

@@ -47,8 +47,15 @@ impl Layout {
     /// ones.
     fn new(width: Option<usize>, dated: bool, target: usize, marks: usize) -> Self {
         let target = target.clamp(MIN_TARGET_WIDTH, MAX_FILL);
-        let all =
-            Self { dated, has_time: true, has_media_type: true, has_size: true, has_duration: true, target, limits: None };
+        let all = Self {
+            dated,
+            has_time: true,
+            has_media_type: true,
+            has_size: true,
+            has_duration: true,
+            target,
+            limits: None,
+        };
         let Some(width) = width else { return all };
         let mut layout = all;
         // Two spaces separate the marks.
@@ -97,7 +104,8 @@ impl FlowTable {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
         let dated = flows.iter().any(|f| day(f.started, &zone) != today);
-        let longest = |text: fn(&FlowSummary) -> String| flows.iter().map(|f| text(f).chars().count()).max().unwrap_or(0);
+        let longest =
+            |text: fn(&FlowSummary) -> String| flows.iter().map(|f| text(f).chars().count()).max().unwrap_or(0);
         Self { zone, layout: Layout::new(width(), dated, longest(target), longest(marks)) }
     }
 

@@ -161,7 +161,13 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
         let word = if rule.matches { "matched" } else { "did not match" };
         interflow_host::outln!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.location);
         for p in rule.phases {
-            interflow_host::outln!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome.as_str(), p.why, p.actions.join(", "));
+            interflow_host::outln!(
+                "    {:<14} {:<8} {}  [{}]",
+                p.phase,
+                p.outcome.as_str(),
+                p.why,
+                p.actions.join(", ")
+            );
         }
     }
     Ok(())
