@@ -32,10 +32,18 @@ pub(crate) struct AuthGuard {
     address: SocketAddr,
     open_metrics: bool,
     trusted_proxies: Vec<IpNet>,
-    /// The file that contains the token; `None` if it was given in another way.
-    pub token_file: Option<PathBuf>,
+    pub hints: LoginHints,
     pub sessions: Arc<BrowserSessions>,
     pub access: AdminAccess,
+}
+
+/// What the login page says about ways to log in.
+#[derive(Default)]
+pub(crate) struct LoginHints {
+    /// The file that contains the token; `None` if it was given in another way.
+    pub token_file: Option<PathBuf>,
+    /// How commands for this instance begin.
+    pub command: String,
 }
 
 /// Who may enter besides the holder of the admin token, and where it is written down.
@@ -49,7 +57,7 @@ pub(crate) struct AdminAccess {
 impl AuthGuard {
     pub(crate) fn new(
         token: String,
-        token_file: Option<PathBuf>,
+        hints: LoginHints,
         sessions: Arc<BrowserSessions>,
         config: &AdminConfig,
         address: SocketAddr,
@@ -63,7 +71,7 @@ impl AuthGuard {
             address,
             open_metrics: config.public_metrics,
             trusted_proxies: config.trusted_proxies.clone(),
-            token_file,
+            hints,
             sessions,
             access,
         }
@@ -325,7 +333,7 @@ mod tests {
             oidc: None,
         };
         let address = "127.0.0.1:7072".parse().unwrap();
-        let guard = AuthGuard::new("right".into(), None, sessions, &config, address, access);
+        let guard = AuthGuard::new("right".into(), LoginHints::default(), sessions, &config, address, access);
         let mut request = axum::http::Request::builder().method(method).uri(path);
         for (name, value) in fields {
             request = request.header(*name, value.replace("{session}", &session));

@@ -204,8 +204,8 @@ pub(crate) fn see_other(next: &str) -> Response {
 /// The page; the location of the token file is disclosed only to clients on this machine.
 fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Option<&str>) -> Response {
     let local = client.address.is_some_and(|c| c.to_canonical().is_loopback());
-    let file = guard.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
-    let place = match (&file, guard.token_file.is_some()) {
+    let file = guard.hints.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
+    let place = match (&file, guard.hints.token_file.is_some()) {
         (Some(file), _) => format!(
             "<p>The token is in this file. To print it:</p><pre>{} {}</pre>",
             if cfg!(windows) { "type" } else { "cat" },
@@ -238,8 +238,10 @@ fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Optio
          <button type=\"submit\">Log in</button></form>\
          <h2>Where is the token?</h2>{place}\
          <h2>Without the token</h2><p>On the machine where Interflow runs, this command opens the page, logged in:</p>\
-         <pre>interflow open</pre></main></body></html>\n",
+         <pre>{command} open</pre></main></body></html>\n",
         next = escape(next),
+        // A path of the machine is for those on it.
+        command = if local { escape(&guard.hints.command) } else { "interflow".into() },
         // People go to the issuer, not to this field.
         focus = if guard.access.oidc.is_some() { "" } else { " autofocus" },
     );

@@ -17,7 +17,7 @@ use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
 use crate::admin_audit::AdminAudit;
-use crate::auth::{self, AdminAccess, AuthGuard};
+use crate::auth::{self, AdminAccess, AuthGuard, LoginHints};
 use crate::cookie_scope::CookieScope;
 use crate::identity::tokens::ApiTokens;
 use crate::oidc::OidcLogin;
@@ -49,11 +49,12 @@ impl AdminServer {
         let scope = CookieScope::new(config, address.port());
         let codes = deps.shared.as_ref().map(|shared| Arc::clone(&shared.store));
         let sessions = Arc::new(BrowserSessions::new(&deps.token, scope.clone(), config.session_duration.0, codes));
-        let (token, token_file) = (deps.token.clone(), deps.token_file.clone());
+        let token = deps.token.clone();
+        let hints = LoginHints { token_file: deps.token_file.clone(), command: deps.command.clone() };
         let access = open_access(config, &deps, &scope).map_err(std::io::Error::other)?;
         let audit = Arc::clone(&access.audit);
         let issuer = access.oidc.as_ref().map(|(oidc, _)| oidc.display_name());
-        let guard = Arc::new(AuthGuard::new(token, token_file, Arc::clone(&sessions), config, address, access));
+        let guard = Arc::new(AuthGuard::new(token, hints, Arc::clone(&sessions), config, address, access));
         let state = Arc::new(AdminState::new(config, address, sessions, issuer, audit, deps));
         let router = api::router()
             .route("/livez", get(health::livez))

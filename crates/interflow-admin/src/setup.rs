@@ -17,6 +17,8 @@ pub struct SetupFacts {
     pub gateway: Option<SocketAddr>,
     /// Address of the proxy for other machines; null if it listens on loopback only.
     pub lan_proxy: Option<SocketAddr>,
+    /// How commands for this instance begin: `interflow`, with `--data-dir` unless it has the default data directory.
+    pub command: String,
     /// The operating system: `linux`, `macos`, `windows`.
     pub os: String,
     /// The file of the CA's certificate.

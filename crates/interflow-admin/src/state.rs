@@ -63,6 +63,8 @@ pub struct AdminDeps {
     pub data_dir: PathBuf,
     /// Where API tokens and the audit trail are shared with other replicas; the data directory has them otherwise.
     pub shared: Option<SharedIdentity>,
+    /// How commands for this instance begin: `interflow`, with `--data-dir` unless it has the default data directory.
+    pub command: String,
     /// The file that contains the token; `None` if the operator gave it in another way.
     pub token_file: Option<PathBuf>,
     /// Redaction of requests to LLM providers, if enabled.

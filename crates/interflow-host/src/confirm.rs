@@ -1,5 +1,7 @@
 //! Asks for confirmation on the terminal.
 
+use std::io::Write as _;
+
 use crate::CliError;
 
 /// Asks for confirmation on the terminal. Only an explicit yes counts.
@@ -7,7 +9,7 @@ use crate::CliError;
 /// # Errors
 /// The answer was not yes; nothing was changed.
 pub fn confirmed(what: &str) -> Result<(), CliError> {
-    anstream::eprint!("{what}\nContinue? [y/N] ");
+    let _ = write!(crate::terminal::stderr(), "{what}\nContinue? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     parse_confirmation(read.map(|_| answer.as_str())).map_err(CliError::Failed)

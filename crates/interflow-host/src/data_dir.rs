@@ -11,6 +11,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone)]
 pub struct DataDir(PathBuf);
 
+/// A path as one argument of a POSIX shell.
+fn shell_argument(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = absolute.display().to_string();
+    let plain = text.chars().all(|c| c.is_alphanumeric() || "_@%+=:,./-".contains(c));
+    if plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 /// Description of a running instance, read by other commands from `instance.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstanceInfo {
@@ -92,6 +100,16 @@ impl DataDir {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// `interflow`, with the option that selects this directory if commands would otherwise use another one. For a POSIX shell.
+    pub fn command(&self) -> String {
+        let is_default = Self::find(None).is_ok_and(|default| default.path() == self.path());
+        if is_default {
+            "interflow".to_owned()
+        } else {
+            format!("interflow --data-dir {}", shell_argument(self.path()))
+        }
     }
 
     /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared

@@ -1,5 +1,5 @@
 //! The machine on which Interflow runs: the data directory and the instance that runs with it, commands behind the proxy,
-//! trust stores, the system's proxy settings, the browser, and the checks of `interflow doctor`.
+//! trust stores, the system's proxy settings, the browser, the terminal, and the checks of `interflow doctor`.
 #![forbid(unsafe_code)]
 
 pub mod browser;
@@ -11,6 +11,7 @@ pub mod exec;
 mod instance_api;
 pub mod pluralize;
 pub mod system_proxy;
+pub mod terminal;
 pub mod trust_store;
 
 pub use confirm::confirmed;

@@ -56,11 +56,11 @@ fn end_process(code: u8) -> ! {
 
 fn print_error(text: &str) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    anstream::eprintln!("{red}interflow:{red:#} {text}");
+    interflow_host::errln!("{red}interflow:{red:#} {text}");
 }
 
 /// Prints a warning to stderr.
 pub fn warn(text: &str) {
     let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
-    anstream::eprintln!("interflow: {yellow}warning:{yellow:#} {text}");
+    interflow_host::errln!("interflow: {yellow}warning:{yellow:#} {text}");
 }

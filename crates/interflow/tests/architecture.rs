@@ -197,6 +197,18 @@ fn no_todo_markers_remain() {
 }
 
 #[test]
+fn commands_write_to_a_terminal_through_its_filter_only() {
+    let outputs =
+        ["anstream::std", "anstream::print", "anstream::eprint", "io::stdout().", " println!(", " eprintln!("];
+    // `top` draws cells, `mcp` speaks to a program, `main` flushes.
+    let exempt = ["cli/top/", "cli/mcp.rs", "src/main.rs", "instance/", "src/terminal.rs", "/tests"];
+    let commands = |path: &str| ["crates/interflow/", "crates/interflow-host/"].iter().any(|c| path.starts_with(c));
+    let mut broken = lines_with(&outputs, |path| !commands(path) || exempt.iter().any(|e| path.contains(e)));
+    broken.retain(|line| !line.contains("is_terminal()"));
+    assert_none(&broken, "use `outln!`, `errln!` or a stream of interflow_host::terminal");
+}
+
+#[test]
 fn no_file_contains_a_local_path() {
     let home = |name: &str| format!("/{name}/");
     let marks = [home("work"), home("root")];

@@ -177,6 +177,42 @@ async fn exec_summary_counts_flows_and_names_their_location() {
     assert!(text(&listed.stdout).contains("/bytes/2"), "{}{}", text(&listed.stdout), text(&listed.stderr));
 }
 
+/// Connects as libraries of Node do: by itself (`ws`), with an agent of its own (superagent), and to the proxy (axios).
+const NODE_LIBRARIES: &str = r#"
+const http = require('http'), net = require('net');
+const { hostname, port } = new URL(process.env.HTTP_PROXY);
+const origin = process.argv[1], url = new URL(origin);
+const ways = [
+  ['/own-connection', { createConnection: (options) => net.connect(options) }],
+  ['/own-agent', { agent: new http.Agent() }],
+  ['/no-agent', { agent: false }],
+  ['/absolute-form', { host: hostname, port, path: origin + '/absolute-form', headers: { host: url.host } }],
+];
+(async () => {
+  for (const [path, more] of ways) {
+    const options = { host: url.hostname, port: url.port, path, ...more };
+    await new Promise((done, failed) => {
+      http.get(options, (response) => response.resume().on('end', () => done())).on('error', (e) => failed(new Error(`${path}: ${e}`)));
+    });
+  }
+})();
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn libraries_of_node_that_do_not_use_the_default_agent_are_behind_the_proxy() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let url = origin.url("");
+    let words = ["exec", "--", "node", "-e", NODE_LIBRARIES, url.trim_end_matches('/')];
+    let output = interflow(home.path(), &words).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("interflow: 4 flows"), "{said}");
+    let listed = text(&interflow(home.path(), &["flows", "list"]).output().unwrap().stdout);
+    for path in ["/own-connection", "/own-agent", "/no-agent", "/absolute-form"] {
+        assert!(listed.contains(path), "{path} in {listed}");
+    }
+}
+
 #[tokio::test]
 async fn a_private_instance_needs_no_password_and_does_not_use_the_configured_ports() {
     let home = tempfile::tempdir().unwrap();

@@ -9,9 +9,10 @@ describe('the page Intercept', () => {
   });
 
   it('writes variables in the syntax of each shell', () => {
-    expect(environment('sh', '127.0.0.1:7070')).toBe('export http_proxy=http://127.0.0.1:7070\nexport https_proxy=http://127.0.0.1:7070\neval "$(interflow ca trust-env)"');
-    expect(environment('fish', '127.0.0.1:7070')).toContain('set -gx https_proxy http://127.0.0.1:7070');
-    expect(environment('PowerShell', '127.0.0.1:7070')).toContain("$env:HTTPS_PROXY = 'http://127.0.0.1:7070'");
+    const here = { proxy: '127.0.0.1:7070', command: 'interflow' };
+    expect(environment('sh', here)).toBe('export http_proxy=http://127.0.0.1:7070\nexport https_proxy=http://127.0.0.1:7070\neval "$(interflow ca trust-env)"');
+    expect(environment('fish', here)).toContain('set -gx https_proxy http://127.0.0.1:7070');
+    expect(environment('PowerShell', { ...here, command: 'interflow --data-dir /d' })).toBe("$env:HTTP_PROXY = 'http://127.0.0.1:7070'\n$env:HTTPS_PROXY = 'http://127.0.0.1:7070'\ninterflow --data-dir /d ca trust-env --shell powershell | Out-String | Invoke-Expression");
   });
 
   it('reaches loopback from a container by the network of the host, on Linux only', () => {
@@ -39,7 +40,7 @@ describe('the page Intercept', () => {
   });
 
   it('sends a phone to the page of the proxy rather than to mail or AirDrop', () => {
-    const reach = { proxy: '127.0.0.1:7070', lan_proxy: '192.168.1.20:7070', phone_page: 'http://192.168.1.20:7070/setup' };
+    const reach = { command: 'interflow', proxy: '127.0.0.1:7070', lan_proxy: '192.168.1.20:7070', phone_page: 'http://192.168.1.20:7070/setup' };
     const of = (system: string, known: typeof reach | null) => stepsFor(known).find((s) => s.system === system)!.steps;
     for (const system of ['iOS', 'Android']) {
       const steps = of(system, reach);

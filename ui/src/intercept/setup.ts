@@ -35,13 +35,13 @@ export const SHELLS = ['sh', 'fish', 'PowerShell'] as const;
 export type Shell = (typeof SHELLS)[number];
 
 /** Lines that send the programs of a shell through the proxy, and make them trust the CA. */
-export function environment(shell: Shell, proxy: string): string {
+export function environment(shell: Shell, { proxy, command }: Pick<SetupView, 'proxy' | 'command'>): string {
   const url = `http://${proxy}`;
-  if (shell === 'fish') return `set -gx http_proxy ${url}\nset -gx https_proxy ${url}\ninterflow ca trust-env --shell fish | source`;
+  if (shell === 'fish') return `set -gx http_proxy ${url}\nset -gx https_proxy ${url}\n${command} ca trust-env --shell fish | source`;
   if (shell === 'PowerShell') {
-    return `$env:HTTP_PROXY = '${url}'\n$env:HTTPS_PROXY = '${url}'\ninterflow ca trust-env --shell powershell | Out-String | Invoke-Expression`;
+    return `$env:HTTP_PROXY = '${url}'\n$env:HTTPS_PROXY = '${url}'\n${command} ca trust-env --shell powershell | Out-String | Invoke-Expression`;
   }
-  return `export http_proxy=${url}\nexport https_proxy=${url}\neval "$(interflow ca trust-env)"`;
+  return `export http_proxy=${url}\nexport https_proxy=${url}\neval "$(${command} ca trust-env)"`;
 }
 
 /** A path as an argument of a shell. */
@@ -50,7 +50,7 @@ function quoted(path: string): string {
 }
 
 /** Runs an image behind the proxy by `interflow exec`, which reads everything else from the running instance. */
-export const EXEC_DOCKER = 'interflow exec --docker -- docker run --rm -it IMAGE';
+export const execDocker = (command: string): string => `${command} exec --docker -- docker run --rm -it IMAGE`;
 
 /** Runs an image behind the proxy, with the credentials that mark its requests, if there are any. A loopback address is reached from a container of Linux by the host's network only. */
 export function dockerRun(setup: Pick<SetupView, 'proxy' | 'lan_proxy' | 'os' | 'ca_bundle'>, password?: string): string {

@@ -108,7 +108,8 @@ export interface components {
             action: components["schemas"]["ApprovalAction"];
             /**
              * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
-             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`. None: every host; an `allow` rule without any other
+             *     condition must say so with `*`.
              */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
@@ -2756,7 +2757,8 @@ export interface components {
             action: components["schemas"]["ApprovalAction"];
             /**
              * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
-             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`. None: every host; an `allow` rule without any other
+             *     condition must say so with `*`.
              */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
@@ -2786,7 +2788,8 @@ export interface components {
             action: components["schemas"]["ApprovalAction"];
             /**
              * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
-             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`. None: every host; an `allow` rule without any other
+             *     condition must say so with `*`.
              */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
@@ -3087,6 +3090,8 @@ export interface components {
             gateway: string | null;
             /** @description Address of the proxy for other machines; null if it listens on loopback only. */
             lan_proxy: string | null;
+            /** @description How commands for this instance begin: `interflow`, with `--data-dir` unless it has the default data directory. */
+            command: string;
             /** @description The operating system: `linux`, `macos`, `windows`. */
             os: string;
             /** @description The file of the CA's certificate. */

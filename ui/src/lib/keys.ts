@@ -73,7 +73,7 @@ export const BINDINGS: Binding[] = [
 export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or continue a held flow' },
-  { page: 'Approvals', keys: ['e'], doc: 'edit the body before it is forwarded' },
+  { page: 'Approvals', keys: ['e'], doc: 'edit the request before it is forwarded' },
   { page: 'Approvals', keys: ['A'], doc: 'allow always: choose scope and duration' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },

@@ -6,54 +6,55 @@ export interface Steps {
   steps: { text: string; command?: string; qr?: boolean }[];
 }
 
-type Reach = Pick<SetupView, 'lan_proxy' | 'phone_page' | 'proxy'>;
+type Reach = Pick<SetupView, 'lan_proxy' | 'phone_page' | 'proxy' | 'command'>;
 
-const one = { text: 'Or let Interflow do it on this machine:', command: 'interflow ca install' };
-
-const machines: Steps[] = [
-  {
-    system: 'macOS',
-    steps: [
-      { text: 'Download the certificate, then:', command: 'security add-trusted-cert -r trustRoot -k ~/Library/Keychains/login.keychain-db ~/Downloads/interflow-ca.pem' },
-      one,
-    ],
-  },
-  {
-    system: 'Windows',
-    steps: [
-      { text: 'Download the certificate, then in a terminal:', command: 'certutil -user -addstore Root %USERPROFILE%\\Downloads\\interflow-ca.pem' },
-      one,
-    ],
-  },
-  {
-    system: 'Debian, Ubuntu',
-    steps: [
-      { text: 'Download the certificate, then:', command: 'sudo cp ~/Downloads/interflow-ca.pem /usr/local/share/ca-certificates/interflow-ca.crt\nsudo update-ca-certificates' },
-      one,
-    ],
-  },
-  {
-    system: 'Fedora, RHEL',
-    steps: [
-      { text: 'Download the certificate, then:', command: 'sudo cp ~/Downloads/interflow-ca.pem /etc/pki/ca-trust/source/anchors/\nsudo update-ca-trust' },
-      one,
-    ],
-  },
-  {
-    system: 'Firefox',
-    steps: [
-      { text: 'Settings, Privacy & Security, Certificates, View Certificates, Authorities, Import: choose the downloaded file.' },
-      { text: 'Tick “Trust this CA to identify websites”.' },
-    ],
-  },
-  {
-    system: 'One program',
-    steps: [
-      { text: 'Run it so that Node, Python, Go, curl and others trust the authority for this run only:', command: 'interflow exec -- COMMAND' },
-      { text: 'Or set the environment variables yourself:', command: 'eval "$(interflow ca trust-env)"' },
-    ],
-  },
-];
+const machinesOf = (command: string): Steps[] => {
+  const one = { text: 'Or let Interflow do it on this machine:', command: `${command} ca install` };
+  return [
+    {
+      system: 'macOS',
+      steps: [
+        { text: 'Download the certificate, then:', command: 'security add-trusted-cert -r trustRoot -k ~/Library/Keychains/login.keychain-db ~/Downloads/interflow-ca.pem' },
+        one,
+      ],
+    },
+    {
+      system: 'Windows',
+      steps: [
+        { text: 'Download the certificate, then in a terminal:', command: 'certutil -user -addstore Root %USERPROFILE%\\Downloads\\interflow-ca.pem' },
+        one,
+      ],
+    },
+    {
+      system: 'Debian, Ubuntu',
+      steps: [
+        { text: 'Download the certificate, then:', command: 'sudo cp ~/Downloads/interflow-ca.pem /usr/local/share/ca-certificates/interflow-ca.crt\nsudo update-ca-certificates' },
+        one,
+      ],
+    },
+    {
+      system: 'Fedora, RHEL',
+      steps: [
+        { text: 'Download the certificate, then:', command: 'sudo cp ~/Downloads/interflow-ca.pem /etc/pki/ca-trust/source/anchors/\nsudo update-ca-trust' },
+        one,
+      ],
+    },
+    {
+      system: 'Firefox',
+      steps: [
+        { text: 'Settings, Privacy & Security, Certificates, View Certificates, Authorities, Import: choose the downloaded file.' },
+        { text: 'Tick “Trust this CA to identify websites”.' },
+      ],
+    },
+    {
+      system: 'One program',
+      steps: [
+        { text: 'Run it so that Node, Python, Go, curl and others trust the authority for this run only:', command: `${command} exec -- COMMAND` },
+        { text: 'Or set the environment variables yourself:', command: `eval "$(${command} ca trust-env)"` },
+      ],
+    },
+  ];
+};
 
 /** How a phone gets to the page of the proxy port that has the certificate. */
 function openPage(reach: Reach | null): Steps['steps'] {
@@ -62,13 +63,14 @@ function openPage(reach: Reach | null): Steps['steps'] {
   }
   const port = reach?.proxy.split(':').pop() ?? '7070';
   return [
-    { text: 'A phone cannot reach the proxy, which listens on the loopback address only. Restart it for your network, and restrict who may use it:', command: `interflow run --listen-proxy 0.0.0.0:${port}` },
+    { text: 'A phone cannot reach the proxy, which listens on the loopback address only. Restart it for your network, and restrict who may use it:', command: `${reach?.command ?? 'interflow'} run --listen-proxy 0.0.0.0:${port}` },
     { text: 'Then open its page for phones, of which Intercept shows a QR code:', command: `http://ADDRESS:${port}/setup` },
   ];
 }
 
 /** The steps on each system; those of phones depend on how they reach the proxy. */
 export function stepsFor(reach: Reach | null): Steps[] {
+  const machines = machinesOf(reach?.command ?? 'interflow');
   const lan = reach?.lan_proxy ?? null;
   const [host, port] = lan ? [lan.slice(0, lan.lastIndexOf(':')), lan.slice(lan.lastIndexOf(':') + 1)] : ['the address of this machine', reach?.proxy.split(':').pop() ?? '7070'];
   const useProxy = { text: `In the settings of the Wi-Fi network, set the proxy to manual: ${host}, port ${port}.` };

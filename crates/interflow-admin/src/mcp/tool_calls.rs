@@ -251,7 +251,7 @@ fn format_proposal(said: &Value) -> String {
 /// How a program on the machine of the instance is routed through it.
 fn format_setup(said: &Value) -> String {
     let text = |name: &str| said[name].as_str().unwrap_or_default();
-    let (proxy, ca, bundle) = (text("proxy"), text("ca_file"), text("ca_bundle"));
+    let (proxy, ca, bundle, command) = (text("proxy"), text("ca_file"), text("ca_bundle"), text("command"));
     let mut out = format!(
         "proxy: http://{proxy} (HTTP, HTTPS and SOCKS5)\nCA certificate: {ca}\nCA certificate with those of the system: {bundle}\n"
     );
@@ -264,7 +264,7 @@ fn format_setup(said: &Value) -> String {
         Some(address) => out.push_str(&format!("from other machines: http://{address}\n")),
         None => out.push_str("other machines cannot reach it: it listens on loopback only\n"),
     }
-    out.push_str("\nOne command: interflow exec -- COMMAND\n\nA shell, and most programs started from it:\n");
+    out.push_str(&format!("\nOne command: {command} exec -- COMMAND\n\nA shell, and most programs started from it:\n"));
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
         out.push_str(&format!("export {name}=http://{proxy}\n"));
     }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn routing_names_addresses_files_and_environment() {
         let said = json!({"proxy": "127.0.0.1:7070", "gateway": null, "lan_proxy": null, "ca_file": "/d/ca.pem",
-            "ca_bundle": "/d/all.pem"});
+            "command": "interflow", "ca_bundle": "/d/all.pem"});
         let shown = format_setup(&said);
         for line in ["export HTTPS_PROXY=http://127.0.0.1:7070", "export SSL_CERT_FILE='/d/all.pem'", "loopback only"] {
             assert!(shown.contains(line), "{line}: {shown}");

@@ -119,6 +119,7 @@ impl Instance {
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
             data_dir: dir.path().to_owned(),
+            command: "interflow --data-dir /d".to_owned(),
             shared: None,
             token_file: Some(dir.path().join("admin.token")),
             redaction: Some(redaction),

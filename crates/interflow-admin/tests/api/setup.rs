@@ -8,6 +8,7 @@ use super::*;
 /// A machine with one browser, which starts only under the name `works`.
 pub fn machine() -> MachineSetup {
     let facts = SetupFacts {
+        command: "interflow --data-dir /d".into(),
         proxy: "127.0.0.1:7070".parse().unwrap(),
         gateway: None,
         lan_proxy: Some("192.0.2.7:7070".parse().unwrap()),

@@ -92,7 +92,8 @@ pub struct RuleSpec {
     /// The decision.
     pub action: ApprovalAction,
     /// Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
-    /// addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+    /// addresses, networks (`10.0.0.0/8`), each with an optional `:port`. None: every host; an `allow` rule without any other
+    /// condition must say so with `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Ports and port ranges: `443`, `8000-8999`.
@@ -128,6 +129,22 @@ pub struct RuleSpec {
 }
 
 impl RuleSpec {
+    /// Whether the rule applies to every request of every client.
+    pub(crate) fn has_no_condition(&self) -> bool {
+        let lists = [
+            &self.hosts,
+            &self.ports,
+            &self.methods,
+            &self.paths,
+            &self.users,
+            &self.agents,
+            &self.processes,
+            &self.containers,
+            &self.sessions,
+        ];
+        lists.into_iter().all(Vec::is_empty)
+    }
+
     pub const fn new(action: ApprovalAction) -> Self {
         Self {
             action,

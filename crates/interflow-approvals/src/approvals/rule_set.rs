@@ -103,6 +103,9 @@ impl ApprovalRule {
                 u64::try_from(at.as_second()).unwrap_or(0)
             }
         };
+        if spec.action == ApprovalAction::Allow && spec.has_no_condition() {
+            return Err("the rule would allow everything: name its `hosts`, or [\"*\"] if every host is meant".into());
+        }
         Ok(Self {
             id,
             layer,
@@ -386,8 +389,11 @@ mod tests {
         assert!(who(|s| s.containers = vec!["Agent-*".into()]) && !who(|s| s.containers = vec!["web".into()]));
         assert!(!who(|s| s.sessions = vec!["s1".into()]));
         assert!(who(|s| s.ports = vec!["400-500".into()]) && !who(|s| s.ports = vec!["80".into()]));
-        assert!(who(|s| s.until = Some("2100-01-01T00:00:00Z".into())));
-        assert!(!who(|s| s.until = Some("1970-01-02T00:00:00Z".into())));
+        let until = |time: &str| {
+            let s = RuleSpec { until: Some(time.into()), ..spec(Allow, &["*"]) };
+            ask(&book(vec![(RuleSource::Global, s)]), "h.test", None).is_some()
+        };
+        assert!(until("2100-01-01T00:00:00Z") && !until("1970-01-02T00:00:00Z"));
     }
 
     #[test]
@@ -397,6 +403,9 @@ mod tests {
             edit(&mut s);
             ApprovalRule::new("x".into(), RuleSource::Global, s).map(drop).unwrap_err()
         };
+        assert!(compiled(|s| s.note = Some("n".into())).contains("would allow everything"));
+        let every_host = RuleSpec { hosts: vec!["*".into()], ..RuleSpec::new(ApprovalAction::Allow) };
+        assert!(ApprovalRule::new("x".into(), RuleSource::Global, every_host).is_ok());
         assert!(compiled(|s| s.ports = vec!["0".into()]).contains("not a port"));
         assert!(compiled(|s| s.paths = vec!["a".into()]).contains("not a path"));
         assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("not a time"));

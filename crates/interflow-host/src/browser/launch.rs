@@ -65,7 +65,7 @@ pub async fn run_browser(
     let mut ending = EndRequest::listen(launch.ends_with_stdin)?;
     let mut process = BrowserProcess::start(browser, &arguments)?;
     if !launch.quiet {
-        anstream::eprintln!("interflow: {} is running; close it or press Ctrl-C to end it", browser.path.display());
+        crate::errln!("interflow: {} is running; close it or press Ctrl-C to end it", browser.path.display());
     }
     let status = tokio::select! {
         status = process.child.wait() => Some(status.map_err(|e| format!("{} was lost: {e}", browser.name))?),
@@ -83,10 +83,10 @@ fn report_failure(status: ExitStatus, messages: &str) -> u8 {
         // Browsers write much that is of no interest; the cause is at the end.
         let lines: Vec<&str> = messages.lines().filter(|l| !l.trim().is_empty()).collect();
         for line in &lines[lines.len().saturating_sub(5)..] {
-            anstream::eprintln!("{line}");
+            crate::errln!("{line}");
         }
         let remedy = chromium::remedy(messages).map(|r| format!(": {r}")).unwrap_or_default();
-        anstream::eprintln!("interflow: the browser ended with {code}{remedy}");
+        crate::errln!("interflow: the browser ended with {code}{remedy}");
     }
     code
 }

@@ -48,7 +48,7 @@ impl Drop for BrowserProfile {
                 _ => return,
             }
         }
-        anstream::eprintln!("interflow: the profile {} could not be removed", self.path.display());
+        crate::errln!("interflow: the profile {} could not be removed", self.path.display());
     }
 }
 

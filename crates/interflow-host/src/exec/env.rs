@@ -90,10 +90,11 @@ pub fn settings(
     for (name, path) in trust_variables(trust) {
         set(name, text(path));
     }
-    // Node 24 (and late 22) honours the proxy variables with NODE_USE_ENV_PROXY; older versions need the shim, which is
-    // inert there.
+    // Node 24 (and late 22) honours the proxy variables with NODE_USE_ENV_PROXY, but not for agents and connections that a
+    // library makes; older versions ignore them.
     set("NODE_USE_ENV_PROXY", "1".into());
     set("NODE_OPTIONS", append(var("NODE_OPTIONS"), &format!("--require={}", quoted(&trust.node_shim))));
+    set("BUN_OPTIONS", append(var("BUN_OPTIONS"), &format!("--preload={}", quoted(&trust.bun_shim))));
     set("JAVA_TOOL_OPTIONS", append(var("JAVA_TOOL_OPTIONS"), &java(proxy, trust)));
     all
 }
@@ -135,6 +136,7 @@ mod tests {
             ca: "/h/ca.pem".into(),
             bundle: "/h/bundle.pem".into(),
             node_shim: "/h x/shim.cjs".into(),
+            bun_shim: "/h/bun.cjs".into(),
             java_store: "/h/t.p12".into(),
             wgetrc: "/h/wgetrc".into(),
         }
@@ -157,6 +159,7 @@ mod tests {
         assert_eq!(value(&all, "WGETRC"), "/h/wgetrc");
         assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), "/h/ca.pem");
         assert_eq!(value(&all, "NODE_OPTIONS"), "--require=\"/h x/shim.cjs\"");
+        assert_eq!(value(&all, "BUN_OPTIONS"), "--preload=/h/bun.cjs");
         assert!(value(&all, "JAVA_TOOL_OPTIONS").contains("-Dhttps.proxyPort=9 "));
         // Java does not start with anything else among them.
         let options = value(&all, "JAVA_TOOL_OPTIONS");

@@ -141,7 +141,7 @@ fn is_secret(name: &str) -> bool {
 pub(crate) fn not_started(program: &str, e: &std::io::Error) -> CliError {
     // Shell exit codes: 127 not found, 126 not executable.
     let exit = if e.kind() == std::io::ErrorKind::NotFound { CliExit::NotFound } else { CliExit::NotExecutable };
-    anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
+    crate::errln!("interflow: `{program}` cannot be started: {e}");
     CliError::Child(exit.code())
 }
 

@@ -1,9 +1,10 @@
-// Makes http, https and fetch of a Node without NODE_USE_ENV_PROXY go through the proxy that the environment names.
+// Makes http, https, fetch and WebSockets of Node go through the proxy that the environment names. With NODE_USE_ENV_PROXY, late
+// versions do so for fetch and their default agents; agents that a library makes, and connections that it opens itself, are left.
 'use strict';
 const [major, minor] = process.versions.node.split('.').map(Number);
 const native = major >= 24 || (major === 22 && minor >= 21);
 const proxy = process.env.HTTPS_PROXY || process.env.HTTP_PROXY;
-if (proxy && !native) {
+if (proxy) {
   const http = require('http');
   const https = require('https');
   const net = require('net');
@@ -13,17 +14,21 @@ if (proxy && !native) {
   const credentials = username ? { 'proxy-authorization': `Basic ${Buffer.from(login).toString('base64')}` } : {};
   const proxyHost = hostname.replace(/^\[|\]$/g, '');
   const skip = (process.env.NO_PROXY || '').split(',').map((s) => s.trim().replace(/^\*?\./, '')).filter(Boolean);
-  const direct = (host) => skip.some((s) => s === '*' || host === s || host.endsWith('.' + s));
+  const isSkipped = (host) => skip.some((s) => s === '*' || host === s || host.endsWith('.' + s));
+  // A library that reads the variables itself connects to the proxy, which must not go through the proxy again.
+  const isProxy = (host, targetPort) => host.replace(/^\[|\]$/g, '') === proxyHost && Number(targetPort) === Number(port || 80);
+  const direct = (host, targetPort) => isSkipped(host) || isProxy(host, targetPort);
+  const request = http.request;
 
   // Opens a tunnel; gives the socket, or the error, to done.
   const tunnel = (host, targetPort, done) => {
     const authority = `${net.isIPv6(host) ? `[${host}]` : host}:${targetPort}`;
     // Without an agent, whose connections would go through the proxy again.
-    const request = http.request({
+    const connect = request({
       method: 'CONNECT', path: authority, headers: { host: authority, ...credentials },
-      createConnection: () => net.connect(port, proxyHost),
+      createConnection: () => net.connect(port || 80, proxyHost),
     });
-    request.once('connect', (response, socket, head) => {
+    connect.once('connect', (response, socket, head) => {
       if (response.statusCode !== 200) {
         socket.destroy();
         done(new Error(`the proxy answered ${response.statusCode} to CONNECT ${authority}`));
@@ -32,8 +37,8 @@ if (proxy && !native) {
       if (head.length) socket.unshift(head);
       done(null, socket);
     });
-    request.once('error', done);
-    request.end();
+    connect.once('error', done);
+    connect.end();
   };
 
   const open = (secure, options, done) => {
@@ -50,16 +55,47 @@ if (proxy && !native) {
     });
   };
 
+  // Whether a library's own way to connect is the plain one, as that of `ws`: one through SSH or a socket of its own is kept.
+  const isPlain = (create) => create === net.createConnection || /\bconnect\(/.test(Function.prototype.toString.call(create));
+
   for (const [module, secure] of [[http, false], [https, true]]) {
     const Agent = module.Agent;
     const create = Agent.prototype.createConnection;
     Agent.prototype.createConnection = function (options, done) {
       const host = options.host || options.hostname || 'localhost';
-      if (options.socketPath || direct(host) || typeof done !== 'function') return create.call(this, options, done);
+      const throughProxyAlready = native && this.options && this.options.proxyEnv;
+      if (throughProxyAlready || options.socketPath || direct(host, options.port) || typeof done !== 'function') {
+        return create.call(this, options, done);
+      }
       open(secure, options, done);
       return undefined;
     };
+
+    // A request with a connection of its own uses no agent.
+    const redirected = (options) => {
+      if (!options || typeof options.createConnection !== 'function' || options.agent || options.socketPath) return options;
+      const connects = options.createConnection;
+      if (!isPlain(connects)) return options;
+      const createConnection = (o, done) => {
+        const host = o.host || o.hostname || 'localhost';
+        if (direct(host, o.port)) return connects(o, done);
+        open(secure, o, done);
+        return undefined;
+      };
+      return { ...options, createConnection };
+    };
+    const requestOf = module.request;
+    module.request = function (first, second, ...rest) {
+      if (typeof first === 'string' || first instanceof URL) return requestOf.call(this, first, redirected(second), ...rest);
+      return requestOf.call(this, redirected(first), second, ...rest);
+    };
+    module.get = function (...args) {
+      const made = module.request(...args);
+      made.end();
+      return made;
+    };
   }
+  require('module').syncBuiltinESMExports();
 
   // fetch: the dispatcher that it uses can be made anew with a connector of our own.
   const key = Symbol.for('undici.globalDispatcher.1');
@@ -71,7 +107,7 @@ if (proxy && !native) {
         const host = options.hostname;
         const secure = options.protocol === 'https:';
         const targetPort = options.port || (secure ? 443 : 80);
-        if (direct(host)) {
+        if (direct(host, targetPort)) {
           const socket = secure ? tls.connect({ host, port: targetPort, servername: options.servername || host })
             : net.connect(targetPort, host);
           socket.once(secure ? 'secureConnect' : 'connect', () => done(null, socket));
@@ -86,7 +122,7 @@ if (proxy && !native) {
     globalThis[key] = made;
   };
   const fetch = globalThis.fetch;
-  if (fetch) {
+  if (fetch && !native) {
     // The first call makes Node load its own copy of undici, and with it the dispatcher.
     globalThis.fetch = function (...args) {
       if (!globalThis[key]) fetch('data:,').catch(() => {});

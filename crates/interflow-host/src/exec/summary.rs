@@ -29,15 +29,15 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     let now = Timestamp::now();
     let flows: Vec<_> = rows.iter().map(|r| r.summary(now)).filter(|f| f.started >= began).collect();
     if flows.is_empty() {
-        anstream::eprintln!("\ninterflow: no requests were sent through the proxy");
+        crate::errln!("\ninterflow: no requests were sent through the proxy");
         return;
     }
     let dim = anstyle::Style::new().dimmed();
-    anstream::eprintln!("\n{dim}interflow: {}{dim:#}", pluralize(flows.len() as u64, "flow"));
+    crate::errln!("\n{dim}interflow: {}{dim:#}", pluralize(flows.len() as u64, "flow"));
     let hosts = by_host(&flows);
     for (name, host) in &hosts {
         let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
-        anstream::eprintln!(
+        crate::errln!(
             "{dim}  {name}: {}{errors}, {} sent, {} received{dim:#}",
             pluralize(host.flows, "flow"),
             size(host.sent),
@@ -46,7 +46,7 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     }
     let refused: u64 = hosts.values().map(|h| h.refused).sum();
     if refused > 0 {
-        anstream::eprintln!(
+        crate::errln!(
             "{dim}  {} refused or abandoned by the client: it probably does not trust the CA (see \
              `interflow flows list error:client_tls`){dim:#}",
             if refused == 1 { "1 TLS handshake was".to_owned() } else { format!("{refused} TLS handshakes were") }
@@ -54,20 +54,17 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     }
     for (name, host) in &hosts {
         for (why, count) in &host.passed {
-            anstream::eprintln!(
-                "{dim}  {name}: {} passed through uninspected: {why}{dim:#}",
-                pluralize(*count, "tunnel")
-            );
+            crate::errln!("{dim}  {name}: {} passed through uninspected: {why}{dim:#}", pluralize(*count, "tunnel"));
         }
     }
     let left = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));
     if let Some(warning) = left.warning() {
         let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
-        anstream::eprintln!("{yellow}  {warning}{yellow:#}");
+        crate::errln!("{yellow}  {warning}{yellow:#}");
     }
     let place = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
-    anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
+    crate::errln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
 }
 
 fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {

@@ -1,4 +1,4 @@
-//! Files for the command's runtimes: a CA bundle, a Java truststore, a Node shim and a Wget start-up file.
+//! Files for the command's runtimes: a CA bundle, a Java truststore, scripts for Node and Bun, and a Wget start-up file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ pub struct TrustFiles {
     /// The platform's CAs and Interflow's.
     pub bundle: PathBuf,
     pub node_shim: PathBuf,
+    pub bun_shim: PathBuf,
     pub java_store: PathBuf,
     /// Start-up file for Wget, which has no variable for CAs.
     pub wgetrc: PathBuf,
@@ -38,6 +39,7 @@ impl TrustFiles {
             ca: home.ca().join("ca.pem"),
             bundle: dir.join("bundle.pem"),
             node_shim: dir.join("node-proxy.cjs"),
+            bun_shim: dir.join("bun-proxy.cjs"),
             java_store: dir.join("java.p12"),
             wgetrc: dir.join("wgetrc"),
         };
@@ -49,7 +51,8 @@ impl TrustFiles {
             write_file(&trust.java_store, &pkcs12(&ca)?)?;
             write_file(&trust.bundle, bundle.as_bytes())?;
         }
-        write_file(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
+        write_file(&trust.node_shim, include_bytes!("node-proxy.cjs"))?;
+        write_file(&trust.bun_shim, include_bytes!("bun-proxy.cjs"))?;
         // Written each time, because the user's own file may have changed.
         write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
@@ -66,12 +69,16 @@ impl TrustFiles {
             ca: inside("bundle.pem"),
             bundle: inside("bundle.pem"),
             node_shim: inside("node-proxy.cjs"),
+            bun_shim: inside("bun-proxy.cjs"),
             java_store: inside("java.p12"),
             wgetrc: inside("wgetrc"),
         };
-        for (from, to) in
-            [(&self.bundle, &seen.bundle), (&self.node_shim, &seen.node_shim), (&self.java_store, &seen.java_store)]
-        {
+        for (from, to) in [
+            (&self.bundle, &seen.bundle),
+            (&self.node_shim, &seen.node_shim),
+            (&self.bun_shim, &seen.bun_shim),
+            (&self.java_store, &seen.java_store),
+        ] {
             let bytes = fs::read(from).map_err(|e| format!("{} cannot be read: {e}", from.display()))?;
             write_public(&dir.join(to.file_name().unwrap_or_default()), &bytes)?;
         }

@@ -40,8 +40,8 @@ fn run_steps(
         return Err(CliError::Failed(text.into()));
     }
     for store in stores {
-        anstream::println!("{}:", store.name);
-        steps(store).iter().for_each(|step| anstream::println!("  {step}"));
+        crate::outln!("{}:", store.name);
+        steps(store).iter().for_each(|step| crate::outln!("  {step}"));
     }
     if dry_run {
         return Ok(());
@@ -53,7 +53,7 @@ fn run_steps(
     let mut failed = Vec::new();
     for store in stores {
         match steps(store).iter().try_for_each(run_step) {
-            Ok(()) => anstream::println!("{}: done", store.name),
+            Ok(()) => crate::outln!("{}: done", store.name),
             Err(e) => failed.push(format!("{}: {e}", store.name)),
         }
     }

@@ -89,7 +89,8 @@ pub struct ApprovalRuleAddArgs {
     /// Action for matching requests.
     #[arg(value_parser = ["allow", "deny"])]
     pub action: String,
-    /// Host patterns: names (`*.example.com`: subdomains), addresses or networks.
+    /// Host patterns: names (`*.example.com`: subdomains), addresses, networks, or `'*'` for every host.
+    #[arg(required = true)]
     pub hosts: Vec<String>,
     /// Port or port range (repeatable) [default: all].
     #[arg(long = "port", value_name = "PORT")]
@@ -195,7 +196,8 @@ fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliErro
             print(&format!("{}\n", rule_line(&made)));
         }
         ApprovalRulesCommand::Remove { id } => {
-            drop(api.delete(&format!("/approvals/rules/{}", percent::encoded(&id)))?)
+            api.delete(&format!("/approvals/rules/{}", percent::encoded(&id)))?;
+            print(&format!("{id} is removed\n"));
         }
     }
     Ok(())

@@ -70,12 +70,12 @@ pub fn run(
     }
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
     let lines = pluralize(done.lines, "line");
-    anstream::println!("{}: {lines}{more}, the hash chain is intact", file.display());
+    interflow_host::outln!("{}: {lines}{more}, the hash chain is intact", file.display());
     if done.oldest > 1 {
-        anstream::println!("It starts with file {}; older files are missing.", done.oldest);
+        interflow_host::outln!("It starts with file {}; older files are missing.", done.oldest);
     }
     if !done.anchored {
-        anstream::println!("The end cannot be verified: {}.head is missing.", file.display());
+        interflow_host::outln!("The end cannot be verified: {}.head is missing.", file.display());
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
         CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
         CaCommand::Create { folder } => {
             let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
-            anstream::println!("New CA: {}\nIts files are in {}.", ca.name(), folder.display());
+            interflow_host::outln!("New CA: {}\nIts files are in {}.", ca.name(), folder.display());
         }
         CaCommand::Rotate { from, yes } => rotate(home, from.as_deref(), *yes)?,
         CaCommand::Retry { host } => retry(home, host.as_deref())?,
@@ -139,7 +139,7 @@ fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError
         if !CertificateAuthority::adopt(&home.ca(), &read("ca.pem")?, &read("ca.key")?, &source)
             .map_err(|e| e.to_string())?
         {
-            anstream::println!("The CA of {source} is the present one; nothing was changed.");
+            interflow_host::outln!("The CA of {source} is the present one; nothing was changed.");
             return Ok(());
         }
         CertificateAuthority::open_or_create(&home.ca())
@@ -152,8 +152,8 @@ fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError
         CertificateAuthority::rotate(&home.ca(), &CaOptions::default())
     };
     let ca = ca.map_err(|e| e.to_string())?;
-    anstream::println!("New CA: {}\nThe old certificate was saved in {}.", ca.name(), home.ca().display());
-    anstream::println!("`interflow restart` makes a running instance use the new CA.");
+    interflow_host::outln!("New CA: {}\nThe old certificate was saved in {}.", ca.name(), home.ca().display());
+    interflow_host::outln!("`interflow restart` makes a running instance use the new CA.");
     Ok(())
 }
 
@@ -171,10 +171,10 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     for p in &ended {
         let text = |key: &str| p[key].as_str().unwrap_or_default().to_owned();
         let program = if p["process"].is_string() { text("process") } else { text("ja4") };
-        anstream::println!("{} ({}, {program}) is intercepted again", text("host"), text("client"));
+        interflow_host::outln!("{} ({}, {program}) is intercepted again", text("host"), text("client"));
     }
     if ended.is_empty() {
-        anstream::println!("No client bypasses interception because it rejected the certificate.");
+        interflow_host::outln!("No client bypasses interception because it rejected the certificate.");
     }
     Ok(())
 }
@@ -193,10 +193,10 @@ fn show(ca: &CertificateAuthority, home: &DataDir, as_json: bool) -> Result<(), 
             "name": ca.name(), "certificate": file, "sha256": ca.fingerprint_sha256(), "days_valid": days,
         }));
     }
-    anstream::println!("name         {}", ca.name());
-    anstream::println!("certificate  {}", file.display());
-    anstream::println!("SHA-256      {}", ca.fingerprint_sha256());
-    anstream::println!("valid for    {days} more days");
+    interflow_host::outln!("name         {}", ca.name());
+    interflow_host::outln!("certificate  {}", file.display());
+    interflow_host::outln!("SHA-256      {}", ca.fingerprint_sha256());
+    interflow_host::outln!("valid for    {days} more days");
     Ok(())
 }
 
@@ -210,7 +210,7 @@ fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) ->
         Some(path) => {
             std::fs::write(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         }
-        None => std::io::stdout().write_all(&bytes).map_err(|e| e.to_string())?,
+        None => interflow_host::terminal::data_stdout().write_all(&bytes).map_err(|e| e.to_string())?,
     }
     Ok(())
 }
@@ -220,9 +220,9 @@ fn trust_env(home: &DataDir, shell: ShellKind) -> Result<(), CliError> {
     for (name, path) in exec::trust_variables(&trust) {
         let path = path.display();
         match shell {
-            ShellKind::Sh => anstream::println!("export {name}='{path}'"),
-            ShellKind::Fish => anstream::println!("set -gx {name} '{path}'"),
-            ShellKind::Powershell => anstream::println!("$env:{name} = '{path}'"),
+            ShellKind::Sh => interflow_host::outln!("export {name}='{path}'"),
+            ShellKind::Fish => interflow_host::outln!("set -gx {name} '{path}'"),
+            ShellKind::Powershell => interflow_host::outln!("$env:{name} = '{path}'"),
         }
     }
     Ok(())

@@ -181,7 +181,7 @@ fn init(file: &Path) -> Result<(), CliError> {
     let mut out = std::fs::File::create_new(file).map_err(failed)?;
     out.write_all(template::annotated().as_bytes()).map_err(failed)?;
     let shown = file.display();
-    anstream::eprintln!("interflow: {shown} is written; `interflow -c {shown} run` uses it");
+    interflow_host::errln!("interflow: {shown} is written; `interflow -c {shown} run` uses it");
     Ok(())
 }
 

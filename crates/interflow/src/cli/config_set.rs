@@ -101,20 +101,20 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
     write_atomic(path, new.as_bytes(), access).map_err(failed)?;
     let Ok(home) = DataDir::find(data_dir) else { return Ok(()) };
     let Ok(Some(api)) = InstanceApi::for_instance(&home) else {
-        anstream::eprintln!("interflow: {} is written", path.display());
+        interflow_host::errln!("interflow: {} is written", path.display());
         return Ok(());
     };
     match api.post("/reload", &json!({})) {
         Ok(report) => {
             let files = report["files"].as_array().into_iter().flatten().filter_map(Json::as_str);
             if !files.map(Path::new).any(|read| is_same(read, path)) {
-                anstream::eprintln!("interflow: {} is written", path.display());
+                interflow_host::errln!("interflow: {} is written", path.display());
                 crate::warn("the running instance reads another file");
                 return Ok(());
             }
             let restart = joined_values(&report, "restart");
             if restart.is_empty() {
-                anstream::eprintln!("interflow: {} is written, and the running instance uses it", path.display());
+                interflow_host::errln!("interflow: {} is written, and the running instance uses it", path.display());
             } else {
                 let keys = restart.replace(' ', ", ");
                 crate::warn(&format!("changes of these take effect at a restart: {keys}"));

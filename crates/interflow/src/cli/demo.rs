@@ -184,16 +184,16 @@ const fn film(_: &run::RunningInstance, _: u16) -> Option<MediaDemo> {
 
 fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {
     let bold = anstyle::Style::new().bold();
-    anstream::println!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
+    interflow_host::outln!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
     if let Some((_, addr)) = &running.admin {
         // If the output is not a terminal, use `interflow open` to log in.
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         let token = if terminal { format!("?token={}", running.token) } else { String::new() };
-        anstream::println!("  look      http://{addr}/{token}");
-        anstream::println!("  agents    http://{addr}/conversations{token}");
-        anstream::println!("  decide    http://{addr}/approvals{token}");
+        interflow_host::outln!("  look      http://{addr}/{token}");
+        interflow_host::outln!("  agents    http://{addr}/conversations{token}");
+        interflow_host::outln!("  decide    http://{addr}/approvals{token}");
     }
-    anstream::println!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
+    interflow_host::outln!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
 }
 
 /// The default port if it is free, else any.

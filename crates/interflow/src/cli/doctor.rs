@@ -38,5 +38,5 @@ fn print(finding: &DoctorFinding) {
         FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
     };
     let style = colour.on_default();
-    anstream::println!("{style}{mark}{style:#}  {}: {}", finding.what, finding.text);
+    interflow_host::outln!("{style}{mark}{style:#}  {}: {}", finding.what, finding.text);
 }

@@ -1,7 +1,7 @@
 //! The choice at the first `interflow exec` of a coding agent: whether its prompts are redacted or only flagged. Asked
 //! once, on a terminal only, and stored in the data directory.
 
-use std::io::{self, BufRead, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use interflow_files::{FileAccess, write_atomic};
@@ -68,11 +68,11 @@ pub fn choose(command: &[String], quiet: bool, loaded: &LoadedConfig, home: &Dat
         write_atomic(&file, format!("{}\n", choice.as_str()).as_bytes(), FileAccess::Private).map_err(|e| e.to_string())
     });
     match saved {
-        Ok(()) => anstream::eprintln!(
+        Ok(()) => interflow_host::errln!(
             "interflow: stored in {}; --redact and --flag-only override it, and without the file the question is asked again",
             file.display()
         ),
-        Err(e) => anstream::eprintln!("interflow: the choice holds for this command only: {}: {e}", file.display()),
+        Err(e) => interflow_host::errln!("interflow: the choice holds for this command only: {}: {e}", file.display()),
     }
     Some(choice)
 }
@@ -116,7 +116,8 @@ fn parse(text: &str) -> Option<PromptChoice> {
 
 /// Asks once. An answer that is none leaves the question for the next time.
 fn ask(agent: &str, answers: &mut impl BufRead) -> Option<PromptChoice> {
-    anstream::eprint!(
+    let _ = write!(
+        interflow_host::terminal::stderr(),
         "interflow: the prompts of `{agent}` may contain personal data and secrets. What is done with them?\n  \
          1  flag: they are sent as they are, and flows and conversations show which ones contain some\n  \
          2  redact: they are replaced by placeholders before a prompt leaves, and restored in responses\n\
@@ -125,7 +126,7 @@ fn ask(agent: &str, answers: &mut impl BufRead) -> Option<PromptChoice> {
     let mut line = String::new();
     let choice = answers.read_line(&mut line).ok().and_then(|_| parse(&line));
     if choice.is_none() {
-        anstream::eprintln!("interflow: no choice was made: prompts are flagged this time");
+        interflow_host::errln!("interflow: no choice was made: prompts are flagged this time");
     }
     choice
 }

@@ -179,10 +179,12 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             let ring = store.ring();
             let until = ring.keys().iter().find(|k| *k.id == *id).and_then(|k| k.previous_until);
             match until {
-                Some(until) => anstream::eprintln!(
+                Some(until) => interflow_host::errln!(
                     "{id} has a new key; it is shown only once, and the old one is valid until {until}"
                 ),
-                None => anstream::eprintln!("{id} has a new key; it is shown only once, and the old one is rejected"),
+                None => {
+                    interflow_host::errln!("{id} has a new key; it is shown only once, and the old one is rejected")
+                }
             }
             format!("{}\n", secret.reveal())
         }
@@ -256,7 +258,7 @@ fn load_into_instance(home: &DataDir) {
     let reloaded =
         InstanceApi::for_instance(home).and_then(|api| api.map(|a| a.post("/reload", &json!({}))).transpose());
     if let Err(e) = reloaded {
-        anstream::eprintln!("warning: the keys file is written, but the running instance did not load it: {e}");
+        interflow_host::errln!("warning: the keys file is written, but the running instance did not load it: {e}");
     }
 }
 
@@ -282,7 +284,10 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
     if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
-    anstream::eprintln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());
+    interflow_host::errln!(
+        "created key {id}; it is shown only once and stored as a hash in {}",
+        store.path().display()
+    );
     Ok(format!("{}\n", secret.reveal()))
 }
 

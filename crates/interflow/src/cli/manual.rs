@@ -78,7 +78,7 @@ pub fn help(args: &HelpArgs) -> Result<(), CliError> {
     if args.words == ["rules"] {
         text.push_str(&rules::topic::text());
     }
-    ignore_broken_pipe(write!(anstream::stdout(), "{text}"))
+    ignore_broken_pipe(write!(interflow_host::terminal::stdout(), "{text}"))
 }
 
 /// The whole command line, with the full path of every command in its usage.
@@ -133,18 +133,18 @@ pub fn environment_variables() -> String {
 pub fn completions(args: &CompletionsArgs) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "interflow", &mut script);
-    ignore_broken_pipe(io::stdout().lock().write_all(&script))
+    ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(&script))
 }
 
 /// Prints the manual page, or writes the pages of all commands to a directory.
 pub fn man(args: &ManArgs) -> Result<(), CliError> {
     let Some(dir) = &args.dir else {
         if io::stdout().is_terminal() {
-            anstream::eprintln!("interflow: this is a manual page in roff; read it with `interflow man | man -l -`");
+            interflow_host::errln!("interflow: this is a manual page in roff; read it with `interflow man | man -l -`");
         }
         let mut page = Vec::new();
         render(definition(), &mut page).map_err(|e| e.to_string())?;
-        return ignore_broken_pipe(io::stdout().lock().write_all(&page));
+        return ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(&page));
     };
     let failed = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", dir.display()));
     std::fs::create_dir_all(dir).map_err(failed)?;

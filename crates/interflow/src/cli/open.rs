@@ -21,10 +21,10 @@ pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());
     if !args.print && interflow_host::browser::open(&url) {
-        anstream::eprintln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
+        interflow_host::errln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
         return Ok(());
     }
-    anstream::println!("{url}");
-    anstream::eprintln!("interflow: open this URL in a browser within a minute; it works once");
+    interflow_host::outln!("{url}");
+    interflow_host::errln!("interflow: open this URL in a browser within a minute; it works once");
     Ok(())
 }

@@ -112,13 +112,13 @@ where
 
 /// Prints text. Write errors are ignored: the reader may have closed the pipe (`head`).
 pub fn print(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    let _ = interflow_host::terminal::stdout().write_all(text.as_bytes());
 }
 
 /// Prints a JSON document.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
-    ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
+    ignore_broken_pipe(writeln!(interflow_host::terminal::data_stdout(), "{text}"))
 }
 
 /// Reports write errors, except for a closed pipe (`head`).

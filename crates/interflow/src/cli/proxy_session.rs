@@ -155,7 +155,7 @@ impl ProxySession<'_> {
             Err(e) if self.needs_login => return Err(e),
             Ok(None) => None,
             Err(e) => {
-                anstream::eprintln!("interflow: running the command without proxy credentials: {e}");
+                interflow_host::errln!("interflow: running the command without proxy credentials: {e}");
                 None
             }
         };

@@ -35,7 +35,7 @@ pub fn run(args: &RedactArgs) -> Result<(), CliError> {
     let (format, redaction) = redactor
         .redact_document(&document, &mut session)
         .map_err(|e| CliError::Failed(format!("{}: {e}", name(args.file.as_deref()))))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = interflow_host::terminal::data_stdout();
     // Write errors are ignored: the reader may have closed the pipe (`head`).
     let _ = if args.explain {
         let explanation = redactor.explain(format, &redaction.spans);

@@ -54,7 +54,8 @@ fn environment_page() -> String {
     let trust = TrustFiles {
         ca: "CA".into(),
         bundle: "BUNDLE".into(),
-        node_shim: "SHIM".into(),
+        node_shim: "NODE_SHIM".into(),
+        bun_shim: "BUN_SHIM".into(),
         java_store: "STORE".into(),
         wgetrc: "WGETRC".into(),
     };
@@ -65,8 +66,12 @@ fn environment_page() -> String {
             "BUNDLE" => "a file with the system's CAs and Interflow's".to_owned(),
             "WGETRC" => "a start-up file with that bundle".to_owned(),
             "HOSTS" => "the hosts of `--no-proxy`, otherwise empty".to_owned(),
-            value if value.contains("SHIM") => {
-                "a script that makes older versions use the proxy, after your own options".to_owned()
+            value if value.contains("NODE_SHIM") => {
+                "a script for older versions and for libraries that would connect directly, after your own options"
+                    .to_owned()
+            }
+            value if value.contains("BUN_SHIM") => {
+                "a script for WebSocket and for agents of libraries, after your own options".to_owned()
             }
             value if value.contains("STORE") => "proxy and trust store, after your own options".to_owned(),
             value => format!("`{value}`"),

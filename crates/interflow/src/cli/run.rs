@@ -107,7 +107,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
     if args.print_config {
         let text =
             toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
-        anstream::print!("{text}");
+        crate::cli::output::print(&text);
         return Ok(());
     }
     #[cfg(unix)]

@@ -60,7 +60,10 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
                 secret["placeholder"] = placeholder.into();
             }
             let made = api.post("/secrets", &secret)?;
-            eprintln!("the placeholder is replaced by the secret in requests to {}", joined_values(&made, "hosts"));
+            interflow_host::errln!(
+                "the placeholder is replaced by the secret in requests to {}",
+                joined_values(&made, "hosts")
+            );
             print(&format!("{}\n", member(&made, "placeholder")));
         }
         SecretsCommand::Remove { label } => {

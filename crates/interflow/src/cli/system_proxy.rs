@@ -37,8 +37,8 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
             let proxy = proxy
                 .ok_or("no instance is running: start one with `interflow run`, or give --proxy ADDR".to_owned())?;
             let names = set(home, proxy, pid)?;
-            names.iter().for_each(|n| anstream::println!("{n}"));
-            anstream::println!(
+            names.iter().for_each(|n| interflow_host::outln!("{n}"));
+            interflow_host::outln!(
                 "the system's proxy is {}; `interflow system-proxy off` restores the previous settings",
                 connect_address(proxy)
             );
@@ -46,10 +46,10 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
         }
         SystemProxyCommand::Off => {
             match restore(home)? {
-                None => anstream::println!("Interflow has not changed the system's proxy"),
+                None => interflow_host::outln!("Interflow has not changed the system's proxy"),
                 Some(left) => {
-                    left.iter().for_each(|l| anstream::println!("{l}"));
-                    anstream::println!("the system's proxy settings were restored");
+                    left.iter().for_each(|l| interflow_host::outln!("{l}"));
+                    interflow_host::outln!("the system's proxy settings were restored");
                 }
             }
             Ok(())
@@ -67,16 +67,16 @@ fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
         }));
     }
     for (name, value) in &settings {
-        anstream::println!("{name}: {}", value.as_deref().unwrap_or("not set"));
+        interflow_host::outln!("{name}: {}", value.as_deref().unwrap_or("not set"));
     }
     match set_to {
         Some(proxy) => {
-            anstream::println!(
+            interflow_host::outln!(
                 "set to {proxy} by Interflow; `interflow system-proxy off` restores the previous settings"
             )
         }
-        None if settings.is_empty() => anstream::println!("no desktop's proxy settings were found here"),
-        None => anstream::println!("not set by Interflow"),
+        None if settings.is_empty() => interflow_host::outln!("no desktop's proxy settings were found here"),
+        None => interflow_host::outln!("not set by Interflow"),
     }
     Ok(())
 }

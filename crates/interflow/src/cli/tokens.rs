@@ -112,7 +112,7 @@ fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> R
     }
     let token = &made["token"];
     let (id, role) = (member(token, "id"), member(token, "role"));
-    anstream::eprintln!("created token {id} with the role {role}; it is shown only once and stored as a hash");
+    interflow_host::errln!("created token {id} with the role {role}; it is shown only once and stored as a hash");
     print(&format!("{}\n", member(&made, "secret")));
     Ok(())
 }

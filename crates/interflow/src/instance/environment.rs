@@ -41,6 +41,7 @@ pub const SYSTEM: &[Variable] = &[
     ("PATH", "where programs are looked for: browsers, tools of trust stores, runtimes that `interflow doctor` checks"),
     ("WGETRC", "Wget's start-up file, which `exec` extends"),
     ("NODE_OPTIONS", "options of Node.js, which `exec` extends"),
+    ("BUN_OPTIONS", "options of Bun, which `exec` extends"),
     ("JAVA_TOOL_OPTIONS", "options of Java, which `exec` extends"),
     ("COMPOSE_FILE", "the files of Compose, to which `exec --docker` adds one"),
     ("COMPOSE_PATH_SEPARATOR", "what separates them"),

@@ -36,6 +36,7 @@ fn facts(home: &DataDir, proxy: &[SocketAddr], gateway: &[SocketAddr]) -> Result
         proxy: proxy.first().copied().map(connect_address).ok_or("the proxy has no port")?,
         gateway: gateway.first().copied().map(connect_address),
         lan_proxy: reachable.find(|addr| addr.is_ipv4() && !addr.ip().is_loopback()),
+        command: home.command(),
         os: std::env::consts::OS.to_owned(),
         ca_file: trust.ca,
         ca_bundle: trust.bundle,

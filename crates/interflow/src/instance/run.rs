@@ -163,6 +163,7 @@ pub async fn start_with_store(
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
                 data_dir: home.path().to_owned(),
+                command: home.command(),
                 shared,
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),

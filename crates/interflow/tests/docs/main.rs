@@ -7,6 +7,7 @@
 //! - A block with a file name behind its language (```` ```yaml rules.yaml ````) is that file, for the commands behind it.
 //! - Every link resolves to a page or heading, those of the book within the book; every page is in the table of contents.
 
+mod figures;
 mod instance;
 mod internet;
 mod pages;

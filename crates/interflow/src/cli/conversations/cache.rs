@@ -29,7 +29,7 @@ pub fn cache(
     let report = report.ok_or_else(|| CliError::Failed(format!("the conversation {id} is gone")))?;
     match args.format.get() {
         TextFormat::Json => print_json(&report),
-        TextFormat::Text => ignore_broken_pipe(print(&mut anstream::stdout().lock(), &id, &report)),
+        TextFormat::Text => ignore_broken_pipe(print(&mut interflow_host::terminal::stdout(), &id, &report)),
     }
 }
 

@@ -36,7 +36,7 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
                 progress.update(n as u64 + 1, ids.len() as u64);
             }
             ignore_broken_pipe(writeln!(
-                anstream::stderr(),
+                interflow_host::terminal::stderr(),
                 "{} in {}",
                 pluralize(ids.len() as u64, "conversation"),
                 dir.display()
@@ -53,7 +53,7 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
             out.flush().map_err(|e| failed(file, &e))
         }
         None => {
-            let mut out = io::stdout().lock();
+            let mut out = interflow_host::terminal::data_stdout();
             ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))
         }
     }
@@ -128,7 +128,11 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
             status => return Err(wrong(format!("it answered {status}"))),
         }
     }
-    ignore_broken_pipe(writeln!(anstream::stderr(), "{} sent to {url}", pluralize(ids.len() as u64, "conversation")))
+    ignore_broken_pipe(writeln!(
+        interflow_host::terminal::stderr(),
+        "{} sent to {url}",
+        pluralize(ids.len() as u64, "conversation")
+    ))
 }
 
 fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {

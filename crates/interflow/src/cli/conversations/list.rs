@@ -26,10 +26,10 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
         } else {
             "no conversation matches"
         };
-        anstream::eprintln!("interflow: {why}");
+        interflow_host::errln!("interflow: {why}");
         return Ok(());
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = interflow_host::terminal::stdout();
     ignore_broken_pipe(match args.format.get() {
         ListFormat::Json => return print_json(&found),
         ListFormat::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),

@@ -198,7 +198,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
             ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }
     };
-    ignore_broken_pipe(writeln!(anstream::stdout(), "{exchanges} exchanges read"))
+    ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{exchanges} exchanges read"))
 }
 
 /// Finds a conversation by ID, ID prefix, `last` or `last-N`.

@@ -30,7 +30,7 @@ pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()
             break;
         }
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = interflow_host::terminal::stdout();
     match args.format.get() {
         ListFormat::Json => print_json(&found),
         ListFormat::Jsonl => ignore_broken_pipe(

@@ -21,7 +21,7 @@ const MAX_WIDTH: usize = 200;
 pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), CliError> {
     let id = find(store, &args.id)?;
     let gone = || CliError::Failed(format!("the conversation {id} is gone"));
-    let mut out = anstream::stdout().lock();
+    let mut out = interflow_host::terminal::stdout();
     match args.format.get() {
         ShowFormat::Text => {
             let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
@@ -31,7 +31,7 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
         ShowFormat::Json => print_json(&load::load_conversation(store, &id, None)?.ok_or_else(gone)?),
         ShowFormat::Export(form) => {
             let tree = export::load_tree(store, &id)?.ok_or_else(gone)?;
-            ignore_broken_pipe(io::stdout().write_all(export::write(&tree, form).as_bytes()))
+            ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(export::write(&tree, form).as_bytes()))
         }
     }
 }

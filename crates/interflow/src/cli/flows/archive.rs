@@ -49,9 +49,10 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
-                anstream::eprintln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
+                interflow_host::errln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
             }
-            write(store, args, format, io::stdout().lock()).and_then(|(_, result)| ignore_broken_pipe(result))
+            write(store, args, format, interflow_host::terminal::data_stdout())
+                .and_then(|(_, result)| ignore_broken_pipe(result))
         }
         Some(path) => to_file(store, args, format, path),
     }
@@ -64,7 +65,7 @@ fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, 
     let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
     let (flows, result) = write(store, args, format, &mut out)?;
     result.and_then(|()| out.finish()?.into_inner()?.commit()).map_err(cannot)?;
-    anstream::eprintln!("{} to {}", pluralize(flows, "flow"), path.display());
+    interflow_host::errln!("{} to {}", pluralize(flows, "flow"), path.display());
     Ok(())
 }
 
@@ -104,7 +105,7 @@ fn write(
         if page.len() < PAGE {
             if sound.truncated_flows() > 0 {
                 let n = pluralize(sound.truncated_flows(), "flow");
-                anstream::eprintln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
+                interflow_host::errln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
             }
             return Ok((flows, exporter.finish()));
         }
@@ -146,7 +147,7 @@ pub fn import(
     let mut refused = Vec::new();
     for path in files {
         match import_one(&writing, path, format) {
-            Ok(report) => anstream::println!("{}: {report}", path.display()),
+            Ok(report) => interflow_host::outln!("{}: {report}", path.display()),
             Err(why) => refused.push(format!("{}: {why}", path.display())),
         }
     }
@@ -165,7 +166,7 @@ fn import_one(writing: &StoreAccess, path: &Path, format: Option<ArchiveFormat>)
         writing.import(reader, format)?
     };
     for reason in &done.reasons {
-        anstream::eprintln!("  left out: {reason}");
+        interflow_host::errln!("  left out: {reason}");
     }
     let mut report = format!("{} imported", pluralize(done.imported, "flow"));
     for (n, what) in [(done.present, "already present"), (done.skipped, "skipped")] {

@@ -20,8 +20,8 @@ pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), C
         return print_json(&diff);
     }
     if diff.is_empty() {
-        anstream::eprintln!("no difference");
+        interflow_host::errln!("no difference");
         return Ok(());
     }
-    ignore_broken_pipe(diff.write(&mut anstream::stdout().lock(), TextStyle { colour: true }))
+    ignore_broken_pipe(diff.write(&mut interflow_host::terminal::stdout(), TextStyle { colour: true }))
 }

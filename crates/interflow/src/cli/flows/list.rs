@@ -43,7 +43,7 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     }
     let now = Timestamp::now();
     let table = FlowTable::for_flows(&flows.iter().map(|f| f.summary(now)).collect::<Vec<_>>());
-    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
     let mut writer = FlowWriter { format, table, written: 0 };
     ignore_broken_pipe((|| {
         flows.iter().try_for_each(|flow| writer.flow(&mut out, flow))?;
@@ -71,7 +71,7 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
 
 /// Prints page by page, in constant memory.
 fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<(), CliError> {
-    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
     let mut writer = FlowWriter { format, table: FlowTable::streaming(true), written: 0 };
     let (mut left, mut after) = (options.limit, options.after);
     loop {

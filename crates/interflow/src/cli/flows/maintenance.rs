@@ -35,14 +35,14 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     }
     let found = count_selected(&*open::open_for_reading(config, home)?, &query)?;
     if found == 0 {
-        anstream::eprintln!("no flow matches");
+        interflow_host::errln!("no flow matches");
         return Ok(());
     }
     if !args.yes {
         confirmed(&format!("{} will be deleted with all bodies.", pluralize(found, "flow")))?;
     }
     let pruned = StoreAccess::open(config, home)?.prune(&query)?;
-    ignore_broken_pipe(writeln!(anstream::stdout(), "{} deleted", pluralize(pruned, "flow")))
+    ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{} deleted", pluralize(pruned, "flow")))
 }
 
 /// Counts flows; if bodies are searched, with several threads and a progress bar.
@@ -74,7 +74,7 @@ pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<(), CliError> {
     if args.format.is_json() {
         return print_json(&serde_json::json!({"flows": n}));
     }
-    ignore_broken_pipe(writeln!(anstream::stdout(), "{n}"))
+    ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{n}"))
 }
 
 /// Verifies the store.
@@ -85,7 +85,7 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     if json {
         print_json(&report)?;
     } else {
-        let mut out = anstream::stdout().lock();
+        let mut out = interflow_host::terminal::stdout();
         let bytes = size(report.bytes);
         let written = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
         ignore_broken_pipe(written.and_then(|()| {
@@ -111,7 +111,7 @@ pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(),
             return print_json(&stats);
         }
         if let Some(store) = stats["store"].as_object() {
-            let mut out = anstream::stdout().lock();
+            let mut out = interflow_host::terminal::stdout();
             return ignore_broken_pipe(store.iter().try_for_each(|(name, value)| match value.as_u64() {
                 Some(n) => writeln!(out, "{:<16} {}", name.replace('_', " "), format_figure(name, n)),
                 None if value.is_null() => Ok(()),
@@ -124,7 +124,7 @@ pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(),
 }
 
 fn print_figures(stats: &StoreStats) -> Result<(), CliError> {
-    let mut out = anstream::stdout().lock();
+    let mut out = interflow_host::terminal::stdout();
     let lines = [
         ("flows", stats.flows),
         ("segments", stats.segments),

@@ -63,7 +63,7 @@ pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
 pub fn warn_of_damage(store: &dyn FlowStore) {
     match store.damaged_flows() {
         0 => {}
-        n => anstream::eprintln!(
+        n => interflow_host::errln!(
             "interflow: {} damaged on disk and skipped; `interflow flows check` lists them",
             interflow_host::pluralize::pluralize(n, "flow")
         ),

@@ -141,7 +141,7 @@ fn print_outcome(outcome: &Value, json: bool) -> Result<(), CliError> {
     let omitted: Vec<&str> = outcome["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !omitted.is_empty() {
         let names = omitted.join(", ");
-        anstream::eprintln!("interflow: recorded with masked values and so not sent: {names}; set them with -H");
+        interflow_host::errln!("interflow: recorded with masked values and so not sent: {names}; set them with -H");
     }
     let id = outcome["id"].as_str().unwrap_or_default();
     if json {
@@ -150,7 +150,7 @@ fn print_outcome(outcome: &Value, json: bool) -> Result<(), CliError> {
         let bytes = size(response["size"].as_u64().unwrap_or_default());
         let whole = if response["complete"] == true { "" } else { ", not to its end" };
         let (version, status) = (response["version"].as_str().unwrap_or_default(), &response["status"]);
-        ignore_broken_pipe(writeln!(anstream::stdout(), "{id}  {version} {status}, {bytes}{whole}"))?;
+        ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{id}  {version} {status}, {bytes}{whole}"))?;
     }
     match outcome["error"]["message"].as_str() {
         Some(message) => Err(CliError::Failed(format!("flow {id}: {message}"))),

@@ -32,7 +32,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     let contents: &dyn BodySource = if args.original { &came } else { &sent };
     match args.format.get() {
         ShowFormat::Archive(format) => {
-            let mut out = io::stdout().lock();
+            let mut out = interflow_host::terminal::data_stdout();
             let mut print = || {
                 let mut exporter = interflow_archive::exporter(format, &mut out)?;
                 exporter.flow(&flow, contents)?;
@@ -42,7 +42,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
         }
         ShowFormat::Json => print_json(&flow),
         ShowFormat::Text => {
-            let mut out = anstream::stdout().lock();
+            let mut out = interflow_host::terminal::stdout();
             let shown =
                 text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });
             ignore_broken_pipe(shown.and_then(|()| write_connections(&mut out, &flow)))
@@ -55,9 +55,9 @@ fn body(store: &dyn FlowStore, flow: &FlowRow, side: Direction, args: &FlowShowA
         return Err(CliError::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };
     if let Some(why) = known.missing_explanation() {
-        anstream::eprintln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
+        interflow_host::errln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
     }
-    let mut out = io::stdout().lock();
+    let mut out = interflow_host::terminal::data_stdout();
     let mut reader = match args.original {
         true => store.original_body(flow.id, side, 0..known.kept)?,
         false => store.body(flow.id, side, 0..known.kept)?,

@@ -4,31 +4,99 @@ use std::io::{self, IsTerminal as _, Write};
 
 use anstyle::{AnsiColor, Style};
 use interflow_archive::text::{duration, size};
+use interflow_host::terminal::printable;
 use interflow_store::{FlowKind, FlowState, FlowSummary};
 use interflow_types::{Passthrough, Timestamp};
 use jiff::tz::TimeZone;
 
 /// Length of the ID suffix shown; enough to select a flow.
 const ID: usize = 8;
-/// Minimum width of host and path.
+const STATUS: usize = 4;
+const METHOD: usize = 7;
+const MEDIA_TYPE: usize = 10;
+const SIZE: usize = 7;
+const DURATION: usize = 7;
+/// Width of host and path below which other columns are left out.
 const MIN_TARGET_WIDTH: usize = 20;
+/// Width of the marks below which other columns are left out: `redacted`.
+const MIN_MARKS_WIDTH: usize = 8;
 /// Maximum padding for alignment if nothing is truncated.
 const MAX_FILL: usize = 80;
 
 pub struct FlowTable {
-    /// Terminal width; `None` disables truncation.
-    width: Option<usize>,
     zone: TimeZone,
+    layout: Layout,
+}
+
+/// The columns of a table. The ID, the status, the method, the target and the marks are always there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
     /// Show the date in addition to the time.
     dated: bool,
-    /// Padded width of host and path if nothing is truncated.
-    fill: usize,
+    has_time: bool,
+    has_media_type: bool,
+    has_size: bool,
+    has_duration: bool,
+    target: usize,
+    /// Widths of host and path, and of the marks, behind which they are truncated; `None` without a terminal.
+    limits: Option<(usize, usize)>,
+}
+
+impl Layout {
+    /// Leaves out columns, the least important first, until a row fits the width. `target` and `marks` are the widths of the longest
+    /// ones.
+    fn new(width: Option<usize>, dated: bool, target: usize, marks: usize) -> Self {
+        let target = target.clamp(MIN_TARGET_WIDTH, MAX_FILL);
+        let all = Self {
+            dated,
+            has_time: true,
+            has_media_type: true,
+            has_size: true,
+            has_duration: true,
+            target,
+            limits: None,
+        };
+        let Some(width) = width else { return all };
+        let mut layout = all;
+        // Two spaces separate the marks.
+        let least_marks = if marks == 0 { 0 } else { 2 + marks.min(MIN_MARKS_WIDTH) };
+        let leave_out: [fn(&mut Self); 4] = [
+            |layout| layout.has_duration = false,
+            |layout| layout.has_media_type = false,
+            |layout| layout.has_size = false,
+            |layout| layout.has_time = false,
+        ];
+        for leave_out in leave_out {
+            if layout.other_columns() + MIN_TARGET_WIDTH + least_marks <= width {
+                break;
+            }
+            leave_out(&mut layout);
+        }
+        let rest = width.saturating_sub(layout.other_columns());
+        layout.target = target.min(rest.saturating_sub(least_marks));
+        layout.limits = Some((layout.target, rest.saturating_sub(layout.target + 2)));
+        layout
+    }
+
+    /// The width of everything but target and marks, with the spaces between.
+    fn other_columns(&self) -> usize {
+        let optional = |there: bool, width: usize| if there { width } else { 0 };
+        let time = optional(self.has_time, 2 + self.time_width());
+        let media_type = optional(self.has_media_type, 2 + MEDIA_TYPE);
+        let size = optional(self.has_size, 1 + SIZE);
+        let duration = optional(self.has_duration, 1 + DURATION);
+        ID + time + 2 + STATUS + 2 + METHOD + 1 + media_type + size + duration
+    }
+
+    const fn time_width(&self) -> usize {
+        if self.dated { 14 } else { 8 }
+    }
 }
 
 impl FlowTable {
     /// Layout for flows that are not known in advance.
     pub fn streaming(dated: bool) -> Self {
-        Self { width: width(), zone: TimeZone::system(), dated, fill: MAX_FILL / 2 }
+        Self { zone: TimeZone::system(), layout: Layout::new(width(), dated, MAX_FILL / 2, MIN_MARKS_WIDTH) }
     }
 
     /// Layout for these flows.
@@ -36,20 +104,21 @@ impl FlowTable {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
         let dated = flows.iter().any(|f| day(f.started, &zone) != today);
-        let longest = flows.iter().map(|f| target(f).chars().count()).max().unwrap_or_default();
-        Self { width: width(), zone, dated, fill: longest.clamp(MIN_TARGET_WIDTH, MAX_FILL) }
+        let longest =
+            |text: fn(&FlowSummary) -> String| flows.iter().map(|f| text(f).chars().count()).max().unwrap_or(0);
+        Self { zone, layout: Layout::new(width(), dated, longest(target), longest(marks)) }
     }
 
     /// Writes the header row.
     pub fn heading(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let bold = Style::new().bold();
-        let (time, target) = (self.time_width(), self.target_width());
-        let target = format!("{:<1$}", "HOST AND PATH", target.unwrap_or(self.fill));
-        writeln!(
-            out,
-            "{bold}{:<ID$}  {:<time$}  STAT  {:<7} {target}  {:<10} {:>7} {:>7}  MARKS{bold:#}",
-            "ID", "TIME", "METHOD", "TYPE", "SIZE", "TOOK"
-        )
+        let Layout { target, .. } = self.layout;
+        let columns = self.columns(["ID", "TIME", "STAT", "METHOD", "TYPE", "SIZE", "TOOK"].map(str::to_owned));
+        let [id, time, status, method, media_type, size, duration] = columns;
+        let target = format!("{:<target$}", fit("HOST AND PATH", target));
+        let marks = self.layout.limits.map_or("MARKS".to_owned(), |(_, width)| fit("MARKS", width));
+        let line = format!("{id}{time}{status}{method}{target}{media_type}{size}{duration}  {marks}");
+        writeln!(out, "{bold}{}{bold:#}", line.trim_end())
     }
 
     pub fn line(&self, out: &mut (impl Write + ?Sized), flow: &FlowSummary) -> io::Result<()> {
@@ -57,41 +126,48 @@ impl FlowTable {
         let (status, colour) = status(flow);
         let colour = colour.on_default();
         let id = flow.id.to_string();
-        let target = self.target(flow);
-        let marks = flow.tags.iter().map(|t| printable(t)).collect::<Vec<_>>().join(" ");
-        let line = format!(
-            "{dim}{}  {}{dim:#}  {colour}{status:<4}{colour:#}  {:<7} {target}  {:<10} {:>7} {dim}{:>7}{dim:#}  {marks}",
-            &id[id.len() - ID..],
-            self.time(flow.started),
-            fit(&printable(flow.method.as_deref().unwrap_or("-")), 7),
-            fit(&kind(flow), 10),
+        let time = moment(flow.started).to_zoned(self.zone.clone());
+        let form = if self.layout.dated { "%m-%d %H:%M:%S" } else { "%H:%M:%S" };
+        let [id, time, status, method, media_type, response_size, took] = self.columns([
+            id[id.len() - ID..].to_owned(),
+            time.strftime(form).to_string(),
+            status,
+            fit(&printable(flow.method.as_deref().unwrap_or("-")), METHOD),
+            fit(&kind(flow), MEDIA_TYPE),
             size(flow.response_size),
             duration(flow.duration),
+        ]);
+        let (mut target, mut marks) = (target(flow), marks(flow));
+        if let Some((target_width, marks_width)) = self.layout.limits {
+            target = fit(&target, target_width);
+            marks = fit(&marks, marks_width);
+        }
+        let width = self.layout.target;
+        let line = format!(
+            "{dim}{id}{time}{dim:#}{colour}{status}{colour:#}{method}{target:<width$}{media_type}{response_size}{dim}{took}{dim:#}  {marks}"
         );
         writeln!(out, "{}", line.trim_end())
     }
 
-    fn target(&self, flow: &FlowSummary) -> String {
-        match self.target_width() {
-            Some(width) => format!("{:<width$}", fit(&target(flow), width)),
-            None => format!("{:<1$}", target(flow), self.fill),
-        }
+    /// Pads the columns beside target and marks; those left out are empty.
+    fn columns(&self, [id, time, status, method, media_type, size, duration]: [String; 7]) -> [String; 7] {
+        let layout = &self.layout;
+        let there = |there: bool, text: String| if there { text } else { String::new() };
+        let time_width = layout.time_width();
+        [
+            format!("{id:<ID$}"),
+            there(layout.has_time, format!("  {time:<time_width$}")),
+            format!("  {status:<STATUS$}"),
+            format!("  {method:<METHOD$} "),
+            there(layout.has_media_type, format!("  {media_type:<MEDIA_TYPE$}")),
+            there(layout.has_size, format!(" {size:>SIZE$}")),
+            there(layout.has_duration, format!(" {duration:>DURATION$}")),
+        ]
     }
+}
 
-    /// Width left by the other columns.
-    fn target_width(&self) -> Option<usize> {
-        let others = ID + 2 + self.time_width() + 2 + 4 + 2 + 7 + 1 + 2 + 10 + 1 + 7 + 1 + 7 + 2 + 8;
-        self.width.map(|w| w.saturating_sub(others).max(MIN_TARGET_WIDTH))
-    }
-
-    const fn time_width(&self) -> usize {
-        if self.dated { 14 } else { 8 }
-    }
-
-    fn time(&self, at: Timestamp) -> String {
-        let form = if self.dated { "%m-%d %H:%M:%S" } else { "%H:%M:%S" };
-        moment(at).to_zoned(self.zone.clone()).strftime(form).to_string()
-    }
+fn marks(flow: &FlowSummary) -> String {
+    flow.tags.iter().map(|t| printable(t)).collect::<Vec<_>>().join(" ")
 }
 
 fn target(flow: &FlowSummary) -> String {
@@ -156,18 +232,10 @@ pub fn kind(flow: &FlowSummary) -> String {
     }
 }
 
-/// Removes control characters, because peers must not control the terminal.
-pub fn printable(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
-}
-
 /// Truncates to a width, with an ellipsis.
 fn fit(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
+    if text.chars().count() <= width || width == 0 {
+        return text.chars().take(width).collect();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
@@ -188,21 +256,33 @@ mod tests {
     }
 
     fn drawn(width: Option<usize>, flow: &FlowSummary) -> String {
-        let table = FlowTable { width, zone: TimeZone::UTC, dated: false, fill: MIN_TARGET_WIDTH };
+        let layout = Layout::new(width, false, target(flow).chars().count(), marks(flow).chars().count());
+        let table = FlowTable { zone: TimeZone::UTC, layout };
         let mut out = Vec::new();
         table.line(&mut out, flow).unwrap();
         anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()
     }
 
     #[test]
-    fn table_line_is_truncated_to_the_terminal_width() {
-        let flow = row(&format!("/{}", "long".repeat(50)));
-        for width in [80, 100, 200] {
-            let line = drawn(Some(width), &flow);
-            assert!(line.trim_end().chars().count() <= width.max(92), "{width}: {line}");
-            assert!(line.contains('…'), "{line}");
+    fn table_lines_fit_the_terminal() {
+        let long = format!("/{}", "long".repeat(50));
+        let tags: Vec<_> = ["redacted", "redact:route:gateway", "found:email-address"].map(Into::into).into();
+        for path in ["/", long.as_str()] {
+            for tags in [&tags[..0], &tags[..]] {
+                let flow = FlowSummary { tags: tags.to_vec(), ..row(path) };
+                for width in 40..200 {
+                    let line = drawn(Some(width), &flow);
+                    assert!(line.trim_end().chars().count() <= width, "{width}: {line}");
+                    assert!(line.contains("GET") && line.contains(" 404 "), "{width}: {line}");
+                    assert!(line.contains("a.test/") || width < 48, "{width}: {line}");
+                }
+                let dated = Layout::new(Some(80), true, path.len(), 60);
+                assert!(dated.target >= MIN_TARGET_WIDTH.min(path.len()) && dated.has_time, "{dated:?}");
+            }
         }
-        assert!(drawn(None, &flow).contains(&"long".repeat(50)));
+        let line = drawn(Some(80), &FlowSummary { tags, ..row(&long) });
+        assert!(line.contains('…') && line.contains("redact"), "{line}");
+        assert!(drawn(None, &row(&long)).contains(&long));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl FlowFollower<'_> {
                 while let Some(ids) = next_finished_flows(&mut socket).await {
                     self.show_all(&ids)?;
                 }
-                anstream::eprintln!("interflow: the instance has gone; waiting for the next one");
+                interflow_host::errln!("interflow: the instance has gone; waiting for the next one");
             }
             self.poll_store(None)?;
             sleep(POLL_INTERVAL).await;
@@ -132,7 +132,7 @@ impl FlowFollower<'_> {
     }
 
     fn print(&self, write: impl FnOnce(&FlowTable, &mut dyn Write) -> std::io::Result<()>) -> Result<(), TailEnd> {
-        let mut out = anstream::stdout().lock();
+        let mut out = interflow_host::terminal::stdout();
         match write(&self.table, &mut out).and_then(|()| out.flush()) {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(TailEnd::Enough),
             done => ignore_broken_pipe(done).map_err(TailEnd::Failed),
@@ -155,7 +155,7 @@ async fn next_finished_flows(socket: &mut EventSocket) -> Option<Vec<FlowId>> {
         match socket.next().await? {
             SocketEvent::Flows { flows, .. } => return Some(flows.iter().map(|f| f.id).collect()),
             SocketEvent::Lag => {
-                anstream::eprintln!("interflow: too many flows at once; `flows list` shows those left out");
+                interflow_host::errln!("interflow: too many flows at once; `flows list` shows those left out");
             }
             SocketEvent::Other => {}
         }

@@ -96,10 +96,10 @@ impl ImportSummary {
     }
 
     fn print(&self) {
-        anstream::println!("imported:");
-        self.taken.iter().for_each(|line| anstream::println!("  {line}"));
-        anstream::println!("skipped:");
-        self.left.iter().for_each(|line| anstream::println!("  {line}"));
+        interflow_host::outln!("imported:");
+        self.taken.iter().for_each(|line| interflow_host::outln!("  {line}"));
+        interflow_host::outln!("skipped:");
+        self.left.iter().for_each(|line| interflow_host::outln!("  {line}"));
     }
 }
 

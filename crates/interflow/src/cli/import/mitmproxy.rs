@@ -60,7 +60,7 @@ fn convert(files: &[PathBuf], set: &[String], config: &InterflowConfig) -> Resul
         rules.extend(made.rules);
         notes.extend(made.notes);
     }
-    notes.iter().for_each(|n| anstream::eprintln!("note: {n}"));
+    notes.iter().for_each(|n| interflow_host::errln!("note: {n}"));
     print(&mitmproxy::to_yaml(rules));
     Ok(())
 }

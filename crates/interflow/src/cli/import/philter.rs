@@ -24,7 +24,7 @@ pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
     let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
     let imported = import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
     for note in imported.notes {
-        anstream::eprintln!("{note}");
+        interflow_host::errln!("{note}");
     }
     match (imported.keys, keys) {
         (Some(text), Some(path)) => {
@@ -33,7 +33,7 @@ pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
             file.write_all(text.as_bytes()).map_err(wrong)?;
         }
         (Some(_), None) => {
-            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
+            interflow_host::errln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
         }
         (None, _) => {}
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
 use interflow_files::{AtomicFile, FileAccess};
+use interflow_host::terminal::{self, StandardStream};
 use interflow_media::cenc::{CencDecrypter, ContentKey, ContentKeyRing, IndexProbe, ProgressiveFile};
 use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, parse_iv};
 
@@ -183,14 +184,14 @@ fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut 
 
 /// Output of decrypted bytes. A file gets its final name only after success.
 enum ClearOutput {
-    Stdout(std::io::StdoutLock<'static>),
+    Stdout(StandardStream<std::io::StdoutLock<'static>>),
     File { file: AtomicFile, path: PathBuf },
 }
 
 impl ClearOutput {
     fn open(args: &DecryptArgs) -> Result<Self, CliError> {
         let Some(path) = args.output.clone().filter(|p| p != Path::new("-")) else {
-            return Ok(Self::Stdout(std::io::stdout().lock()));
+            return Ok(Self::Stdout(terminal::data_stdout()));
         };
         let file = AtomicFile::create(&path, FileAccess::Keep)
             .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;

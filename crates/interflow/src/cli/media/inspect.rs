@@ -1,6 +1,5 @@
 //! `interflow media inspect`: the box tree of a file, its tracks, codecs, schemes, KIDs.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::file::MediaFile;
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TextFormat};
+use crate::cli::output::{FormatArgs, TextFormat, print};
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -36,8 +35,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
             describe(&file, &mut text);
         }
     }
-    // Write errors are ignored: the reader may have closed the pipe (`head`).
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     Ok(())
 }
 

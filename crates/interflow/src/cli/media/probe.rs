@@ -1,6 +1,5 @@
 //! `interflow media probe`: identifies a file, the keys it needs, and whether the given keys decrypt it.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use super::file::MediaFile;
 use super::inspect::{describe, tracks};
 use super::keys;
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TextFormat};
+use crate::cli::output::{FormatArgs, TextFormat, print};
 
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -45,7 +44,7 @@ pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
         }
         TextFormat::Text => describe_probe(&file, kind, tried.as_ref()),
     };
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     match tried {
         Some(Err(why)) => Err(CliError::Failed(format!("{}: {why}", file.path.display()))),
         _ => Ok(()),

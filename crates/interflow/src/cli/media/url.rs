@@ -58,7 +58,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     let request = link_request(args)?;
     request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
-        anstream::eprintln!(
+        interflow_host::errln!(
             "warning: no instance has used the data directory {} yet: the link is sealed with a new key, and an \
              instance with another data directory will reject it",
             home.path().display()
@@ -83,8 +83,8 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     };
     let linked = media.link(&request, &base).map_err(CliError::Usage)?;
     match args.format.get() {
-        TextFormat::Text => println!("{}", linked.url),
-        TextFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
+        TextFormat::Text => interflow_host::outln!("{}", linked.url),
+        TextFormat::Json => interflow_host::outln!("{}", json!({ "url": linked.url, "expires": linked.expires })),
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(
     let query = Query::parse(&format!("time:<-{}s", age.0.as_secs())).map_err(|e| CliError::Failed(e.to_string()))?;
     let old = source.count(&query)?;
     if old > 0 {
-        anstream::eprintln!(
+        interflow_host::errln!(
             "{} older than record.retention_age ({age}): replicas with this setting delete them from the shared store within \
              minutes; raise it there first to keep them",
             if old == 1 { "1 flow is".to_owned() } else { format!("{old} flows are") }
@@ -116,7 +116,7 @@ fn print(counts: CopyCounts, json: bool) -> Result<(), CliError> {
             0 => text,
             n => format!("{text}; {} on conversations copied", pluralize(n, "note")),
         };
-        ignore_broken_pipe(writeln!(anstream::stdout(), "{text}"))?;
+        ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{text}"))?;
     }
     match failed {
         0 => Ok(()),

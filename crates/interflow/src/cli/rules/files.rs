@@ -58,10 +58,10 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
             &json!({ "ok": read.is_ok(), "rules": rules, "problems": problems_json(problems), "notes": problems_json(notes) }),
         )?;
     } else {
-        notes.iter().for_each(|n| anstream::println!("{n}"));
+        notes.iter().for_each(|n| interflow_host::outln!("{n}"));
         if read.is_ok() {
             let verb = if rules == 1 { "is" } else { "are" };
-            anstream::println!("{} {verb} valid", pluralize(rules as u64, "rule"));
+            interflow_host::outln!("{} {verb} valid", pluralize(rules as u64, "rule"));
         }
     }
     match read {
@@ -109,10 +109,10 @@ fn table(rules: &[Value]) {
             .collect();
         let off = if rule["enabled"] == false { "  off" } else { "" };
         let matches = rule["matches"].as_u64().map(|n| format!("  {}", pluralize(n, "match"))).unwrap_or_default();
-        anstream::println!("{bold}{}{bold:#}{off}{matches}", text("name"));
-        anstream::println!("    {}:{}", text("file"), rule["line"]);
-        anstream::println!("    when {}", text("when"));
-        anstream::println!("    then {}", actions.join(", "));
+        interflow_host::outln!("{bold}{}{bold:#}{off}{matches}", text("name"));
+        interflow_host::outln!("    {}:{}", text("file"), rule["line"]);
+        interflow_host::outln!("    when {}", text("when"));
+        interflow_host::outln!("    then {}", actions.join(", "));
     }
 }
 
@@ -136,7 +136,7 @@ pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
         return print_json(&ACTIONS.iter().map(one).collect::<Vec<_>>());
     }
     for a in ACTIONS {
-        anstream::println!("{:<26} {:<14} {}", a.name, phase_names::name(a.natural), a.doc.trim());
+        interflow_host::outln!("{:<26} {:<14} {}", a.name, phase_names::name(a.natural), a.doc.trim());
     }
     Ok(())
 }
@@ -155,13 +155,19 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
     if args.format.is_json() {
         return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
     }
-    anstream::println!("{} {}", row.id, row.url());
+    interflow_host::outln!("{} {}", row.id, row.url());
     let bold = anstyle::Style::new().bold();
     for rule in all {
         let word = if rule.matches { "matched" } else { "did not match" };
-        anstream::println!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.location);
+        interflow_host::outln!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.location);
         for p in rule.phases {
-            anstream::println!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome.as_str(), p.why, p.actions.join(", "));
+            interflow_host::outln!(
+                "    {:<14} {:<8} {}  [{}]",
+                p.phase,
+                p.outcome.as_str(),
+                p.why,
+                p.actions.join(", ")
+            );
         }
     }
     Ok(())
@@ -185,8 +191,8 @@ pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> 
         };
         failed += usize::from(!wrong.is_empty());
         if !args.format.is_json() {
-            anstream::println!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
-            wrong.iter().for_each(|w| anstream::println!("       {w}"));
+            interflow_host::outln!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
+            wrong.iter().for_each(|w| interflow_host::outln!("       {w}"));
         }
         results.push(json!({ "name": name, "file": test.file, "ok": wrong.is_empty(), "wrong": wrong }));
     }
