@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
 use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig};
-use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
+use crate::downstream::access::{AccessRules, Login, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
@@ -93,6 +93,11 @@ pub(crate) struct ServerComponents {
 }
 
 impl CompiledConfig {
+    /// Whether a client that logged in earlier may go on under this configuration.
+    pub fn accepts_login(&self, login: &Login) -> bool {
+        login.is_valid(self.users.as_ref(), self.config.auth.accept_unverified_names)
+    }
+
     pub fn new(
         config: ProxyServerConfig,
         own: Vec<SocketAddr>,

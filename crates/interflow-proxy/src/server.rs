@@ -121,7 +121,7 @@ impl ProxyServer {
     }
 
     /// Activates another configuration and re-reads the users file. Listeners and workers stay; flows in progress
-    /// keep the configuration they began with.
+    /// keep the configuration they began with, but end if their user is no longer valid.
     ///
     /// # Errors
     /// The configuration is invalid: the old one stays active.
@@ -175,11 +175,20 @@ impl ProxyServer {
     /// are cleared.
     pub fn issue_credential(&self, name: &str) -> String {
         self.clear_bypass(None);
-        self.shared.ephemeral_credentials.issue(name, Instant::now())
+        let password = self.shared.ephemeral_credentials.issue(name, Instant::now());
+        // Older ones may have made room.
+        self.recheck_logins();
+        password
     }
 
+    /// Ends the credentials, and what was opened with them: tunnels, WebSockets, responses in progress.
     pub fn revoke_credential(&self, name: &str, password: &str) {
         self.shared.ephemeral_credentials.revoke(name, password);
+        self.recheck_logins();
+    }
+
+    fn recheck_logins(&self) {
+        self.workers.workers.iter().for_each(|worker| worker.recheck_logins());
     }
 
     pub fn snapshot(&self) -> StatsSnapshot {

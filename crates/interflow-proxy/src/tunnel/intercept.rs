@@ -13,7 +13,7 @@ use interflow_types::{
 };
 
 use crate::compiled::CompiledConfig;
-use crate::downstream::access::AccessRequest;
+use crate::downstream::access::{AccessRequest, Login};
 use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::http::loop_detection::ReceivedVia;
@@ -29,18 +29,13 @@ pub(crate) struct TunnelContext {
     client: Arc<interflow_types::ClientInfo>,
     /// The client's ClientHello, to mirror its fingerprint. Kept only in builds that can impersonate one.
     hello: Option<Arc<ClientHello>>,
-    /// The client was started by `interflow exec`.
-    of_exec: bool,
+    /// As whom the client opened the tunnel.
+    login: Login,
 }
 
 impl TunnelContext {
-    pub fn from_connection(conn: &ClientConnection) -> Self {
-        Self {
-            worker: Arc::clone(&conn.worker),
-            client: Arc::clone(&conn.client),
-            hello: None,
-            of_exec: conn.is_from_exec(),
-        }
+    pub fn new(conn: &ClientConnection, login: Login) -> Self {
+        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client), hello: None, login }
     }
 
     /// The program that sent this flow's ClientHello.
@@ -159,7 +154,7 @@ async fn sniff(
         authority: tracker.flow.authority.clone(),
         dial: None,
         transport: tracker.flow.transport,
-        user: tracker.flow.user.clone(),
+        login: place.login.clone(),
         received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
     };
     let detected = match detected {
@@ -279,7 +274,7 @@ async fn decide_interception(
     if passes.is_none()
         && interception == InterceptOverride::None
         && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
-        && !place.of_exec
+        && !place.login.is_exec()
         && protecting_stage(&place, &live, &tracker, &identity).is_none()
     {
         passes = Some(Passthrough::PinningBypass);
@@ -415,7 +410,7 @@ async fn terminate(
         authority: identity.clone(),
         dial,
         transport: tracker.flow.transport,
-        user: tracker.flow.user.clone(),
+        login: place.login.clone(),
         received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
     };
     tracker.flow.authority = identity;
@@ -453,7 +448,7 @@ async fn select_leaf(
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         // A browser of `interflow browser` recognises the CA by its key, for which it must be sent.
-        None if place.of_exec => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
+        None if place.login.is_exec() => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
         // From the leaf cache, or signed now.
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
@@ -520,9 +515,9 @@ async fn handle_leaf_refusal(
     let program = place.program(&tracker);
     let protected = protecting_stage(place, live, &tracker, &inside.authority);
     // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
-    let failures = if place.of_exec || protected.is_some() { 0 } else { config.pinning_failures };
+    let failures = if place.login.is_exec() || protected.is_some() { 0 } else { config.pinning_failures };
     let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
-    let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
+    let why = leaf_refusal::explain(refusal, place.login.is_exec(), protected, config.pinning_bypass);
     // Once per bypass, not per refusal: only now does the operator lose sight of this traffic.
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
         tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
