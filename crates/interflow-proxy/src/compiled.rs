@@ -307,6 +307,16 @@ impl CompiledConfig {
         }
     }
 
+    /// The limits of responses, which browsers take at sizes that no server takes of requests (256 KiB).
+    pub fn response_head_limits(&self) -> HeadLimits {
+        let request = self.head_limits();
+        HeadLimits {
+            max_bytes: request.max_bytes.saturating_mul(4),
+            max_fields: request.max_fields.saturating_mul(4),
+            ..request
+        }
+    }
+
     /// HTTP limits and timeouts for client connections on the gateway port or on any other.
     pub fn http_options(&self, gateway: bool) -> HttpOptions {
         let t = &self.config.timeouts;

@@ -95,7 +95,7 @@ impl ActiveConfig {
                 ..PoolLimits::default()
             },
             exchange: ExchangeOptions {
-                head: settings.head_limits(),
+                head: settings.response_head_limits(),
                 head_timeout: config.timeouts.response_header_timeout.0,
                 body_timeout: config.timeouts.body_idle_timeout.0,
                 ..ExchangeOptions::default()
