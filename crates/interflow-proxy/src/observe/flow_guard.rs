@@ -368,7 +368,7 @@ impl FlowGuard {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
         // `self` cannot be moved out of a method that also runs in `drop`, so a second guard takes over what is
         // needed.
-        let mut rest = Self {
+        let rest = Self {
             flow: Box::new(self.flow.fork()),
             plan: Arc::clone(&self.plan),
             counters: Arc::clone(&self.counters),
@@ -378,16 +378,22 @@ impl FlowGuard {
             status: self.status,
             tunnel: self.tunnel,
             response_recorded: self.response_recorded,
-            // The task calls `end` itself; its guard must not end the flow again when dropped.
+            // Ended by `DeferredEnd`.
             over: true,
         };
-        let outcome = OwnedOutcome::from(outcome);
-        // If the runtime shuts down first, the task is dropped and the flow has no recorded end.
+        rest.counters.ending.fetch_add(1, Relaxed);
+        let mut end = DeferredEnd { rest, now, outcome: OwnedOutcome::from(outcome) };
         runtime.spawn(async move {
-            for work in running {
-                work.join(&mut rest.flow).await;
+            let counters = Arc::clone(&end.rest.counters);
+            let join = async {
+                for work in running {
+                    work.join(&mut end.rest.flow).await;
+                }
+            };
+            tokio::select! {
+                () = join => {}
+                () = counters.end_now.notified() => {}
             }
-            rest.end(now, outcome.as_outcome());
         });
     }
 
@@ -422,6 +428,21 @@ impl FlowGuard {
     }
 }
 
+/// Ends a flow when its remaining work is done, or when its task is dropped before that: at the end of the runtime, or
+/// by a panic of the work.
+struct DeferredEnd {
+    rest: FlowGuard,
+    now: u64,
+    outcome: OwnedOutcome,
+}
+
+impl Drop for DeferredEnd {
+    fn drop(&mut self) {
+        self.rest.end(self.now, self.outcome.as_outcome());
+        self.rest.counters.ending.fetch_sub(1, Relaxed);
+    }
+}
+
 enum OwnedOutcome {
     Complete,
     Tunnelled(ByteCounts),
@@ -433,10 +454,7 @@ impl From<FlowOutcome<'_>> for OwnedOutcome {
         match outcome {
             FlowOutcome::Complete => Self::Complete,
             FlowOutcome::Tunnelled(bytes) => Self::Tunnelled(bytes),
-            // The sources of an error cannot be copied, but its text names them.
-            FlowOutcome::Failed(e, bytes) => {
-                Self::Failed(Error::new(e.kind(), e.to_string()).with_error_source(e.error_source()), bytes)
-            }
+            FlowOutcome::Failed(e, bytes) => Self::Failed(e.without_sources(), bytes),
         }
     }
 }
