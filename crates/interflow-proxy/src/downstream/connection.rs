@@ -4,13 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use interflow_codec::ClientHello;
 use interflow_limits::LoginQueueFull;
 use interflow_types::{
-    Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Response, Result,
-    Scheme, client_address,
+    Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Phase,
+    RequestHead, Response, Result, Scheme, client_address,
 };
 use parking_lot::Mutex;
 
@@ -63,6 +63,32 @@ pub(crate) struct TunnelTarget {
     pub login: Login,
     /// The `Via` of the CONNECT request that opened the tunnel.
     pub received_via: Option<Arc<str>>,
+    /// Why the origin could not be reached when the tunnel was opened.
+    pub unreachable: Option<Arc<FailedDial>>,
+}
+
+/// A failed attempt to reach the origin of a tunnel. The requests that were waiting for it get its error, so that they
+/// do not wait for the same timeout again.
+pub(crate) struct FailedDial {
+    error: Error,
+    at: Instant,
+}
+
+/// How long a failed attempt answers for the origin; then it may be back.
+const FAILED_DIAL_VALIDITY: Duration = Duration::from_secs(2);
+
+impl FailedDial {
+    pub fn new(error: &Error) -> Arc<Self> {
+        Arc::new(Self { error: error.without_sources(), at: Instant::now() })
+    }
+}
+
+impl TunnelTarget {
+    /// The error of the last attempt to reach the origin, if it was just now.
+    pub fn unreachable(&self) -> Option<Error> {
+        let failed = self.unreachable.as_ref().filter(|failed| failed.at.elapsed() < FAILED_DIAL_VALIDITY)?;
+        Some(failed.error.without_sources())
+    }
 }
 
 impl ClientConnection {
@@ -104,6 +130,14 @@ impl ClientConnection {
             self.pinned_upstream.store(true, Relaxed);
         }
         self.pinned_upstream.load(Relaxed).then_some(self.client.connection)
+    }
+
+    /// The error of the attempt to reach this request's origin that was made when its tunnel was opened, if it was just
+    /// now and the request goes the same way.
+    pub fn unreachable(&self, head: &RequestHead, plan: &RequestPlan) -> Option<Error> {
+        let ConnectionKind::Inside(inside) = &self.entry else { return None };
+        let same_way = head.url.authority == inside.authority && !plan.wants(Phase::UpstreamConnect);
+        inside.unreachable().filter(|_| same_way)
     }
 
     /// A new flow on this connection. Boxed, because it is moved often.

@@ -205,6 +205,9 @@ async fn exchange(
     if let Some(expectation) = expectation {
         expectation.finish(leaving.get_or_insert_with(|| head.clone()), &body);
     }
+    if let Some(error) = conn.unreachable(&head, &tracker.plan) {
+        return fail(tracker, &live, &head, &error);
+    }
     // After the decision on the route, because only some routes can loop.
     live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
     let leaving = leaving.as_ref().unwrap_or(&head);

@@ -69,6 +69,7 @@ pub(crate) async fn serve_reverse(
         transport: EntryKind::Reverse,
         login: Login::NotAsked(None),
         received_via: None,
+        unreachable: None,
     };
     let (options, drain) = (live.settings.http_options(false), worker.drain.clone());
     // Each request names its origin in `Host`, see `resolve::retarget_by_host`.
