@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
 use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig};
-use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
+use crate::downstream::access::{AccessRules, Login, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
@@ -93,6 +93,11 @@ pub(crate) struct ServerComponents {
 }
 
 impl CompiledConfig {
+    /// Whether a client that logged in earlier may go on under this configuration.
+    pub fn accepts_login(&self, login: &Login) -> bool {
+        login.is_valid(self.users.as_ref(), self.config.auth.accept_unverified_names)
+    }
+
     pub fn new(
         config: ProxyServerConfig,
         own: Vec<SocketAddr>,
@@ -299,6 +304,16 @@ impl CompiledConfig {
             max_bytes: l.max_header_bytes.0 as usize,
             max_fields: l.max_headers,
             max_line: l.request_line_bytes.0 as usize,
+        }
+    }
+
+    /// The limits of responses, which browsers take at sizes that no server takes of requests (256 KiB).
+    pub fn response_head_limits(&self) -> HeadLimits {
+        let request = self.head_limits();
+        HeadLimits {
+            max_bytes: request.max_bytes.saturating_mul(4),
+            max_fields: request.max_fields.saturating_mul(4),
+            ..request
         }
     }
 

@@ -83,7 +83,8 @@ pub struct ProxyConfig {
     /// `listen` has an address that other machines can reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mdns_name: Option<String>,
-    /// The pseudonym in `Via` fields; if empty, none are added.
+    /// The pseudonym in `Via` fields; if empty, only requests that another proxy may send back get a random one, by which
+    /// the loop is detected.
     pub via: String,
     /// Continue to serve an HTTP/1 request whose client has closed its sending side (a half-close). If false, such a
     /// client counts as disconnected and its request is aborted, because the two cannot be told apart until something
@@ -299,7 +300,7 @@ pub struct AccessRule {
     /// Ports or ranges: `443`, `8000-8999`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// Methods. A tunnel has the method CONNECT, including one requested by SOCKS5.
+    /// Methods, in any case: `get` counts as GET. A tunnel has the method CONNECT, including one requested by SOCKS5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
 }
@@ -504,11 +505,11 @@ pub struct LimitsConfig {
     pub connections_per_client: usize,
     /// New client connections per second.
     pub accept_rate: u32,
-    /// Bytes of a message head.
+    /// Bytes of a request's head; that of a response may have four times as many.
     pub max_header_bytes: ByteSize,
     /// Bytes of a request line.
     pub request_line_bytes: ByteSize,
-    /// Fields in a message head.
+    /// Fields in a request's head; that of a response may have four times as many.
     pub max_headers: usize,
     /// Concurrent streams on one HTTP/2 connection of a client.
     pub h2_streams: u32,

@@ -121,7 +121,7 @@ impl ProxyServer {
     }
 
     /// Activates another configuration and re-reads the users file. Listeners and workers stay; flows in progress
-    /// keep the configuration they began with.
+    /// keep the configuration they began with, but end if their user is no longer valid.
     ///
     /// # Errors
     /// The configuration is invalid: the old one stays active.
@@ -175,11 +175,20 @@ impl ProxyServer {
     /// are cleared.
     pub fn issue_credential(&self, name: &str) -> String {
         self.clear_bypass(None);
-        self.shared.ephemeral_credentials.issue(name, Instant::now())
+        let password = self.shared.ephemeral_credentials.issue(name, Instant::now());
+        // Older ones may have made room.
+        self.recheck_logins();
+        password
     }
 
+    /// Ends the credentials, and what was opened with them: tunnels, WebSockets, responses in progress.
     pub fn revoke_credential(&self, name: &str, password: &str) {
         self.shared.ephemeral_credentials.revoke(name, password);
+        self.recheck_logins();
+    }
+
+    fn recheck_logins(&self) {
+        self.workers.workers.iter().for_each(|worker| worker.recheck_logins());
     }
 
     pub fn snapshot(&self) -> StatsSnapshot {
@@ -232,14 +241,25 @@ impl ProxyServer {
         &self.parts.local
     }
 
+    fn ending_flows(&self) -> i64 {
+        self.workers.workers.iter().map(|worker| worker.counters.ending.load(Ordering::Relaxed)).sum()
+    }
+
     /// Shuts down: accepts nothing new, lets flows finish for at most `proxy.drain_timeout`, then ends.
     pub async fn stop(&self) {
         let patience = self.config().proxy.drain_timeout.0;
         self.drain.start();
         let deadline = Instant::now() + patience;
-        while self.shared.connections.open_count() > 0 && Instant::now() < deadline {
-            // Polled, because connections end in many places; 20 ms is short beside the time that draining takes.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        // Polled, because connections end in many places; 20 ms is short beside the time that draining takes.
+        let pause = || tokio::time::sleep(Duration::from_millis(20));
+        while (self.shared.connections.open_count() > 0 || self.ending_flows() > 0) && Instant::now() < deadline {
+            pause().await;
+        }
+        // What is left of them is recorded without the work that they wait for.
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.ending_flows() > 0 && Instant::now() < deadline {
+            self.workers.workers.iter().for_each(|worker| worker.counters.end_now.notify_waiters());
+            pause().await;
         }
         let left = self.shared.connections.open_count();
         if left > 0 {
@@ -247,6 +267,9 @@ impl ProxyServer {
         }
     }
 }
+
+/// How long flows whose work is given up have to be recorded.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn compile_config(
     config: &ProxyServerConfig,

@@ -11,6 +11,7 @@ use interflow_net::egress::dial::{Dialer, DialerOptions};
 use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
 use interflow_net::ingress::{Drain, ProcessLookup};
 use interflow_types::{ClientInfo, Result};
+use tokio::sync::watch;
 
 use crate::compiled::CompiledConfig;
 use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
@@ -94,7 +95,7 @@ impl ActiveConfig {
                 ..PoolLimits::default()
             },
             exchange: ExchangeOptions {
-                head: settings.head_limits(),
+                head: settings.response_head_limits(),
                 head_timeout: config.timeouts.response_header_timeout.0,
                 body_timeout: config.timeouts.body_idle_timeout.0,
                 ..ExchangeOptions::default()
@@ -114,6 +115,8 @@ pub(crate) struct ProxyWorker {
     pub shared: Arc<ServerState>,
     pub drain: Drain,
     live: ArcSwap<ActiveConfig>,
+    /// Notifies whatever watches a login. Each worker has its own, since workers share no lock.
+    login_changes: watch::Sender<()>,
 }
 
 impl ProxyWorker {
@@ -124,7 +127,7 @@ impl ProxyWorker {
         shared: Arc<ServerState>,
         drain: Drain,
     ) -> Self {
-        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
+        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live), login_changes: watch::Sender::default() }
     }
 
     pub fn active_config(&self) -> Arc<ActiveConfig> {
@@ -133,6 +136,16 @@ impl ProxyWorker {
 
     pub fn reload(&self, live: ActiveConfig) {
         self.live.store(Arc::new(live));
+        self.recheck_logins();
+    }
+
+    /// Notifies what watches a login that it may have ended.
+    pub fn recheck_logins(&self) {
+        self.login_changes.send_replace(());
+    }
+
+    pub fn login_changes(&self) -> watch::Receiver<()> {
+        self.login_changes.subscribe()
     }
 
     pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {

@@ -70,10 +70,8 @@ impl Host {
         if s.is_empty() {
             return Err(AuthorityError::Empty);
         }
-        // Only a text that ends in a digit can be an IPv4 address; few names do.
-        if s.ends_with(|last: char| last.is_ascii_digit())
-            && let Ok(v4) = s.parse::<Ipv4Addr>()
-        {
+        // Whatever connects to the name would take it for this address, so access rules must see it as that.
+        if let Some(v4) = parse_ipv4(s) {
             return Ok(Self::Ip(IpAddr::V4(v4)));
         }
         let (mut odd, mut upper) = (false, false);
@@ -114,6 +112,45 @@ impl Host {
             Self::Ip(_) => None,
         }
     }
+}
+
+/// Reads an IPv4 address in any spelling that programs and resolvers accept in its place: one to four numbers, decimal,
+/// octal (`0177.1`) or hexadecimal (`0x7f000001`), the last of which fills the rest (WHATWG URL, "IPv4 parser";
+/// inet_aton(3)).
+pub(crate) fn parse_ipv4(s: &str) -> Option<Ipv4Addr> {
+    let text = s.strip_suffix('.').unwrap_or(s);
+    // Decides nearly all names by one byte: only a text whose last label begins with a digit can be an address.
+    let last = text.rsplit('.').next()?;
+    if !last.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    if let Ok(dotted) = text.parse() {
+        return Some(dotted);
+    }
+    let mut address = 0_u64;
+    let parts = text.split('.').count();
+    for (i, part) in text.split('.').enumerate() {
+        let number = parse_ipv4_number(part)?;
+        // The last number fills the bytes that the others leave: all four, or three, two, one.
+        let bytes = if i + 1 == parts { 4_usize.checked_sub(i).filter(|n| *n > 0)? } else { 1 };
+        if number >= 1 << (8 * bytes) {
+            return None;
+        }
+        address = address << (8 * bytes) | number;
+    }
+    u32::try_from(address).ok().map(Ipv4Addr::from)
+}
+
+fn parse_ipv4_number(part: &str) -> Option<u64> {
+    let hexadecimal = part.strip_prefix("0x").or_else(|| part.strip_prefix("0X"));
+    let (digits, radix) = match (hexadecimal, part.strip_prefix('0')) {
+        (Some(""), _) => ("0", 16),
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        _ => (part, 10),
+    };
+    // `from_str_radix` would accept a sign.
+    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// Bytes of names seen in practice; `_` occurs in many internal names.
@@ -297,6 +334,8 @@ mod tests {
             "010.0.0.1:1",
             "255.200.99.0",
             "[::1]:80",
+            "10.1",
+            "0x0a000001:1",
         ] {
             for authority in ["a.test:80", "a.test:8080", "10.0.0.1:1", "10.0.0.10:1", "255.200.99.0:80", "[::1]:80"] {
                 let authority: Authority = authority.parse().unwrap();
@@ -321,6 +360,27 @@ mod tests {
             ("[::1]:443", None, "[::1]:443"),
             ("[2001:DB8::1]", Some(443), "[2001:db8::1]:443"),
             ("under_score.local", Some(80), "under_score.local:80"),
+            // Every spelling of an address is the address.
+            ("2130706433", Some(80), "127.0.0.1:80"),
+            ("0x7f000001", Some(80), "127.0.0.1:80"),
+            ("0X7F.1", Some(80), "127.0.0.1:80"),
+            ("017700000001", Some(80), "127.0.0.1:80"),
+            ("0177.1:8080", None, "127.0.0.1:8080"),
+            ("127.1", Some(80), "127.0.0.1:80"),
+            ("127.0.1", Some(80), "127.0.0.1:80"),
+            ("127.0.0.1.", Some(80), "127.0.0.1:80"),
+            ("10.65535", Some(80), "10.0.255.255:80"),
+            ("0", Some(80), "0.0.0.0:80"),
+            ("0x", Some(80), "0.0.0.0:80"),
+            ("4294967295", Some(80), "255.255.255.255:80"),
+            // What no resolver reads as an address remains a name.
+            ("4294967296", Some(80), "4294967296:80"),
+            ("1.2.3.4.5", Some(80), "1.2.3.4.5:80"),
+            ("127.0.0.256", Some(80), "127.0.0.256:80"),
+            ("09.1", Some(80), "09.1:80"),
+            ("1..2", Some(80), "1..2:80"),
+            ("service.1.9x", Some(80), "service.1.9x:80"),
+            ("web.1", Some(80), "web.1:80"),
         ] {
             assert_eq!(Authority::parse(text, default).map(|a| a.to_string()), Ok(displayed.to_owned()), "{text}");
         }

@@ -143,7 +143,7 @@ impl ErrorKind {
                 "All connections to this origin are busy; upstream.max_connections_per_host sets how many there may be."
             }
             Self::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
-            Self::BadResponse => "The origin violates the protocol; its response was not forwarded.",
+            Self::BadResponse => "The origin's response is invalid or over a limit, and was not forwarded.",
             _ => "",
         }
     }
@@ -190,6 +190,12 @@ impl Error {
     pub fn with_retryable(mut self, retry: Retryable) -> Self {
         self.0.retry = retry;
         self
+    }
+
+    /// The same error with its sources as text, since they cannot be copied.
+    #[must_use]
+    pub fn without_sources(&self) -> Self {
+        Self::new(self.kind(), self.to_string()).with_error_source(self.error_source())
     }
 
     pub fn kind(&self) -> ErrorKind {

@@ -13,17 +13,19 @@
 //!
 //! Case and a final dot do not count, on either side. Internationalized names may be written in Unicode: what is compared
 //! is their ASCII form, the only one in which hosts appear on the wire. An IPv4 address mapped into IPv6 is the IPv4
-//! address.
+//! address, and so is every other spelling of it ([`Host::parse`]). The unspecified address leads to this machine, and
+//! matches where its loopback address does.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
 
 use crate::Host;
+use crate::authority::parse_ipv4;
 
 /// A host pattern; see the [module](self) for its syntax.
 ///
@@ -90,19 +92,29 @@ impl HostMatch {
         match (self, host) {
             // An index may call this for any host, so the cheap kinds come first.
             (Self::Any, _) => true,
-            (Self::Ip(ip), Host::Ip(host)) => *ip == host.to_canonical(),
-            (Self::Net(net), Host::Ip(host)) => net.contains(&host.to_canonical()),
-            (Self::Wildcard(pattern), Host::Ip(host)) => {
+            (_, Host::Ip(host)) => {
+                let host = host.to_canonical();
+                self.matches_ip(host) || loopback_of(host).is_some_and(|loopback| self.matches_ip(loopback))
+            }
+            (_, Host::Name(name)) => self.matches_name(name.strip_suffix('.').unwrap_or(name)),
+        }
+    }
+
+    fn matches_ip(&self, host: IpAddr) -> bool {
+        match self {
+            Self::Ip(ip) => *ip == host,
+            Self::Net(net) => net.contains(&host),
+            Self::Wildcard(pattern) => {
                 // An address has at most 45 characters, so this needs no allocation.
                 let mut text = [0; 45];
                 let mut rest = &mut text[..];
-                let written = write!(rest, "{}", host.to_canonical());
+                let written = write!(rest, "{host}");
                 let left = rest.len();
                 // The length of what was written.
                 written.is_ok() && is_wildcard_match(pattern.as_bytes(), &text[..45 - left])
             }
-            (_, Host::Name(name)) => self.matches_name(name.strip_suffix('.').unwrap_or(name)),
-            _ => false,
+            Self::Any => true,
+            Self::Name(_) | Self::Below(_) | Self::NameAndBelow(_) => false,
         }
     }
 
@@ -155,6 +167,9 @@ impl HostMatch {
         // Mapped addresses are stored as IPv4, in which form hosts are compared.
         if let Ok(ip) = plain.parse::<IpAddr>() {
             return Ok(Self::Ip(ip.to_canonical()));
+        }
+        if let Some(ip) = parse_ipv4(plain) {
+            return Ok(Self::Ip(ip.into()));
         }
         if let Ok(net) = plain.parse::<IpNet>() {
             return Ok(Self::Net(canonical_net(net)));
@@ -392,13 +407,23 @@ impl HostPatternIndex {
         let (name, ip) = match host {
             Host::Name(name) => (name.strip_suffix('.').unwrap_or(name), None),
             // The empty name is in no index.
-            Host::Ip(ip) => ("", self.addresses.get(&ip.to_canonical())),
+            Host::Ip(ip) => ("", Some(ip.to_canonical())),
         };
+        let ip = ip.into_iter().flat_map(|ip| std::iter::once(ip).chain(loopback_of(ip)));
+        let ip = ip.filter_map(|ip| self.addresses.get(&ip));
         let domains = domains_of(name).filter_map(|domain| self.domains.get(domain));
         let exact = self.names.get(name).into_iter().chain(ip);
         // Wildcards and networks cannot be looked up, and are always tried.
         exact.chain(domains).flatten().chain(&self.rest)
     }
+}
+
+/// The loopback address that a connection to the unspecified one reaches.
+fn loopback_of(ip: IpAddr) -> Option<IpAddr> {
+    ip.is_unspecified().then_some(match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    })
 }
 
 /// The name and all domains that it is in: `a.b.c`, `b.c`, `c`.
@@ -444,6 +469,15 @@ mod tests {
             ("10.9.9.9/8", "10.1.2.3:1", true),
             ("10.0.0.0/8", "11.1.2.3:1", false),
             ("10.0.0.0/8", "[::ffff:10.1.2.3]:1", true),
+            ("127.0.0.0/8", "2130706433:1", true),
+            ("127.0.0.0/8", "0x7f.1:1", true),
+            ("127.0.0.0/8", "0:1", true),
+            ("127.0.0.1", "0.0.0.0:1", true),
+            ("::1", "[::]:1", true),
+            ("0.0.0.0", "0:1", true),
+            ("0.0.0.0", "127.0.0.1:1", false),
+            ("127.1", "127.0.0.1:1", true),
+            ("10.0.0.0/8", "0:1", false),
             ("::ffff:10.0.0.0/104", "10.1.2.3:1", true),
             ("192.0.2.7", "[::ffff:192.0.2.7]:1", true),
             ("::1", "[::1]:1", true),

@@ -39,11 +39,11 @@ pub enum Violation {
     ManyHosts,
     #[error("bad Host field: {0}")]
     Host(AuthorityError),
-    #[error("the first line is longer than the limit")]
+    #[error("the first line is longer than limits.request_line_bytes allows")]
     LineTooLong,
-    #[error("the head is larger than the limit")]
+    #[error("the head is larger than limits.max_header_bytes allows")]
     HeadTooLarge,
-    #[error("the head has more fields than the limit")]
+    #[error("the head has more fields than limits.max_headers allows")]
     TooManyFields,
     #[error("the Content-Length is not a plain number of bytes (RFC 9110 8.6)")]
     ContentLength,

@@ -75,12 +75,11 @@ impl AddressFilter for AllowAllAddresses {
 /// Timeouts and socket options of new connections.
 #[derive(Clone)]
 pub struct DialerOptions {
-    /// The timeout of all attempts to connect to one host, without name resolution.
+    /// The timeout of all attempts to connect to one host, without name resolution; through upstream proxies, of the
+    /// whole way to the target, with the TLS handshakes and tunnels of the proxies.
     pub connect_timeout: Duration,
     /// After this delay without a response, the next address is tried in parallel (RFC 8305 5).
     pub attempt_delay: Duration,
-    /// The timeout for an upstream proxy to open its tunnel, with its TLS handshake if it uses TLS.
-    pub proxy_timeout: Duration,
     /// The idle time before TCP keepalive probes; `None` to disable them.
     pub keepalive: Option<Duration>,
     /// How HTTPS proxies are verified; `None` for the platform's roots.
@@ -88,12 +87,11 @@ pub struct DialerOptions {
 }
 
 impl Default for DialerOptions {
-    /// 10 s to connect, 250 ms between attempts, 30 s for a proxy, a probe after a minute.
+    /// 10 s to connect, 250 ms between attempts, a probe after a minute.
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(10),
             attempt_delay: Duration::from_millis(250),
-            proxy_timeout: Duration::from_secs(30),
             keepalive: Some(Duration::from_secs(60)),
             proxy_tls: None,
         }
@@ -173,9 +171,9 @@ impl Dialer {
         let (io, info) = self.dial_proxy(chain, names, times).await?;
         // The tunnel counts as connecting; name resolution was timed in `dial_proxy`.
         let begun = Instant::now();
-        let io = self.open_proxy_tunnel(io, last, target, connect_via).await?;
+        let opened = self.open_proxy_tunnel(io, last, target, connect_via, self.time_left(times)).await;
         add_elapsed(&mut times.connect, begun);
-        Ok((io, info))
+        Ok((opened?, info))
     }
 
     /// Checks a target that an upstream proxy will connect to, as far as its addresses can be determined here. It is
@@ -224,24 +222,35 @@ impl Dialer {
         let reached = self.direct(names, &first.authority, &AllowAllAddresses, times).await;
         let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
         info.via = Some(proxy_chain_text(chain));
-        let begun = Instant::now();
-        io = self.tls_to_proxy(io, first).await?;
+        let mut begun = Instant::now();
+        let mut time_left = |dialer: &Self| {
+            add_elapsed(&mut times.connect, begun);
+            begun = Instant::now();
+            dialer.time_left(times)
+        };
+        io = self.tls_to_proxy(io, first, time_left(self)).await?;
         for pair in chain.windows(2) {
             if let [proxy, next] = pair {
                 // `Via` is sent only to the last proxy, whose tunnel leads to the origin.
-                io = self.open_proxy_tunnel(io, proxy, &next.authority, None).await?;
-                io = self.tls_to_proxy(io, next).await?;
+                io = self.open_proxy_tunnel(io, proxy, &next.authority, None, time_left(self)).await?;
+                io = self.tls_to_proxy(io, next, time_left(self)).await?;
             }
         }
         add_elapsed(&mut times.connect, begun);
         Ok((io, info))
     }
 
-    async fn tls_to_proxy(&self, io: IoStream, proxy: &UpstreamProxy) -> Result<IoStream, Error> {
+    /// What is left of the time to connect.
+    fn time_left(&self, times: &DialTimes) -> Duration {
+        let spent = Duration::from_micros(times.connect.unwrap_or_default());
+        // Whole milliseconds, because the limit appears in messages.
+        Duration::from_millis(self.options.connect_timeout.saturating_sub(spent).as_millis() as u64)
+    }
+
+    async fn tls_to_proxy(&self, io: IoStream, proxy: &UpstreamProxy, limit: Duration) -> Result<IoStream, Error> {
         if proxy.kind != ProxyKind::Https {
             return Ok(io);
         }
-        let limit = self.options.proxy_timeout;
         // HTTP/1.1, because CONNECT is written as HTTP/1.
         let done = connect_tls(io, &proxy.authority.host, &self.proxy_tls, Alpn::Http1, limit).await;
         Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
@@ -253,10 +262,10 @@ impl Dialer {
         proxy: &UpstreamProxy,
         next: &Authority,
         connect_via: Option<&str>,
+        limit: Duration,
     ) -> Result<IoStream, Error> {
-        let limit = self.options.proxy_timeout;
         tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
-            let seconds = limit.as_secs_f32();
+            let seconds = self.options.connect_timeout.as_secs_f32();
             let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
             // Retryable: nothing of the request has been sent.
             Err(Error::new(ErrorKind::UpstreamProxy, message).with_retryable(Retryable::Yes))

@@ -74,12 +74,22 @@ enum UpstreamConnection {
     Http2(Arc<Http2Connection>),
 }
 
-/// Whether a pooled connection may be used; not for a retry, since the next pooled one may be as dead as the first.
+/// Which pooled connections may carry a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionReuse {
     Allowed,
+    /// For a retry: the other pooled connections may be as dead as the first, or about to be. One that was opened for
+    /// another request since then is as good as a new one.
+    OpenedAfter(Instant),
+    /// This request is to be the first of a new connection.
     Never,
 }
+
+/// How often a request that the origin certainly did not process is sent again. An origin that ends each connection
+/// after a number of requests may refuse a request several times in a row, when many arrive at once.
+const MAX_RETRIES: u32 = 5;
+/// How many of the retries may use a connection that was opened for another request.
+const MAX_SHARED_RETRIES: u32 = 2;
 
 impl UpstreamClient {
     /// A client for the calling worker; `shared` is the same for all workers.
@@ -90,7 +100,8 @@ impl UpstreamClient {
 
     /// Sends the request and waits for the head of its response. The rest of the request's body, if any, is sent
     /// while the response body is read. If a reused connection fails without a byte of response, the request is sent
-    /// once more over a new one where RFC 9110 9.2.2 allows it.
+    /// once more over a new one where RFC 9110 9.2.2 allows it; if the origin certainly did not process it (RFC 9113
+    /// 8.7), a few times.
     ///
     /// Dropping the future cancels the exchange: an HTTP/1 connection is closed, an HTTP/2 stream reset.
     ///
@@ -128,7 +139,8 @@ impl UpstreamClient {
         }
         let mut protocol = resolve_protocol(route, &head);
         let mut want = ConnectionReuse::Allowed;
-        // Bounded: a retry happens once, and so does the switch to HTTP/2 that an origin may demand.
+        let (mut failures, mut may_repeat) = (0, head.method.is_idempotent());
+        // Bounded: the retries are counted, and the switch to HTTP/2 that an origin may demand happens once.
         loop {
             // Looked up in each round: the protocol is part of the key.
             let mut host = self.pool.host_pool(route, protocol);
@@ -147,21 +159,22 @@ impl UpstreamClient {
                 }
                 Err(e) => return Err(e),
             };
-            let outcome = match connection {
+            let (outcome, lives_on) = match connection {
                 UpstreamConnection::Http1(lease) => {
-                    http1::exchange(lease, &mut head, body, x, &self.options.exchange).await
+                    (http1::exchange(lease, &mut head, body, x, &self.options.exchange).await, false)
                 }
                 UpstreamConnection::Http2(conn) => {
-                    Box::pin(http2::exchange(&conn, &head, body, x, &self.options.exchange)).await
+                    let outcome = Box::pin(http2::exchange(&conn, &head, body, x, &self.options.exchange)).await;
+                    (outcome, !conn.is_retired())
                 }
             };
             let FailedExchange { error, replay } = match outcome {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
-            // `want` is `Never` only after a retry, so a request is sent twice at most.
+            failures += 1;
             body = match replay {
-                Some(body) if want == ConnectionReuse::Allowed && may_retry(&error, &head) => body,
+                Some(body) if failures <= MAX_RETRIES && may_retry(&error, &mut may_repeat) => body,
                 _ => return Err(error),
             };
             tracing::debug!(%error, authority = %route.authority, "sent again over a fresh connection");
@@ -171,8 +184,13 @@ impl UpstreamClient {
                 }
                 protocol = UpstreamProtocol::Http1;
             }
-            // Idle connections of the pool may all have died together, so the retry opens one.
-            want = ConnectionReuse::Never;
+            want = match failures {
+                // Only this stream was refused, as when there were too many.
+                ..=MAX_SHARED_RETRIES if lives_on => ConnectionReuse::Allowed,
+                // Idle connections of the pool may all have died together, so the retry uses a later one.
+                ..=MAX_SHARED_RETRIES => ConnectionReuse::OpenedAfter(Instant::now()),
+                _ => ConnectionReuse::Never,
+            };
         }
     }
 
@@ -238,7 +256,7 @@ impl UpstreamClient {
         let may_be_h2 = protocol == UpstreamProtocol::Http2
             || (protocol == UpstreamProtocol::Auto && route.scheme == Scheme::Https);
         // A connection with free streams needs no permit: it is open and counted.
-        if may_be_h2 && let Some(conn) = host.h2(now, &self.options.pool) {
+        if may_be_h2 && let Some(conn) = self.pooled_h2(host, want) {
             return Ok(UpstreamConnection::Http2(conn));
         }
         let permit = match &host.cap {
@@ -267,11 +285,21 @@ impl UpstreamClient {
             }
         }
         // HTTP/1 connections are not shared, so there is nothing to wait for.
-        if !may_be_h2 || host.version(&self.shared, route.tls.id()) == Some(HttpVersion::Http11) {
+        let shared = may_be_h2 && want != ConnectionReuse::Never;
+        if !shared || host.version(&self.shared, route.tls.id()) == Some(HttpVersion::Http11) {
             // Boxed because few requests open a connection, and all would reserve space for this future.
             return Box::pin(self.open(route, protocol, host, permit, x)).await;
         }
-        Box::pin(self.open_shared(route, protocol, host, permit, x)).await
+        Box::pin(self.open_shared(route, protocol, host, permit, want, x)).await
+    }
+
+    fn pooled_h2(&self, host: &HostPool, want: ConnectionReuse) -> Option<Arc<Http2Connection>> {
+        let after = match want {
+            ConnectionReuse::Allowed => None,
+            ConnectionReuse::OpenedAfter(time) => Some(time),
+            ConnectionReuse::Never => return None,
+        };
+        host.h2(Instant::now(), after, &self.options.pool)
     }
 
     /// Opens a connection that may turn out to be HTTP/2: one caller opens it, and those that waited share it. If
@@ -283,12 +311,13 @@ impl UpstreamClient {
         protocol: UpstreamProtocol,
         host: &Arc<HostPool>,
         permit: Option<OwnedSemaphorePermit>,
+        want: ConnectionReuse,
         x: &mut UpstreamReport<'_>,
     ) -> Result<UpstreamConnection, Error> {
         // Read before waiting for the lock, so that a failure in the meantime is noticed.
         let failed = host.failed_attempts.load(Ordering::Relaxed);
         let flight = host.flight.lock().await;
-        if let Some(conn) = host.h2(Instant::now(), &self.options.pool) {
+        if let Some(conn) = self.pooled_h2(host, want) {
             return Ok(UpstreamConnection::Http2(conn));
         }
         let is_http1 = protocol == UpstreamProtocol::Auto
@@ -426,11 +455,12 @@ fn can_upgrade_to_h2(route: &UpstreamRoute, protocol: UpstreamProtocol) -> bool 
     protocol == UpstreamProtocol::Http1 && is_negotiable(route.protocol)
 }
 
-/// RFC 9110 9.2.2: only requests that were certainly not processed, or that are idempotent, may be retried.
-fn may_retry(error: &Error, head: &RequestHead) -> bool {
+/// RFC 9110 9.2.2: only requests that were certainly not processed, or that are idempotent, may be retried; the latter
+/// once, after which `may_repeat` is false.
+fn may_retry(error: &Error, may_repeat: &mut bool) -> bool {
     match error.retryable() {
         Retryable::Yes => true,
-        Retryable::ReusedOnly => head.method.is_idempotent(),
+        Retryable::ReusedOnly => std::mem::take(may_repeat),
         Retryable::No => false,
     }
 }

@@ -279,18 +279,20 @@ impl ConnectionPool {
 
 impl HostPool {
     /// The HTTP/2 connection for the next request: one with free streams or, if no more connections are allowed, the
-    /// one with the fewest streams. `None` if a connection must be opened.
-    pub(crate) fn h2(&self, now: Instant, limits: &PoolLimits) -> Option<Arc<Http2Connection>> {
+    /// one with the fewest streams; with `after`, of those opened after this time. `None` if a connection must be
+    /// opened.
+    pub(crate) fn h2(&self, now: Instant, after: Option<Instant>, limits: &PoolLimits) -> Option<Arc<Http2Connection>> {
         let mut conns = self.h2.lock();
         conns.retain(|c| c.is_reusable(now, limits));
-        if let Some(free) = conns.iter().find(|c| c.has_stream_capacity()) {
+        let usable = || conns.iter().filter(|c| after.is_none_or(|after| c.was_opened_after(after)));
+        if let Some(free) = usable().find(|c| c.has_stream_capacity()) {
             return Some(free.clone());
         }
-        if conns.len() < limits.http2_per_host.max(1) {
+        if usable().count() < limits.http2_per_host.max(1) {
             // The caller opens one more.
             return None;
         }
-        conns.iter().min_by_key(|c| c.streams()).cloned()
+        usable().min_by_key(|c| c.streams()).cloned()
     }
 
     /// The protocol that the origin negotiated earlier over TLS.

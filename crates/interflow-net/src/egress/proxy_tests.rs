@@ -129,7 +129,7 @@ fn dialer(ca: Option<&TestCa>) -> Dialer {
     let proxy_tls = ca.map(|ca| TlsProfile::new(trusting(&ca.pem)).unwrap());
     let overrides = [("proxy.example".into(), vec!["127.0.0.1".parse().unwrap()])].into();
     let resolver = DnsResolver::new(ResolverOptions { overrides, ..ResolverOptions::default() });
-    let options = DialerOptions { proxy_tls, proxy_timeout: Duration::from_millis(500), ..DialerOptions::default() };
+    let options = DialerOptions { proxy_tls, connect_timeout: Duration::from_millis(500), ..DialerOptions::default() };
     Dialer::new(resolver, Arc::new(AllowAllAddresses), options)
 }
 

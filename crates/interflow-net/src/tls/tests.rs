@@ -334,7 +334,12 @@ async fn a_client_certificate_is_sent_to_an_origin_that_requests_it() {
             assert!(accepted.is_err());
             // In TLS 1.3 the refusal arrives only now.
             let error = io.read_u8().await.unwrap_err();
-            assert_eq!(explain(&error), Some("it wants a client certificate: configure one for this host"));
+            assert_eq!(
+                explain(&error),
+                Some(
+                    "it requires a client certificate: configure one for this host in [[upstream.client_certificate]]"
+                )
+            );
         }
     }
 }

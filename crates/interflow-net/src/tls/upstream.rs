@@ -553,23 +553,33 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
     })
 }
 
+/// The error of a connection whose origin ended TLS after the handshake, as [explained](explain).
+pub(crate) fn ended_error(why: &str) -> Error {
+    Error::new(ErrorKind::UpstreamTls, format!("the origin ended TLS: {why}"))
+}
+
 pub(super) fn explain_alert(alert: AlertDescription) -> &'static str {
     match alert {
         AlertDescription::ProtocolVersion => {
             "it supports no acceptable TLS version: 1.2 and 1.3, or the one that a rule requires"
         }
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
-            "it accepts none of our cipher suites, or wants a client certificate (alert handshake_failure)"
+            "it accepts none of our cipher suites, or requires a client certificate, see [[upstream.client_certificate]] (alert \
+             handshake_failure)"
         }
         AlertDescription::UnrecognisedName => "it does not know this host name (alert unrecognized_name)",
-        AlertDescription::CertificateRequired => "it wants a client certificate: configure one for this host",
+        AlertDescription::CertificateRequired => {
+            "it requires a client certificate: configure one for this host in [[upstream.client_certificate]]"
+        }
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::CertificateExpired
         | AlertDescription::CertificateRevoked
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => "it does not accept our client certificate",
+        | AlertDescription::AccessDenied => {
+            "it does not accept our client certificate, or requires one: see [[upstream.client_certificate]]"
+        }
         AlertDescription::NoApplicationProtocol => "it speaks none of the protocols offered (ALPN)",
         AlertDescription::InternalError => "it has an internal error",
         _ => "it ended the handshake with an alert",

@@ -4,17 +4,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use interflow_codec::ClientHello;
 use interflow_limits::LoginQueueFull;
 use interflow_types::{
-    Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Response, Result,
-    Scheme, client_address,
+    Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Phase,
+    RequestHead, Response, Result, Scheme, client_address,
 };
 use parking_lot::Mutex;
 
-use crate::downstream::access::{AccessRequest, BasicCredentials, UserDatabase};
+use crate::compiled::CompiledConfig;
+use crate::downstream::access::{AccessRequest, BasicCredentials, Login};
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::fingerprint::ClientFingerprint;
 use crate::upstream::plan::{PlanKey, RequestPlan};
@@ -26,16 +27,14 @@ pub(crate) struct ClientConnection {
     pub entry: ConnectionKind,
     /// TLS that Interflow terminated on this connection: a tunnel's, or the proxy port's own.
     pub tls: Option<Arc<ClientTls>>,
-    /// The last verified credentials and their user, so that a kept-alive connection needs no lookup.
-    verified_credentials: Mutex<Option<(Vec<u8>, Arc<str>)>>,
+    /// The last verified credentials and their login, so that a kept-alive connection needs no lookup.
+    verified_credentials: Mutex<Option<(Vec<u8>, Login)>>,
     last_plan: Mutex<Option<LastPlan>>,
     /// The client that a trusted reverse proxy last named on this connection.
     last_forwarded: Mutex<Option<Arc<ClientInfo>>>,
     /// Credentials were bound to an upstream connection (NTLM, Negotiate): from then on this client shares none with
     /// others.
     pinned_upstream: AtomicBool,
-    /// The client was started by `interflow exec`: it authenticated with ephemeral credentials.
-    of_exec: AtomicBool,
     /// The client's TLS and HTTP/2 fingerprint, for origins to which it is mirrored.
     pub client_fingerprint: ClientFingerprint,
 }
@@ -61,9 +60,35 @@ pub(crate) struct TunnelTarget {
     /// name.
     pub dial: Option<Authority>,
     pub transport: EntryKind,
-    pub user: Option<Arc<str>>,
+    pub login: Login,
     /// The `Via` of the CONNECT request that opened the tunnel.
     pub received_via: Option<Arc<str>>,
+    /// Why the origin could not be reached when the tunnel was opened.
+    pub unreachable: Option<Arc<FailedDial>>,
+}
+
+/// A failed attempt to reach the origin of a tunnel. The requests that were waiting for it get its error, so that they
+/// do not wait for the same timeout again.
+pub(crate) struct FailedDial {
+    error: Error,
+    at: Instant,
+}
+
+/// How long a failed attempt answers for the origin; then it may be back.
+const FAILED_DIAL_VALIDITY: Duration = Duration::from_secs(2);
+
+impl FailedDial {
+    pub fn new(error: &Error) -> Arc<Self> {
+        Arc::new(Self { error: error.without_sources(), at: Instant::now() })
+    }
+}
+
+impl TunnelTarget {
+    /// The error of the last attempt to reach the origin, if it was just now.
+    pub fn unreachable(&self) -> Option<Error> {
+        let failed = self.unreachable.as_ref().filter(|failed| failed.at.elapsed() < FAILED_DIAL_VALIDITY)?;
+        Some(failed.error.without_sources())
+    }
 }
 
 impl ClientConnection {
@@ -82,7 +107,6 @@ impl ClientConnection {
             last_plan: Mutex::new(None),
             last_forwarded: Mutex::new(None),
             pinned_upstream: AtomicBool::new(false),
-            of_exec: AtomicBool::new(false),
             client_fingerprint: ClientFingerprint::default(),
         }
     }
@@ -106,6 +130,14 @@ impl ClientConnection {
             self.pinned_upstream.store(true, Relaxed);
         }
         self.pinned_upstream.load(Relaxed).then_some(self.client.connection)
+    }
+
+    /// The error of the attempt to reach this request's origin that was made when its tunnel was opened, if it was just
+    /// now and the request goes the same way.
+    pub fn unreachable(&self, head: &RequestHead, plan: &RequestPlan) -> Option<Error> {
+        let ConnectionKind::Inside(inside) = &self.entry else { return None };
+        let same_way = head.url.authority == inside.authority && !plan.wants(Phase::UpstreamConnect);
+        inside.unreachable().filter(|_| same_way)
     }
 
     /// A new flow on this connection. Boxed, because it is moved often.
@@ -153,35 +185,34 @@ impl ClientConnection {
         Some(info)
     }
 
-    /// The request's user if no verification is needed: no users are configured, or the credentials are those of the
-    /// last request.
-    pub fn cached_user(&self, live: &ActiveConfig, headers: &Headers) -> Option<Option<Arc<str>>> {
-        if live.settings.users.is_none() {
-            // The outer `Some` means that no verification is needed; the inner `None`, that the request has no user.
-            let Some(value) = headers.get("proxy-authorization") else { return Some(None) };
-            if let Some(user) = self.last_verified(value) {
-                return Some(Some(user));
-            }
-            let Some(claimed) = BasicCredentials::from_basic(value) else { return Some(None) };
-            let trusting = live.settings.config.auth.accept_unverified_names;
-            // A program started by `interflow exec` has its name, although nobody else needs one.
-            let verified = self.has_ephemeral_credentials(&claimed);
-            let user = Some(claimed.name).filter(|name| (trusting || verified) && !name.is_empty());
-            let user: Option<Arc<str>> = user.map(Into::into);
-            if let (true, Some(user)) = (verified, &user) {
-                *self.verified_credentials.lock() = Some((value.to_vec(), Arc::clone(user)));
-            }
-            return Some(user);
+    /// The request's login if no verification is needed: no users are configured, or the credentials are those of the
+    /// last request and still valid.
+    pub fn cached_login(&self, live: &ActiveConfig, headers: &Headers) -> Option<Login> {
+        let value = headers.get("proxy-authorization");
+        if let Some(login) = value.and_then(|value| self.last_verified(live, value)) {
+            return Some(login);
         }
-        let value = headers.get("proxy-authorization")?;
-        self.last_verified(value).map(Some)
+        if live.settings.users.is_some() {
+            return None;
+        }
+        let Some((value, claimed)) = value.and_then(|value| Some((value, BasicCredentials::from_basic(value)?))) else {
+            return Some(Login::Anonymous);
+        };
+        // A program started by `interflow exec` has its name, although nobody else needs one.
+        if let Some(login) = self.exec_login(&claimed) {
+            *self.verified_credentials.lock() = Some((value.to_vec(), login.clone()));
+            return Some(login);
+        }
+        let named = live.settings.config.auth.accept_unverified_names && !claimed.name.is_empty();
+        Some(if named { Login::Claimed(claimed.name.into()) } else { Login::Anonymous })
     }
 
-    /// The user of the credentials that were verified last, if these are the same.
-    fn last_verified(&self, value: &[u8]) -> Option<Arc<str>> {
+    /// The login of the credentials that were verified last, if these are the same and it still holds.
+    fn last_verified(&self, live: &ActiveConfig, value: &[u8]) -> Option<Login> {
         let known = self.verified_credentials.lock();
         // Compared as raw bytes: any change takes the slow path.
-        known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Arc::clone(user))
+        let known = known.as_ref().filter(|(shown, login)| shown == value && live.settings.accepts_login(login));
+        known.map(|(_, login)| login.clone())
     }
 
     /// Authenticates a request. Every request is authenticated, not every connection.
@@ -189,52 +220,43 @@ impl ClientConnection {
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if the credentials are missing, malformed or wrong; [`ErrorKind::Limited`] as for
     /// [`verify`](Self::verify).
-    pub async fn authenticate(&self, live: &ActiveConfig, headers: &Headers) -> Result<Option<Arc<str>>> {
-        if let Some(user) = self.cached_user(live, headers) {
-            return Ok(user);
+    pub async fn authenticate(&self, live: &ActiveConfig, headers: &Headers) -> Result<Login> {
+        if let Some(login) = self.cached_login(live, headers) {
+            return Ok(login);
         }
-        let Some(users) = &live.settings.users else { return Ok(None) };
         let Some(value) = headers.get("proxy-authorization") else {
             return Err(Error::new(ErrorKind::Unauthorized, "this proxy requires a user name and a password"));
         };
         let wrong = || Error::new(ErrorKind::Unauthorized, "the user name or the password is wrong");
         let credentials = BasicCredentials::from_basic(value).ok_or_else(wrong)?;
-        if !self.verify(users, &credentials).await? {
-            return Err(wrong());
-        }
-        let user: Arc<str> = credentials.name.into();
-        *self.verified_credentials.lock() = Some((value.to_vec(), Arc::clone(&user)));
-        Ok(Some(user))
+        let login = self.verify(&live.settings, &credentials).await?.ok_or_else(wrong)?;
+        *self.verified_credentials.lock() = Some((value.to_vec(), login.clone()));
+        Ok(login)
     }
 
-    /// Whether these are valid credentials, of a user or ephemeral ones.
+    /// The login of these credentials, of a user or ephemeral ones; `None` if they are wrong.
     ///
     /// # Errors
     /// [`ErrorKind::Limited`]: too many attempts of this client are waiting.
-    pub async fn verify(&self, users: &UserDatabase, credentials: &BasicCredentials) -> Result<bool> {
+    pub async fn verify(&self, settings: &CompiledConfig, credentials: &BasicCredentials) -> Result<Option<Login>> {
         // First, because these are compared by a fast digest, whereas a user's password costs a slow hash.
-        if self.has_ephemeral_credentials(credentials) {
-            return Ok(true);
+        if let Some(login) = self.exec_login(credentials) {
+            return Ok(Some(login));
         }
-        users.verify(credentials, self.client.peer.ip()).await.map_err(|LoginQueueFull| {
+        let Some(users) = &settings.users else { return Ok(None) };
+        let right = users.verify(credentials, self.client.peer.ip()).await.map_err(|LoginQueueFull| {
             Error::new(
                 ErrorKind::Limited,
                 "too many passwords of this client are waiting to be verified; try again in a moment",
             )
-        })
+        })?;
+        let entry = users.entry(&credentials.name).filter(|_| right);
+        Ok(entry.map(|entry| Login::Password { user: credentials.name.as_str().into(), entry: Arc::clone(entry) }))
     }
 
-    /// Marks the connection as that of a program started by `interflow exec` if the credentials are its.
-    pub fn has_ephemeral_credentials(&self, credentials: &BasicCredentials) -> bool {
-        let opens = self.worker.shared.ephemeral_credentials.accepts(credentials, Instant::now());
-        if opens {
-            self.of_exec.store(true, Relaxed);
-        }
-        opens
-    }
-
-    pub fn is_from_exec(&self) -> bool {
-        self.of_exec.load(Relaxed)
+    fn exec_login(&self, credentials: &BasicCredentials) -> Option<Login> {
+        let credential = self.worker.shared.ephemeral_credentials.accepts(credentials, Instant::now())?;
+        Some(Login::Exec { user: credentials.name.as_str().into(), credential })
     }
 
     /// The plan for this authority, after the access rules allowed the request. The rules are not checked again if

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
 use interflow_types::{BoxFuture, Error, RequestTarget, Response, Result};
 
+use crate::downstream::access::Login;
 use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
 use crate::downstream::resolve::{Resolution, resolve};
 use crate::http::error_response::error_response;
 use crate::http::pipeline::{PipelineRequest, run_pipeline};
 use crate::http::response::reject_malformed;
+use crate::observe::login_watch::login_ended;
 use crate::state::ActiveConfig;
 use crate::tunnel::connect;
 
@@ -28,51 +30,52 @@ enum RequestStart<'a> {
 impl ClientConnection {
     fn begin_request(&self, incoming: IncomingRequest) -> RequestStart<'_> {
         let live = self.worker.active_config();
-        let user = match &self.entry {
+        let login = match &self.entry {
             ConnectionKind::Proxy => match &incoming.target {
                 RequestTarget::Authority(_) => {
                     // CONNECT authenticates and connects on its own; boxed, because it is rare beside requests.
                     return RequestStart::Later(Box::pin(connect::http_connect(self, live, incoming)));
                 }
-                RequestTarget::Absolute(_) => match self.cached_user(&live, &incoming.headers) {
-                    Some(user) => user,
+                RequestTarget::Absolute(_) => match self.cached_login(&live, &incoming.headers) {
+                    Some(login) => login,
                     None => return RequestStart::Later(Box::pin(self.authenticate_and_run(live, incoming))),
                 },
                 // Not a proxy request: it is answered with a help page, for which no user is needed.
-                RequestTarget::Origin(_) | RequestTarget::Asterisk => None,
+                RequestTarget::Origin(_) | RequestTarget::Asterisk => Login::Anonymous,
             },
-            ConnectionKind::Gateway => self.client_name(),
-            ConnectionKind::Inside(inside) => inside.user.clone(),
+            ConnectionKind::Gateway => Login::NotAsked(self.client_name()),
+            // The tunnel may be older than the configuration.
+            ConnectionKind::Inside(inside) if !live.settings.accepts_login(&inside.login) => {
+                return self.enter_pipeline(live, incoming, Err(login_ended()));
+            }
+            ConnectionKind::Inside(inside) => inside.login.clone(),
         };
-        self.enter_pipeline(live, incoming, Ok(user))
+        self.enter_pipeline(live, incoming, Ok(login))
     }
 
     async fn authenticate_and_run(&self, live: Arc<ActiveConfig>, incoming: IncomingRequest) -> ServiceReply {
-        let user = self.authenticate(&live, &incoming.headers).await;
+        let login = self.authenticate(&live, &incoming.headers).await;
         // Boxed, so that this rare case does not enlarge the future by the whole pipeline.
-        Box::pin(self.run(self.enter_pipeline(live, incoming, user))).await
+        Box::pin(self.run(self.enter_pipeline(live, incoming, login))).await
     }
 
-    /// Finds where the request goes. `user` is the error of a client that could not be authenticated, whose request
+    /// Finds where the request goes. `login` is the error of a client that could not be authenticated, whose request
     /// is denied in the pipeline.
     fn enter_pipeline(
         &self,
         live: Arc<ActiveConfig>,
         mut incoming: IncomingRequest,
-        user: Result<Option<Arc<str>>>,
+        login: Result<Login>,
     ) -> RequestStart<'_> {
-        let (user, denied) = match user {
-            Ok(user) => (user, None),
-            Err(e) => (None, Some(e)),
-        };
+        let user = login.as_ref().ok().and_then(Login::user);
         let response = match resolve(self, &live, user, &mut incoming) {
             // `http://interflow.local/` is answered here, without a flow: it is not recorded, and no stage sees it.
-            Resolution::Request(resolved) if denied.is_none() && resolved.is_builtin_page() => {
+            Resolution::Request(resolved) if login.is_ok() && resolved.is_builtin_page() => {
                 let agent = incoming.headers.get_str("user-agent").unwrap_or_default();
                 builtin_pages::serve_local(&resolved.url, agent, &self.worker.ca)
             }
             Resolution::Request(resolved) => {
-                return RequestStart::Pipeline(PipelineRequest::new(self, live, resolved, incoming, denied));
+                return RequestStart::Pipeline(PipelineRequest::new(self, live, resolved, incoming, login));
             }
             Resolution::Reply(response) => response,
             Resolution::Refused(error) => {

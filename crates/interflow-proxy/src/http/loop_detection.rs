@@ -76,9 +76,10 @@ impl ViaPseudonym {
 /// and the request itself is unchanged. Of a gateway's routes, only those to public provider hosts cannot lead to
 /// another gateway.
 fn may_loop(head: &RequestHead, route: &UpstreamRoute, flow: &Flow) -> bool {
-    if !route.via.is_empty() {
-        // SOCKS5 has no field that could carry the entry, so the request itself must.
-        return head.url.scheme == Scheme::Http || route.via.iter().any(|p| p.kind == ProxyKind::Socks5);
+    if let Some(last) = route.via.last() {
+        // Behind SOCKS5 and inside a tunnel there is the origin: the entry would tell it, and all other origins, of this
+        // instance.
+        return head.url.scheme == Scheme::Http && last.kind != ProxyKind::Socks5;
     }
     let is_provider = || {
         flow.extension::<EndpointId>().is_some()

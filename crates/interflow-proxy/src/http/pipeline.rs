@@ -11,16 +11,18 @@ use interflow_types::{
     Result, TunnelVerdict,
 };
 
-use crate::downstream::access::AccessRequest;
+use crate::downstream::access::{AccessRequest, Login};
 use crate::downstream::builtin_pages;
-use crate::downstream::connection::ClientConnection;
+use crate::downstream::connection::{ClientConnection, challenge};
 use crate::downstream::resolve::ResolvedRequest;
+use crate::http::error_response::error_response;
 use crate::http::expect_continue::PendingExpectation;
 use crate::http::hop_by_hop::{self, MaxForwards};
 use crate::http::loop_detection::ReceivedVia;
 use crate::http::response::{exit_early, fail};
 use crate::http::{body_preview, grpc, upgrade};
 use crate::observe::flow_guard::FlowGuard;
+use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 use crate::upstream::route;
 
@@ -39,14 +41,14 @@ pub(crate) struct PipelineRequest {
 }
 
 impl PipelineRequest {
-    /// Begins the flow of a request, and finds its plan. `denied` is the error of a client that was not
+    /// Begins the flow of a request, and finds its plan. `login` is the error of a client that was not
     /// authenticated.
     pub fn new(
         conn: &ClientConnection,
         live: Arc<ActiveConfig>,
         resolved: ResolvedRequest,
         incoming: IncomingRequest,
-        denied: Option<Error>,
+        login: Result<Login>,
     ) -> Box<Self> {
         let IncomingRequest { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
         conn.worker.counters.request_started(resolved.key.transport);
@@ -63,20 +65,22 @@ impl PipelineRequest {
             handler.identify_client(&mut flow, &head);
         }
         let method = head.method.as_str();
+        let mut login_watch = None;
         // With domain fronting both names must be allowed: the tunnel's below, the one in `Host` here.
-        let allowed = denied.map_or(Ok(()), Err).and_then(|()| match &fronted {
+        let allowed = login.and_then(|login| match &fronted {
             Some(authority) => {
                 let (user, client) = (flow.user.as_deref(), flow.client.peer.ip());
-                conn.check_access(&live, &AccessRequest { user, client, authority, method })
+                conn.check_access(&live, &AccessRequest { user, client, authority, method }).map(|()| login)
             }
-            None => Ok(()),
+            None => Ok(login),
         });
+        let allowed = allowed.map(|login| login_watch = LoginWatch::of_revocable(&conn.worker, login));
         let (plan, denied) = match allowed.and_then(|()| conn.plan(&live, &key, method, flow.client.peer.ip())) {
             Ok(plan) => (plan, None),
             // A denied request needs a plan too: its error response passes through the same guard and recording.
             Err(e) => (live.plans.get(&live.settings, key), Some(e)),
         };
-        let tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+        let tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
         Box::new(Self { live, tracker, head, body, interim, handler, denied })
     }
 }
@@ -117,12 +121,28 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
     }
 }
 
-/// Runs the pipeline: request phases, recording, route, sending, response phases. The order is fixed, and the
-/// comments below say why each step is where it is.
+/// Runs the pipeline. A request whose login ends meanwhile, which may wait for a person or a slow origin, ends with it;
+/// a response that has begun is ended by its tap.
 ///
 /// Cancel safety: when the client disconnects, the server drops this future, and the guard in it ends the flow as
 /// aborted by the client.
 pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
+    let Some(login) = request.tracker.login().cloned() else { return run_phases(conn, request).await };
+    let live = Arc::clone(&request.live);
+    tokio::select! {
+        biased;
+        reply = run_phases(conn, request) => reply,
+        // The guard records the error.
+        error = login.ended() => {
+            let answer = error_response(&error, None, None);
+            ServiceReply::Response(challenge(answer, &live.settings.config.auth.realm))
+        }
+    }
+}
+
+/// Request phases, recording, route, sending, response phases. The order is fixed, and the comments below say why each
+/// step is where it is.
+async fn run_phases(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
     let PipelineRequest { live, mut tracker, mut head, body, interim, handler, denied } = *request;
     // The loop check comes first: a looping request must not reach stages, which could answer it.
     let admitted = match denied.map_or_else(|| live.settings.pseudonym.check(&head.headers), Err) {
@@ -184,6 +204,9 @@ async fn exchange(
     };
     if let Some(expectation) = expectation {
         expectation.finish(leaving.get_or_insert_with(|| head.clone()), &body);
+    }
+    if let Some(error) = conn.unreachable(&head, &tracker.plan) {
+        return fail(tracker, &live, &head, &error);
     }
     // After the decision on the route, because only some routes can loop.
     live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);

@@ -19,7 +19,7 @@ use crate::state::ActiveConfig;
 pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
     let (scheme, authority, transport, user) = match &conn.entry {
         // No plan key can come from a request that was not understood: the flow gets the authority of its connection.
-        ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
+        ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.login.user()),
         ConnectionKind::Proxy | ConnectionKind::Gateway => {
             let transport =
                 if matches!(conn.entry, ConnectionKind::Proxy) { EntryKind::Absolute } else { EntryKind::Gateway };

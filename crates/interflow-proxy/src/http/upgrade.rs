@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, Notify};
 use crate::http::messages::{WsDirection, WsEvent};
 use crate::http::{hop_by_hop, websocket_messages};
 use crate::observe::flow_guard::FlowGuard;
+use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 
 /// The origin switched protocols: answers the client in its own HTTP version, then relays.
@@ -144,6 +145,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     // `up` and `down` share the state through the mutex; each has its own read half and borrows a write half.
     let bytes = ByteCounts::default();
     let (followed, closed) = (tracker.wants_messages(), [false; 2]);
+    let login = tracker.login().cloned();
     let carried = Mutex::new(UpgradedState {
         tracker,
         bytes,
@@ -189,6 +191,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     let end = tokio::select! {
         done = both => done.map(|_| ()),
         () = watch => Err(Error::new(ErrorKind::ClientTimeout, "idle timeout: no traffic")),
+        error = LoginWatch::ended_if(login.as_ref()) => Err(error),
         // Both sent Close: RFC 6455 7.1.1 lets the server close first; a peer that does not is not waited for.
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
@@ -199,7 +202,9 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
         Err(e) => {
             // Only errors of a policy or limit are explained to the client: the others mean that a connection is
             // broken.
-            if websocket && matches!(e.kind(), ErrorKind::Denied | ErrorKind::BodyTooLarge | ErrorKind::Overloaded) {
+            let explained =
+                [ErrorKind::Denied, ErrorKind::Unauthorized, ErrorKind::BodyTooLarge, ErrorKind::Overloaded];
+            if websocket && explained.contains(&e.kind()) {
                 send_close_frame(&mut client_write, &e).await;
             }
             tracker.tunnel_failed(&e, bytes);

@@ -8,14 +8,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use interflow_net::egress::UpstreamReport;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording, FlowStored,
-    NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
+    Body, BodyFrame, BodyStream, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
+    FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
 };
 use tokio::sync::OwnedMutexGuard;
 
 use crate::compiled::CompiledConfig;
 use crate::http::messages::MessageTap;
 use crate::observe::forked_flow::ForkedFlow;
+use crate::observe::login_watch::{LoginWatch, login_ended};
 use crate::observe::original_messages;
 use crate::observe::shared_capture::SharedCapture;
 use crate::observe::stats::WorkerCounters;
@@ -31,6 +32,8 @@ pub(crate) struct FlowGuard {
     counters: Arc<WorkerCounters>,
     /// The recording, shared with the taps in both bodies. `None` if the flow is not recorded.
     shared: Option<Arc<SharedCapture>>,
+    /// The login that the flow ends with, if it can end.
+    login: Option<LoginWatch>,
     /// The flow as the message stages see it, while messages run beside the other phases.
     forked: Option<ForkedFlow>,
     /// Status sent to the client; 0 until there is a response.
@@ -51,6 +54,7 @@ impl FlowGuard {
             plan,
             counters,
             shared: None,
+            login: None,
             forked: None,
             status: 0,
             tunnel: false,
@@ -63,6 +67,16 @@ impl FlowGuard {
         let mut guard = Self::new(flow, plan, counters);
         guard.tunnel = true;
         guard
+    }
+
+    #[must_use]
+    pub fn with_login(mut self, login: Option<LoginWatch>) -> Self {
+        self.login = login;
+        self
+    }
+
+    pub fn login(&self) -> Option<&LoginWatch> {
+        self.login.as_ref()
     }
 
     pub fn counters(&self) -> &WorkerCounters {
@@ -229,7 +243,9 @@ impl FlowGuard {
             Body::Stream(_) => {
                 let messages = self.response_tap(head);
                 // The guard moves into the tap; dropping the body unread ends the flow as aborted.
-                Body::stream(ResponseTap { body, tracker: Some(self), messages, withheld: None })
+                let login_end =
+                    self.login.clone().map(|login| Box::pin(async move { login.ended().await }) as BoxFuture<'_, _>);
+                Body::stream(ResponseTap { body, tracker: Some(self), messages, withheld: None, login_end })
             }
         }
     }
@@ -252,7 +268,13 @@ impl FlowGuard {
         match (body, self.stored()) {
             (Body::Full(bytes), Some(stored)) => {
                 let withheld = WithheldEnd { stored, frame: Some(Ok(BodyFrame::Data(bytes))) };
-                Body::stream(ResponseTap { body: Body::Empty, tracker: None, messages: None, withheld: Some(withheld) })
+                Body::stream(ResponseTap {
+                    body: Body::Empty,
+                    tracker: None,
+                    messages: None,
+                    withheld: Some(withheld),
+                    login_end: None,
+                })
             }
             (body, _) => body,
         }
@@ -346,25 +368,32 @@ impl FlowGuard {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
         // `self` cannot be moved out of a method that also runs in `drop`, so a second guard takes over what is
         // needed.
-        let mut rest = Self {
+        let rest = Self {
             flow: Box::new(self.flow.fork()),
             plan: Arc::clone(&self.plan),
             counters: Arc::clone(&self.counters),
             shared: self.shared.take(),
+            login: None,
             forked: None,
             status: self.status,
             tunnel: self.tunnel,
             response_recorded: self.response_recorded,
-            // The task calls `end` itself; its guard must not end the flow again when dropped.
+            // Ended by `DeferredEnd`.
             over: true,
         };
-        let outcome = OwnedOutcome::from(outcome);
-        // If the runtime shuts down first, the task is dropped and the flow has no recorded end.
+        rest.counters.ending.fetch_add(1, Relaxed);
+        let mut end = DeferredEnd { rest, now, outcome: OwnedOutcome::from(outcome) };
         runtime.spawn(async move {
-            for work in running {
-                work.join(&mut rest.flow).await;
+            let counters = Arc::clone(&end.rest.counters);
+            let join = async {
+                for work in running {
+                    work.join(&mut end.rest.flow).await;
+                }
+            };
+            tokio::select! {
+                () = join => {}
+                () = counters.end_now.notified() => {}
             }
-            rest.end(now, outcome.as_outcome());
         });
     }
 
@@ -399,6 +428,21 @@ impl FlowGuard {
     }
 }
 
+/// Ends a flow when its remaining work is done, or when its task is dropped before that: at the end of the runtime, or
+/// by a panic of the work.
+struct DeferredEnd {
+    rest: FlowGuard,
+    now: u64,
+    outcome: OwnedOutcome,
+}
+
+impl Drop for DeferredEnd {
+    fn drop(&mut self) {
+        self.rest.end(self.now, self.outcome.as_outcome());
+        self.rest.counters.ending.fetch_sub(1, Relaxed);
+    }
+}
+
 enum OwnedOutcome {
     Complete,
     Tunnelled(ByteCounts),
@@ -410,10 +454,7 @@ impl From<FlowOutcome<'_>> for OwnedOutcome {
         match outcome {
             FlowOutcome::Complete => Self::Complete,
             FlowOutcome::Tunnelled(bytes) => Self::Tunnelled(bytes),
-            // The sources of an error cannot be copied, but its text names them.
-            FlowOutcome::Failed(e, bytes) => {
-                Self::Failed(Error::new(e.kind(), e.to_string()).with_error_source(e.error_source()), bytes)
-            }
+            FlowOutcome::Failed(e, bytes) => Self::Failed(e.without_sources(), bytes),
         }
     }
 }
@@ -431,8 +472,13 @@ impl OwnedOutcome {
 impl Drop for FlowGuard {
     fn drop(&mut self) {
         if !self.over {
-            // The future or the body was dropped, as the server does when the client disconnects.
-            self.finish_with_error(&Error::new(ErrorKind::ClientGone, "the client went away"), ByteCounts::default());
+            // The future or the body was dropped, as the server does when the client disconnects, and as a tunnel does
+            // with what is inside when its login ends.
+            let error = match &self.login {
+                Some(login) if login.is_ended() => login_ended(),
+                _ => Error::new(ErrorKind::ClientGone, "the client went away"),
+            };
+            self.finish_with_error(&error, ByteCounts::default());
         }
     }
 }
@@ -504,6 +550,8 @@ struct ResponseTap {
     tracker: Option<FlowGuard>,
     messages: Option<MessageTap>,
     withheld: Option<WithheldEnd>,
+    /// Ready when the login that the response was allowed for has ended.
+    login_end: Option<BoxFuture<'static, Error>>,
 }
 
 /// The end of a response body, until its flow is stored.
@@ -521,7 +569,13 @@ impl BodyStream for ResponseTap {
         // After the end, the remaining polls pass through.
         let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
         std::task::ready!(tracker.poll_ready(cx));
-        let frame = std::task::ready!(self.body.poll_frame(cx));
+        let frame = match self.login_end.as_mut().map(|end| end.as_mut().poll(cx)) {
+            Some(Poll::Ready(error)) => {
+                self.login_end = None;
+                Some(Err(error))
+            }
+            _ => std::task::ready!(self.body.poll_frame(cx)),
+        };
         let mut stored = None;
         match &frame {
             Some(Ok(f)) => {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use interflow_limits::ConnectionRejection;
 use interflow_types::{EntryKind, Error, ErrorKind, FlowTimings, Passthrough};
 use schemars::JsonSchema;
+use tokio::sync::Notify;
 
 /// Upper bounds of the latency histograms' buckets, in microseconds; a last bucket counts the rest.
 pub const LATENCY_BOUNDS: [u64; 14] =
@@ -83,6 +84,10 @@ struct ListenerCounters {
 pub struct WorkerCounters {
     pub connections: AtomicU64,
     pub active: AtomicI64,
+    /// Flows whose end waits for work of a stage.
+    pub ending: AtomicI64,
+    /// Ends these without their work, at shutdown.
+    pub end_now: Notify,
     pub intercepted: AtomicU64,
     pub leaf_refused: AtomicU64,
     pub bytes_sent: AtomicU64,

@@ -2,6 +2,7 @@
 //! destination and how it is notified that the tunnel is open.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use interflow_net::ingress::{IncomingRequest, ServiceReply};
 use interflow_net::io::IoStream;
@@ -10,21 +11,26 @@ use interflow_types::{
     RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 
+use crate::downstream::access::Login;
 use crate::downstream::builtin_pages;
 use crate::downstream::connection::ClientConnection;
 use crate::http::loop_detection::{ReceivedVia, received_via};
 use crate::http::response::fail;
 use crate::observe::flow_guard::FlowGuard;
+use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, inspect, inspect_passthrough};
 use crate::tunnel::passthrough::{dial, end_tunnel};
+
+/// How long what runs in a tunnel has to end by itself, and to tell the client, after the login of the tunnel ended.
+const LOGIN_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a client asks for when it opens a tunnel, whatever protocol it used.
 pub(crate) struct TunnelRequest {
     pub transport: EntryKind,
     pub authority: Authority,
-    /// The user, or why the client could not be authenticated.
-    pub user: Result<Option<Arc<str>>>,
+    /// The login, or why the client could not be authenticated.
+    pub login: Result<Login>,
     /// The `Via` of the CONNECT request, passed on to upstream proxies.
     pub received_via: Option<Arc<str>>,
 }
@@ -34,6 +40,7 @@ pub(crate) struct OpenTunnel {
     context: TunnelContext,
     live: Arc<ActiveConfig>,
     tracker: FlowGuard,
+    login: Option<LoginWatch>,
     interception: InterceptOverride,
     /// The connection to the origin, and why bytes are passed through, unless the SNI changes the decision.
     passthrough: Option<(IoStream, Passthrough)>,
@@ -58,26 +65,28 @@ pub(crate) async fn open_tunnel(
     live: &Arc<ActiveConfig>,
     request: TunnelRequest,
 ) -> Result<OpenTunnel, RefusedTunnel> {
-    let TunnelRequest { transport, authority, user, received_via } = request;
-    let name = user.as_ref().ok().cloned().flatten();
+    let TunnelRequest { transport, authority, login, received_via } = request;
+    let name = login.as_ref().ok().and_then(Login::user);
     // The scheme is a guess: what the tunnel carries is not known before its first bytes.
     let key = conn.plan_key(Scheme::Https, authority.clone(), None, transport, name.clone());
     let flow = conn.flow(FlowClock::start(), transport, Scheme::Https, authority, name);
-    let plan = user.and_then(|_| conn.plan(live, &key, "CONNECT", conn.client.peer.ip()));
-    let (plan, error) = match plan {
-        Ok(plan) => (plan, None),
+    let planned = login.and_then(|login| Ok((conn.plan(live, &key, "CONNECT", conn.client.peer.ip())?, login)));
+    let (plan, login) = match planned {
+        Ok((plan, login)) => (plan, Ok(login)),
         // A denied tunnel needs a plan for its flow; no stage runs.
-        Err(e) => (live.plans.get(&live.settings, key), Some(e)),
+        Err(e) => (live.plans.get(&live.settings, key), Err(e)),
     };
     let mut tracker = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
-    let opened = match error {
-        Some(error) => Err(error),
-        None => decide(live, &mut tracker, received_via).await,
+    let opened = match login {
+        Err(error) => Err(error),
+        Ok(login) => decide(live, &mut tracker, received_via).await.map(|decided| (decided, login)),
     };
     match opened {
-        Ok((interception, passthrough)) => {
-            let (context, live) = (TunnelContext::from_connection(conn), Arc::clone(live));
-            Ok(OpenTunnel { context, live, tracker, interception, passthrough })
+        Ok(((interception, passthrough), login)) => {
+            let watch = LoginWatch::new(&conn.worker, login.clone());
+            let tracker = tracker.with_login(watch.clone());
+            let (context, live) = (TunnelContext::new(conn, login), Arc::clone(live));
+            Ok(OpenTunnel { context, live, tracker, login: watch, interception, passthrough })
         }
         Err(error) => Err(RefusedTunnel { tracker, error }),
     }
@@ -112,11 +121,19 @@ async fn decide(
 impl OpenTunnel {
     /// Serves the client, which knows that the tunnel is open.
     pub fn serve(self, io: IoStream) -> BoxFuture<'static, ()> {
-        let Self { context, live, tracker, interception, passthrough } = self;
-        match passthrough {
+        let Self { context, live, tracker, login, interception, passthrough } = self;
+        let serve = match passthrough {
             None => inspect(context, live, tracker, io, interception),
             Some((upstream, why)) => inspect_passthrough(context, live, tracker, (io, upstream), interception, why),
-        }
+        };
+        let Some(login) = login else { return serve };
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = serve => {}
+                () = login.ended_for(LOGIN_END_TIMEOUT) => {}
+            }
+        })
     }
 }
 
@@ -132,10 +149,10 @@ pub(crate) async fn http_connect(
     };
     let url = Url { scheme: Scheme::Https, authority: authority.clone(), path: ByteStr::from_static("/") };
     let head = RequestHead { method, url, version, headers, protocol };
-    let user = conn.authenticate(&live, &head.headers).await;
-    let user = user.and_then(|user| live.settings.pseudonym.check(&head.headers).map(|()| user));
+    let login = conn.authenticate(&live, &head.headers).await;
+    let login = login.and_then(|login| live.settings.pseudonym.check(&head.headers).map(|()| login));
     let received_via = received_via(&head.headers);
-    let request = TunnelRequest { transport: EntryKind::Connect, authority, user, received_via };
+    let request = TunnelRequest { transport: EntryKind::Connect, authority, login, received_via };
     match open_tunnel(conn, &live, request).await {
         Ok(tunnel) => {
             let established =

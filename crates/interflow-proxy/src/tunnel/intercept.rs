@@ -13,34 +13,33 @@ use interflow_types::{
 };
 
 use crate::compiled::CompiledConfig;
-use crate::downstream::access::AccessRequest;
+use crate::downstream::access::{AccessRequest, Login};
 use crate::downstream::builtin_pages;
-use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
+use crate::downstream::connection::{ClientConnection, ConnectionKind, FailedDial, TunnelTarget};
 use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::{ActiveConfig, ProxyWorker};
-use crate::tunnel::leaf_refusal;
+use crate::tunnel::leaf_refusal::{self, RefusalEvidence};
 use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, passthrough};
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
+
+/// How long a client that has sent nothing yet is waited for when its origin cannot be reached. A client that waits for
+/// the server to speak first learns of the failure then.
+const LATE_CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct TunnelContext {
     worker: Arc<ProxyWorker>,
     client: Arc<interflow_types::ClientInfo>,
     /// The client's ClientHello, to mirror its fingerprint. Kept only in builds that can impersonate one.
     hello: Option<Arc<ClientHello>>,
-    /// The client was started by `interflow exec`.
-    of_exec: bool,
+    /// As whom the client opened the tunnel.
+    login: Login,
 }
 
 impl TunnelContext {
-    pub fn from_connection(conn: &ClientConnection) -> Self {
-        Self {
-            worker: Arc::clone(&conn.worker),
-            client: Arc::clone(&conn.client),
-            hello: None,
-            of_exec: conn.is_from_exec(),
-        }
+    pub fn new(conn: &ClientConnection, login: Login) -> Self {
+        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client), hello: None, login }
     }
 
     /// The program that sent this flow's ClientHello.
@@ -134,24 +133,31 @@ async fn sniff(
     let mut upstream = None;
     if matches!(detected, ClientProtocol::Timeout) {
         // A slow client, or a protocol in which the server speaks first: wait for both sides.
-        let far = match dial(&mut tracker, &live).await {
-            Ok(far) => far,
-            Err(e) => return end_tunnel(tracker, &live, Err(&e)).await,
+        let (near, expect) = match dial(&mut tracker, &live).await {
+            // A client that was only slow can be told why, in its own protocol.
+            Err(e) => {
+                upstream = Some(Err(e));
+                (io, SniffTimeouts { first: LATE_CLIENT_TIMEOUT, ..expect })
+            }
+            Ok(far) => match first_speaker(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
+                FirstSpeaker::Server(near, far) => {
+                    tracker.flow.passthrough = Some(Passthrough::ServerFirst);
+                    return passthrough(tracker, &live, near, far).await;
+                }
+                FirstSpeaker::Nobody => return tracker.tunnelled(ByteCounts::default()),
+                FirstSpeaker::Client(near, far) => {
+                    // The connection is kept for the case that the protocol turns out to be unknown.
+                    upstream = Some(Ok(far));
+                    (near, expect)
+                }
+            },
         };
-        match first_speaker(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
-            FirstSpeaker::Server(near, far) => {
-                tracker.flow.passthrough = Some(Passthrough::ServerFirst);
-                return passthrough(tracker, &live, near, far).await;
-            }
-            FirstSpeaker::Nobody => return tracker.tunnelled(ByteCounts::default()),
-            FirstSpeaker::Client(near, far) => {
-                // The connection is kept for the case that the protocol turns out to be unknown.
-                upstream = Some(far);
-                (detected, io) = match ingress::sniff(near, expect).await {
-                    Ok(found) => found,
-                    Err(e) => return fail_sniff(tracker, &live, &e).await,
-                };
-            }
+        (detected, io) = match ingress::sniff(near, expect).await {
+            Ok(found) => found,
+            Err(e) => return fail_sniff(tracker, &live, &e).await,
+        };
+        if let (ClientProtocol::Closed | ClientProtocol::Timeout, Some(Err(e))) = (&detected, &upstream) {
+            return end_tunnel(tracker, &live, Err(e)).await;
         }
     }
     let inside = TunnelTarget {
@@ -159,15 +165,18 @@ async fn sniff(
         authority: tracker.flow.authority.clone(),
         dial: None,
         transport: tracker.flow.transport,
-        user: tracker.flow.user.clone(),
+        login: place.login.clone(),
         received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+        unreachable: upstream.as_ref().and_then(|dialled| dialled.as_ref().err()).map(FailedDial::new),
     };
     let detected = match detected {
         ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
         other => other,
     };
     match detected {
-        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, interception).await,
+        ClientProtocol::Tls(hello) => {
+            decide_interception(place, live, tracker, (io, upstream), *hello, interception).await
+        }
         ClientProtocol::Http1 => {
             // The requests inside are flows of their own.
             tracker.discard();
@@ -188,7 +197,7 @@ async fn sniff(
             tracker.flow.passthrough =
                 Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
             let far = match upstream {
-                Some(far) => Ok(far),
+                Some(far) => far,
                 None => dial(&mut tracker, &live).await,
             };
             match far {
@@ -231,7 +240,7 @@ pub(crate) fn inspect_passthrough(
             }
             FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(place, live, tracker, (near, Some(far)), *hello, interception).await
+                    decide_interception(place, live, tracker, (near, Some(Ok(far))), *hello, interception).await
                 }
                 // Not TLS: the decision to pass through stands.
                 Ok((_, near)) => passthrough(tracker, &live, near, far).await,
@@ -257,7 +266,7 @@ async fn decide_interception(
     place: TunnelContext,
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
-    (io, upstream): (IoStream, Option<IoStream>),
+    (io, upstream): (IoStream, Option<Result<IoStream>>),
     hello: ClientHello,
     mut interception: InterceptOverride,
 ) {
@@ -279,21 +288,22 @@ async fn decide_interception(
     if passes.is_none()
         && interception == InterceptOverride::None
         && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
-        && !place.of_exec
+        && !place.login.is_exec()
         && protecting_stage(&place, &live, &tracker, &identity).is_none()
     {
         passes = Some(Passthrough::PinningBypass);
     }
     // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
-        return terminate(place, live, tracker, io, (tunnel, identity), &hello).await;
+        let unreachable = upstream.and_then(Result::err).as_ref().map(FailedDial::new);
+        return terminate(place, live, tracker, io, (tunnel, identity, unreachable), &hello).await;
     };
     // The SNI is not verified: the tunnel goes to the requested address.
     tracker.plan = by_tunnel;
     tracker.flow.authority = tunnel;
     tracker.flow.passthrough = Some(why);
     let upstream = match upstream {
-        Some(upstream) => Ok(upstream),
+        Some(upstream) => upstream,
         None => dial(&mut tracker, &live).await,
     };
     match upstream {
@@ -403,23 +413,24 @@ async fn terminate(
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     io: IoStream,
-    (tunnel, identity): (Authority, Authority),
+    (tunnel, identity, unreachable): (Authority, Authority, Option<Arc<FailedDial>>),
     hello: &ClientHello,
 ) {
     // Cloning a ClientHello is pointless in builds that cannot imitate it.
     place.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
     // The certificate is for the name, the connection to the address.
     let dial = (identity != tunnel).then_some(tunnel);
-    let inside = TunnelTarget {
+    let mut inside = TunnelTarget {
         scheme: Scheme::Https,
         authority: identity.clone(),
         dial,
         transport: tracker.flow.transport,
-        user: tracker.flow.user.clone(),
+        login: place.login.clone(),
         received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+        unreachable,
     };
     tracker.flow.authority = identity;
-    let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
+    let alpn = alpn_for_client(&mut tracker, &live, &mut inside, hello).await;
     let host = &inside.authority.host;
     let leaf = match select_leaf(&place, &live, &tracker, host, alpn).await {
         Ok(leaf) => leaf,
@@ -428,7 +439,9 @@ async fn terminate(
     let facts = tracker.flow.client_tls.clone().unwrap_or_default();
     let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
         Ok(done) => done,
-        Err(e) => return handle_leaf_refusal(&place, &live, tracker, &inside, e).await,
+        Err(e) => {
+            return handle_leaf_refusal(&place, &live, tracker, &inside, RefusalEvidence::Handshake, e).await;
+        }
     };
     // Counted after the handshake: before it, the client may still refuse.
     place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -453,7 +466,7 @@ async fn select_leaf(
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         // A browser of `interflow browser` recognises the CA by its key, for which it must be sent.
-        None if place.of_exec => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
+        None if place.login.is_exec() => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
         // From the leaf cache, or signed now.
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
@@ -466,7 +479,7 @@ async fn select_leaf(
 async fn alpn_for_client(
     tracker: &mut FlowGuard,
     live: &ActiveConfig,
-    inside: &TunnelTarget,
+    inside: &mut TunnelTarget,
     hello: &ClientHello,
 ) -> Alpn {
     let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
@@ -483,7 +496,7 @@ async fn alpn_for_client(
         (true, false) => return Alpn::Http2,
         (true, true) => {}
     }
-    if builtin_pages::is_local(&inside.authority.host) {
+    if builtin_pages::is_local(&inside.authority.host) || inside.unreachable().is_some() {
         return Alpn::Both;
     }
     // A stage may still change route, address or resolver, and the fingerprint may be the client's own: the origin
@@ -497,8 +510,11 @@ async fn alpn_for_client(
     match live.egress.alpn(&route, &mut tracker.upstream_report(&mut |_| ())).await {
         Ok(HttpVersion::H2) => Alpn::Both,
         Ok(_) => Alpn::Http1,
-        // The request itself will fail with the same error, and can report it to the client.
-        Err(_) => Alpn::Both,
+        // The request gets the same error, without waiting for it again, and can report it to the client.
+        Err(e) => {
+            inside.unreachable = Some(FailedDial::new(&e));
+            Alpn::Both
+        }
     }
 }
 
@@ -508,6 +524,7 @@ async fn handle_leaf_refusal(
     live: &ActiveConfig,
     tracker: FlowGuard,
     inside: &TunnelTarget,
+    evidence: RefusalEvidence,
     error: Error,
 ) {
     let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
@@ -520,9 +537,10 @@ async fn handle_leaf_refusal(
     let program = place.program(&tracker);
     let protected = protecting_stage(place, live, &tracker, &inside.authority);
     // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
-    let failures = if place.of_exec || protected.is_some() { 0 } else { config.pinning_failures };
+    let may_bypass = evidence == RefusalEvidence::Handshake && !place.login.is_exec() && protected.is_none();
+    let failures = if may_bypass { config.pinning_failures } else { 0 };
     let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
-    let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
+    let why = leaf_refusal::explain(refusal, place.login.is_exec(), protected, evidence, config.pinning_bypass);
     // Once per bypass, not per refusal: only now does the operator lose sight of this traffic.
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
         tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
@@ -530,8 +548,8 @@ async fn handle_leaf_refusal(
     end_tunnel(tracker, live, Err(&leaf_refusal::error(failure, &why))).await;
 }
 
-/// A client that closes this soon after the handshake without sending anything has probably refused the leaf: some
-/// verify it only then. Preconnected idle connections are closed much later.
+/// A client that closes this soon after the handshake without sending anything may have refused the leaf: some verify
+/// it only then. Most preconnected idle connections are closed much later, but not all.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(3);
 
 /// The client closed before it sent anything inside the intercepted TLS.
@@ -549,14 +567,15 @@ async fn handle_early_close(
         }
         // TLS 1.3 clients verify the certificate after the server believes the handshake to be complete.
         if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
-            return handle_leaf_refusal(place, live, tracker, inside, error).await;
+            return handle_leaf_refusal(place, live, tracker, inside, RefusalEvidence::Handshake, error).await;
         }
     }
     // Some clients open connections in advance and close them unused: one that accepted this leaf before is taken for
     // such a client.
     let known = place.worker.shared.pinning.accepted_leaf(&place.program(&tracker), &inside.authority.host);
     if !known && since.elapsed() < REFUSAL_WINDOW {
-        return handle_leaf_refusal(place, live, tracker, inside, ClientTlsFailure::ClosedAfterLeaf.into_error()).await;
+        let error = ClientTlsFailure::ClosedAfterLeaf.into_error();
+        return handle_leaf_refusal(place, live, tracker, inside, RefusalEvidence::Silence, error).await;
     }
     tracker.flow.tag("no_request");
     end_tunnel(tracker, live, Ok(ByteCounts::default())).await;

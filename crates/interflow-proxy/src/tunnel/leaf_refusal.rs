@@ -6,9 +6,25 @@ use interflow_types::{Error, ErrorKind};
 
 use crate::tunnel::pinning_bypass::LeafRefusal;
 
+/// What shows that the client refused the leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefusalEvidence {
+    /// An alert, or a handshake that it did not complete.
+    Handshake,
+    /// It completed the handshake and left without a request. A connection that was opened in advance, or to see
+    /// whether the host answers, ends the same way, so this never ends the inspection of later ones.
+    Silence,
+}
+
 /// Explains why the client probably refused the leaf, and what happens next. The text follows a semicolon in the
 /// error and the log.
-pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&str>, pass: HumanDuration) -> String {
+pub(crate) fn explain(
+    refusal: LeafRefusal,
+    of_exec: bool,
+    protected: Option<&str>,
+    evidence: RefusalEvidence,
+    pass: HumanDuration,
+) -> String {
     match refusal {
         LeafRefusal::Untrusting if of_exec => {
             "it does not trust Interflow's CA, though `interflow exec` started it: it does not read the variables that name \
@@ -34,6 +50,11 @@ pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&st
                 "it trusts Interflow's CA for other hosts, so it pins this one. It is not passed through uninspected, since \
                  this host is protected ({by}); exclude it by intercept.never to let it pass"
             ),
+            None if evidence == RefusalEvidence::Silence => {
+                "it trusts Interflow's CA for other hosts, so it pins this one, or opened a connection that it did not \
+                 need. If it pins the host, exclude it (intercept.exclude)"
+                    .to_owned()
+            }
             None => "it trusts Interflow's CA for other hosts, so it probably pins this one".to_owned(),
         },
     }

@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::downstream::connection::TunnelTarget;
 use crate::observe::flow_guard::FlowGuard;
+use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 use crate::upstream::route;
 
@@ -46,10 +47,17 @@ pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, cli
     tracker.counters().tunnel_passed_through(tracker.flow.passthrough);
     let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();
-    match relay::tunnel(client, upstream, &options, &counters).await {
+    let login = tracker.login().cloned();
+    let relayed = tokio::select! {
+        relayed = relay::tunnel(client, upstream, &options, &counters) => {
+            relayed.map_err(|e| e.with_error_source(ErrorSource::Upstream))
+        }
+        error = LoginWatch::ended_if(login.as_ref()) => Err(error),
+    };
+    match relayed {
         Ok(bytes) => tracker.tunnelled(bytes),
         // The counters hold what was relayed before the error.
-        Err(e) => tracker.tunnel_failed(&e.with_error_source(ErrorSource::Upstream), counters.get()),
+        Err(e) => tracker.tunnel_failed(&e, counters.get()),
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use interflow_net::ingress::socks5::{self, SocksReply};
 use interflow_net::io::IoStream;
 use interflow_types::{BoxFuture, EntryKind, Error, ErrorKind, Result};
+use parking_lot::Mutex;
 
-use crate::downstream::access::BasicCredentials;
+use crate::downstream::access::{BasicCredentials, Login};
 use crate::downstream::connection::ClientConnection;
 use crate::state::ActiveConfig;
 use crate::tunnel::connect::{TunnelRequest, open_tunnel};
@@ -15,16 +16,17 @@ use crate::tunnel::connect::{TunnelRequest, open_tunnel};
 pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
     let timeout = live.settings.config.timeouts.header_timeout.0;
     let settings = Arc::clone(&live.settings);
-    let check = move |name: &str, password: &str| {
-        let settings = Arc::clone(&settings);
+    let verified = Mutex::new(None);
+    // Credentials of `interflow exec` and `interflow browser` count without users, too.
+    let check = |name: &str, password: &str| {
         let credentials = BasicCredentials { name: name.into(), password: password.into() };
+        let (verified, settings) = (&verified, &settings);
         Box::pin(async move {
-            match &settings.users {
-                // A full login queue counts as a wrong password: SOCKS5 has no other refusal (RFC 1929 section 2).
-                Some(users) => conn.verify(users, &credentials).await.unwrap_or(false),
-                // Credentials of `interflow exec` and `interflow browser` count without users, too.
-                None => conn.has_ephemeral_credentials(&credentials),
-            }
+            // A full login queue counts as a wrong password: SOCKS5 has no other refusal (RFC 1929 section 2).
+            let login = conn.verify(settings, &credentials).await.unwrap_or_default();
+            let right = login.is_some();
+            *verified.lock() = login;
+            right
         }) as BoxFuture<'_, bool>
     };
     let auth = match (&live.settings.users, live.settings.config.auth.accept_unverified_names) {
@@ -33,8 +35,11 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
         (None, false) => socks5::SocksAuth::Open(&check),
     };
     let socks5::SocksRequest { authority, mut io, user } = socks5::accept(io, auth, timeout).await?;
-    let user = Ok(user.filter(|u| !u.is_empty()).map(Arc::from));
-    let request = TunnelRequest { transport: EntryKind::Socks5, authority, user, received_via: None };
+    let login = verified.into_inner().unwrap_or_else(|| match user.filter(|user| !user.is_empty()) {
+        Some(name) => Login::Claimed(name.into()),
+        None => Login::Anonymous,
+    });
+    let request = TunnelRequest { transport: EntryKind::Socks5, authority, login: Ok(login), received_via: None };
     match open_tunnel(conn, &live, request).await {
         Ok(tunnel) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;

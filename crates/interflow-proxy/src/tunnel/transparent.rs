@@ -7,6 +7,7 @@ use interflow_net::ingress::{self, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
 use interflow_types::{Authority, ClientInfo, EntryKind, Error, ErrorKind, Host, Result, Scheme};
 
+use crate::downstream::access::Login;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::connect::{TunnelRequest, open_tunnel};
@@ -20,7 +21,7 @@ pub(crate) async fn serve_transparent(
     transport: EntryKind,
     authority: Authority,
 ) {
-    let request = TunnelRequest { transport, authority, user: Ok(None), received_via: None };
+    let request = TunnelRequest { transport, authority, login: Ok(Login::NotAsked(None)), received_via: None };
     match open_tunnel(conn, &live, request).await {
         Ok(tunnel) => tunnel.serve(io).await,
         Err(refused) => refused.end(&live).await,
@@ -66,8 +67,9 @@ pub(crate) async fn serve_reverse(
         authority: local,
         dial: None,
         transport: EntryKind::Reverse,
-        user: None,
+        login: Login::NotAsked(None),
         received_via: None,
+        unreachable: None,
     };
     let (options, drain) = (live.settings.http_options(false), worker.drain.clone());
     // Each request names its origin in `Host`, see `resolve::retarget_by_host`.

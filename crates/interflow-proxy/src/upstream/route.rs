@@ -58,7 +58,7 @@ pub(crate) async fn select_route(
     };
     let way = collect_overrides(tracker, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
-    let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority);
+    let http2 = knows_http2(transport, head, planned) && !live.settings.is_http1_only(&head.url.authority);
     // The common case shares the plan's route instead of copying it.
     if planned && exclusive.is_none() && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(SelectedRoute::Planned(plan));
@@ -82,10 +82,10 @@ pub(crate) async fn select_route(
 }
 
 /// Whether a client that uses HTTP/2 in cleartext knows that its origin supports it (RFC 9113 3.3): it addresses the
-/// origin directly, or sends gRPC, which needs HTTP/2.
-fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
-    let to_origin =
-        matches!(transport, EntryKind::Connect | EntryKind::Socks5 | EntryKind::Transparent | EntryKind::Reverse);
+/// origin directly, or sends gRPC, which needs HTTP/2. Of an origin that a stage put in its place, it knows nothing.
+fn knows_http2(transport: EntryKind, head: &RequestHead, is_clients_origin: bool) -> bool {
+    let to_origin = is_clients_origin
+        && matches!(transport, EntryKind::Connect | EntryKind::Socks5 | EntryKind::Transparent | EntryKind::Reverse);
     let is_grpc = || head.headers.get_str("content-type").is_some_and(|t| t.starts_with("application/grpc"));
     head.version == HttpVersion::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
 }

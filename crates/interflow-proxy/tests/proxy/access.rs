@@ -133,3 +133,55 @@ async fn users_do_not_share_connections_to_origins() {
     let connections: Vec<_> = origin.requests().iter().map(|r| r.connection).collect();
     assert_eq!(connections, [0, 1, 0]);
 }
+
+#[tokio::test]
+async fn address_rules_see_every_spelling_of_an_address() {
+    let origin = Origin::http().start().await;
+    let networks = ["127.0.0.0/8", "::1/128"].map(String::from).to_vec();
+    let proxy = Proxy::start(|c| c.access.rule = vec![deny(|r| r.hosts = networks)]).await;
+    for host in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7F.0.0.1",
+        "017700000001",
+        "0177.1",
+        "127.1",
+        "127.0.1",
+        "127.0.0.1.",
+        "0",
+        "0.0.0.0",
+        "0x0",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::]",
+    ] {
+        let authority = format!("{host}:{}", origin.port());
+        let answer = proxy.get(&format!("http://{authority}/")).await;
+        assert_eq!((answer.status, answer.header("x-interflow-error")), (403, Some("denied")), "{host}");
+        let refused = client::connect_tunnel(proxy.addr(), &authority, None).await;
+        assert!(refused.is_err_and(|e| e.to_string().contains("403")), "{host}");
+        if !host.starts_with('[') {
+            let refused = client::socks5_tunnel(proxy.addr(), host, origin.port(), None).await;
+            assert!(refused.is_err_and(|e| e.to_string().contains("reply 2")), "{host}");
+        }
+    }
+    // Inside a tunnel that is allowed, `Host` may not name it either.
+    let mut wire = proxy.tunnel(&origin.authority()).await;
+    wire.send(inside("2130706433", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 403);
+    assert_eq!(origin.served(), 0);
+}
+
+#[tokio::test]
+async fn a_method_in_lower_case_does_not_pass_by_its_rule() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|c| c.access.rule = vec![deny(|r| r.methods = vec!["POST".into(), "get".into()])]).await;
+    for (method, status) in [("POST", 403), ("post", 403), ("PoSt", 403), ("GET", 403), ("PUT", 200)] {
+        let mut wire = proxy.connect().await;
+        wire.send(request(method, &origin.url("/"), "")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, status, "{method}");
+    }
+}

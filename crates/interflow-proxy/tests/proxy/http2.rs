@@ -1,8 +1,12 @@
 //! HTTP/2 downstream and upstream, in every combination.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use interflow_testkit::{H2Client, Origin, Reply, Wire, pattern};
-use interflow_types::MessageKind;
+use interflow_types::{
+    Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Scheme, Stage,
+};
 
 use crate::support::{End, Proxy, get, inside, until};
 
@@ -200,4 +204,41 @@ async fn a_connect_over_http2_is_a_tunnel() {
     while let Some(rest) = body.data().await {
         assert!(rest.unwrap().is_empty(), "nothing but the end");
     }
+}
+
+/// Sends requests to another origin over cleartext.
+struct Remaps(interflow_types::Authority);
+
+impl Stage for Remaps {
+    fn name(&self) -> &'static str {
+        "remaps"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
+    }
+    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        head.url.scheme = Scheme::Http;
+        head.url.authority = self.0.clone();
+        MaybeFuture::Ready(RequestVerdict::Continue)
+    }
+}
+
+#[tokio::test]
+async fn an_http2_request_that_a_stage_sends_to_a_cleartext_origin_uses_http1() {
+    let (secure, plain) = (Origin::https().start().await, Origin::http().start().await);
+    let stage: Arc<dyn Stage> = Arc::new(Remaps(plain.authority().parse().unwrap()));
+    let proxy = Proxy::build(&[&secure], vec![stage], |_| ());
+    let over_tls = proxy.h2(&secure.authority()).await;
+    assert_eq!(over_tls.get(&secure.url("/bytes/3")).await.unwrap().body.len(), 3);
+    // In cleartext, too: that the client's own origin supports HTTP/2 says nothing about this one.
+    let other = Origin::http().start().await;
+    let prior_knowledge = H2Client::new(proxy.tunnel(&other.authority()).await).await.unwrap();
+    assert_eq!(prior_knowledge.get(&other.url("/bytes/3")).await.unwrap().body.len(), 3);
+    let versions: Vec<_> = plain.requests().into_iter().map(|r| r.version).collect();
+    assert_eq!(versions, ["HTTP/1.1", "HTTP/1.1"]);
+    // gRPC needs HTTP/2 wherever it goes.
+    let call = http::Request::post(secure.url("/grpc")).header("content-type", "application/grpc");
+    let answer = over_tls.request(call.body(()).unwrap(), Bytes::from_static(b"\0\0\0\0\x02hi")).await.unwrap();
+    assert_eq!(answer.trailers.get_str("grpc-status"), Some("0"));
+    assert_eq!(plain.requests()[2].version, "HTTP/2");
 }

@@ -6,7 +6,7 @@ use interflow_proxy::config::{ClientCertificateConfig, InterceptMode};
 use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
 use interflow_types::{ErrorKind, Passthrough};
 
-use crate::support::{End, Proxy, inside};
+use crate::support::{End, Nobody, Proxy, inside};
 
 /// A thousand handshakes at once, or as many as the limit on open files lets this process hold both ends of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,4 +296,46 @@ async fn http2_only_origin_serves_an_http1_client() {
         assert_eq!(wire.answer().await.unwrap().status, 200);
     }
     assert!(origin.requests().iter().all(|r| r.version == "HTTP/2"));
+}
+
+#[tokio::test]
+async fn a_missing_client_certificate_is_named_as_the_cause_over_both_versions() {
+    let origin = Origin::https().client_ca(Arc::new(TestCa::new())).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    // Often, because the origin's alert and the request cross each other.
+    for _ in 0..10 {
+        let client = proxy.h2(&origin.authority()).await;
+        let answer = client.get(&origin.url("/")).await.unwrap();
+        let text = answer.text();
+        assert_eq!(answer.status, 502);
+        assert!(text.contains("requires a client certificate"), "{text}");
+        assert!(text.contains("[[upstream.client_certificate]]"), "{text}");
+    }
+    let origin = Origin::https().alpn(&["http/1.1"]).client_ca(Arc::new(TestCa::new())).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    let text = wire.answer().await.unwrap().text();
+    assert!(text.contains("[[upstream.client_certificate]]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_late_client_of_a_dead_origin_is_told_why() {
+    let nobody = Nobody::new();
+    let proxy = Proxy::start(|_| ()).await;
+    for alpn in [&["http/1.1"][..], &["h2"]] {
+        let wire = proxy.tunnel(&nobody.addr().to_string()).await;
+        // Longer than `sniff_timeout`: the proxy has tried the origin by now.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        let ours = client_trusting(proxy.engine.ca().certificate_pem(), alpn);
+        let mut wire = wire.into_tls("127.0.0.1", ours).await.unwrap();
+        let text = if alpn == ["h2"] {
+            let client = H2Client::new(wire).await.unwrap();
+            client.get(&format!("https://{}/", nobody.addr())).await.unwrap().text()
+        } else {
+            wire.send(inside(&nobody.addr().to_string(), "/")).await.unwrap();
+            wire.answer().await.unwrap().text()
+        };
+        assert!(text.contains("refused"), "{text}");
+    }
 }

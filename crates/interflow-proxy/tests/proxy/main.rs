@@ -15,6 +15,7 @@ mod life;
 mod local_client;
 mod passthrough;
 mod reverse;
+mod revocation;
 mod smuggling;
 mod stages;
 mod streams;

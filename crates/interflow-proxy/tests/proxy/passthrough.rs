@@ -355,3 +355,27 @@ async fn origin_that_replies_with_http2_frames_is_reported_with_h2c_hosts() {
     assert_eq!(answer.status, 502);
     assert!(answer.text().contains("upstream.h2c_hosts"), "{}", answer.text());
 }
+
+#[tokio::test]
+async fn unused_connections_of_a_trusting_program_do_not_end_inspection() {
+    for alpn in [H1, &["h2"]] {
+        let (origin, address) = named().await;
+        let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
+        let ours = || client_trusting(proxy.engine.ca().certificate_pem(), alpn);
+        let mut wire = proxy.tunnel(&address).await.into_tls("a.test", ours()).await.unwrap();
+        wire.send("GET / HTTP/1.1\r\n").await.unwrap();
+        until("the program to be trusted", || proxy.engine.snapshot().intercepted == 1).await;
+        drop(wire);
+        for i in 1..=4 {
+            drop(proxy.tunnel(&address).await.into_tls("b.test", ours()).await.unwrap());
+            until("the close to be counted", || proxy.engine.snapshot().leaf_refused == i).await;
+        }
+        assert!(proxy.engine.bypassed_clients().is_empty(), "{alpn:?}");
+        let last = proxy.flows(4).await;
+        let last = last.iter().rfind(|flow| flow.error() == Some(ErrorKind::ClientTls)).unwrap();
+        assert!(last.cause().contains("intercept.exclude"), "{}", last.cause());
+        // What it does send is inspected.
+        let ours = client_trusting(proxy.engine.ca().certificate_pem(), alpn);
+        assert!(proxy.tunnel(&address).await.into_tls("b.test", ours).await.is_ok(), "{alpn:?}");
+    }
+}

@@ -121,3 +121,18 @@ async fn the_end_of_a_flow_waits_for_its_work_and_the_worker_does_not() {
     let flows = proxy.flows(2).await;
     assert_eq!((flows[0].error(), &flows[0].tags[..]), (Some(ErrorKind::Connect), &["joined".to_owned()][..]));
 }
+
+#[tokio::test]
+async fn shutdown_records_a_flow_whose_work_does_not_end() {
+    let (nobody, late) = (Nobody::new(), Arc::new(Late::default()));
+    let stages: Vec<Arc<dyn Stage>> = vec![Arc::new(Defers(nobody.addr().port(), late))];
+    let proxy = Proxy::with(stages, |c| {
+        c.proxy.drain_timeout = interflow_types::units::HumanDuration::from_millis(50);
+    })
+    .await;
+    assert_eq!(proxy.get(&format!("http://{}/", nobody.addr())).await.status, 502);
+    assert!(proxy.flows(0).await[0].end.is_none(), "the work is not done");
+    proxy.engine.stop().await;
+    assert_eq!(proxy.flows(1).await[0].error(), Some(ErrorKind::Connect));
+    assert_eq!(proxy.engine.snapshot().active, 0);
+}

@@ -26,6 +26,7 @@ pub(crate) use head::expects_continue;
 
 use super::pool::ConnectionLease;
 use super::route::{UpstreamReport, UpstreamResponse};
+use crate::tls;
 use body::Http1ResponseBody;
 use request_writer::{Http1RequestWriter, UploadError};
 
@@ -251,11 +252,14 @@ impl Http1Exchange<'_> {
         } else {
             "the origin closed the connection without a response"
         };
-        let closed = Error::new(ErrorKind::UpstreamClosed, text).with_retryable(self.retryable());
-        match error.or(self.broken.take()) {
-            Some(error) => closed.with_source(error),
-            None => closed,
-        }
+        let Some(error) = error.or(self.broken.take()) else {
+            return Error::new(ErrorKind::UpstreamClosed, text).with_retryable(self.retryable());
+        };
+        let closed = match tls::explain(&error) {
+            Some(why) => tls::ended_error(why),
+            None => Error::new(ErrorKind::UpstreamClosed, text),
+        };
+        closed.with_retryable(self.retryable()).with_source(error)
     }
 
     fn retryable(&self) -> Retryable {

@@ -15,7 +15,7 @@ use interflow_types::{Error, ErrorKind, UpstreamInfo};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::counted::Counted;
+use super::counted::{Counted, TlsFailure};
 use super::preface;
 use crate::deadline_timer::DeadlineTimer;
 use crate::egress::http1::ExchangeOptions;
@@ -23,12 +23,17 @@ use crate::egress::pool::PoolLimits;
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::http2_control::FloodFlag;
 use crate::io::IoStream;
+use crate::tls;
 
 /// Flow-control windows of a stream and of the whole connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// How much of an upload may wait in the connection's own buffers.
 const SEND_BUFFER: usize = 128 * 1024;
+/// How many streams that were cancelled here are remembered, and for how long. What the origin sent before it learnt
+/// of the end is then dropped; for a stream that is forgotten, each late frame is answered with RST_STREAM.
+const MAX_REMEMBERED_RESETS: usize = 1024;
+const REMEMBER_RESETS: Duration = Duration::from_secs(10);
 /// The ping interval of a connection with open streams, and the timeout of the reply.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// How long to wait for a new connection's settings if a request depends on them.
@@ -46,6 +51,7 @@ pub(crate) struct Http2Connection {
     closed: Arc<AtomicBool>,
     /// Set if the peer sent too many frames that carry no response.
     flood: FloodFlag,
+    tls_failure: TlsFailure,
     /// True once the peer's settings were received.
     settled: watch::Receiver<bool>,
 }
@@ -74,14 +80,25 @@ impl Http2Connection {
                 builder
                     .initial_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
-                    .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
+                    // More than is allowed, so that a head over the limit can be told from an invalid one.
+                    .max_header_list_size(u32::try_from(options.head.max_bytes.saturating_mul(2)).unwrap_or(u32::MAX))
                     .enable_push(false);
             }
         }
-        let (io, flood) = Counted::new(io);
+        // No bound on late frames of forgotten streams: the connection is shared, and a client that cancels many
+        // downloads must not end those of others. An origin that abuses this spends as much as it costs here.
+        builder
+            .max_concurrent_reset_streams(MAX_REMEMBERED_RESETS)
+            .reset_stream_duration(REMEMBER_RESETS)
+            .max_local_error_reset_streams(None);
+        let (io, flood, tls_failure) = Counted::new(io);
         let (send, mut connection) =
             builder.max_send_buffer_size(SEND_BUFFER).handshake::<_, Bytes>(io).await.map_err(|e| {
-                Error::new(ErrorKind::UpstreamClosed, "the HTTP/2 connection could not be established").with_source(e)
+                let failed = match tls_failure.get() {
+                    Some(why) => tls::ended_error(why),
+                    None => Error::new(ErrorKind::UpstreamClosed, "the HTTP/2 connection could not be established"),
+                };
+                failed.with_source(e)
             })?;
         let closed = Arc::new(AtomicBool::new(false));
         let (settle, settled) = watch::channel(false);
@@ -95,6 +112,7 @@ impl Http2Connection {
             streams: AtomicUsize::new(0),
             closed: closed.clone(),
             flood,
+            tls_failure,
             settled,
         });
         let mut life = KeepAliveTask::new(ping, shape.is_none(), Arc::downgrade(&conn), settle);
@@ -121,7 +139,7 @@ impl Http2Connection {
     pub(crate) fn is_reusable(&self, now: Instant, limits: &PoolLimits) -> bool {
         let age = now.saturating_duration_since(self.born);
         let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
-        !self.closed.load(Ordering::Relaxed)
+        !self.is_retired()
             && age < limits.max_lifetime
             // A connection with open streams is never idle, however old its last use is.
             && (age.saturating_sub(used) < limits.idle_timeout || self.streams() > 0)
@@ -129,6 +147,10 @@ impl Http2Connection {
 
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn was_opened_after(&self, time: Instant) -> bool {
+        self.born > time
     }
 
     /// Whether another stream can be opened at once.
@@ -141,6 +163,16 @@ impl Http2Connection {
         let text = "the origin sent too many HTTP/2 frames that carry no response (PING, SETTINGS, PRIORITY, \
                     WINDOW_UPDATE, RST_STREAM, or empty ones), so that the connection was ended";
         self.flood.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::BadResponse, text))
+    }
+
+    /// The reason why the connection was ended, if TLS failed.
+    pub(super) fn tls_failed(&self) -> Option<Error> {
+        self.tls_failure.get().map(|why| tls::ended_error(why))
+    }
+
+    /// Whether it takes no further requests.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     pub(super) fn retire(&self) {

@@ -2,6 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
+use interflow_codec::h1::HeadLimits;
 use interflow_types::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
 
 /// The request in the form of the `h2` crate.
@@ -87,6 +88,18 @@ fn is_connection_specific(field: &[u8], value: &[u8]) -> bool {
     FORBIDDEN.iter().any(|f| field.eq_ignore_ascii_case(f))
         // RFC 9113 8.2.2: TE may have no other value than `trailers`.
         || (field.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// The limits that HTTP/1 heads are parsed with.
+pub(super) fn check_limits(map: &HeaderMap, limits: &HeadLimits) -> Result<(), Error> {
+    // Four bytes for what separates a field from the next in HTTP/1.
+    let bytes: usize = map.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum();
+    let over = match (bytes > limits.max_bytes, map.len() > limits.max_fields) {
+        (true, _) => "is larger than limits.max_header_bytes allows",
+        (_, true) => "has more fields than limits.max_headers allows",
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::BadResponse, format!("the origin's response was refused: the head {over}")))
 }
 
 pub(super) fn response(parts: http::response::Parts) -> ResponseHead {

@@ -101,7 +101,7 @@ async fn open_stream(
     let refused = |error: h2::Error, body| {
         // New requests get another connection; streams that are open may finish.
         conn.retire();
-        if let Some(error) = conn.flooded() {
+        if let Some(error) = conn.flooded().or_else(|| conn.tls_failed()) {
             return FailedExchange { error, replay: None };
         }
         let text = "the HTTP/2 connection takes no more requests";
@@ -176,6 +176,7 @@ impl Http2Exchange<'_> {
             Poll::Ready(Ok(response)) => {
                 x.timings.first_byte = Some(x.clock.micros());
                 let (parts, mut recv) = response.into_parts();
+                head::check_limits(&parts.headers, &self.options.head)?;
                 let first = first_data(&mut recv, cx).map_err(|e| self.error(&e))?;
                 Poll::Ready(Ok((head::response(parts), recv, first)))
             }
@@ -232,7 +233,11 @@ impl Http2Exchange<'_> {
             self.open.0.retire();
             return flooded;
         }
-        stream_error(error, self.reused, || self.open.0.retire())
+        let failed = stream_error(error, self.reused, || self.open.0.retire());
+        match self.open.0.tls_failed().filter(|_| error.is_io()) {
+            Some(ended) => ended.with_retryable(failed.retryable()),
+            None => failed,
+        }
     }
 
     fn into_response(
@@ -252,6 +257,7 @@ impl Http2Exchange<'_> {
         // After an early error response, the rest of the body need not be sent; dropping the upload resets its half.
         self.uploading &= head.status.as_u16() < 300;
         self.upload.release();
+        self.upload.forget_replay();
         let length = first.as_ref().map_or(0, Bytes::len);
         // The whole response is here: no stream, no timer, and the permit is dropped at once.
         if recv.is_end_stream() && !self.uploading {
@@ -294,6 +300,11 @@ fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error
     };
     let (kind, text) = match error.reason() {
         Some(Reason::HTTP_1_1_REQUIRED) => (ErrorKind::Unsupported, "the origin wants this request over HTTP/1.1"),
+        // `h2` reports a head that is far over the limit like this, too.
+        Some(Reason::PROTOCOL_ERROR | Reason::ENHANCE_YOUR_CALM | Reason::COMPRESSION_ERROR) if error.is_library() => (
+            ErrorKind::BadResponse,
+            "the origin violates the HTTP/2 protocol, or its head is far larger than limits.max_header_bytes allows",
+        ),
         _ if error.is_library() => (ErrorKind::BadResponse, "the origin violates the HTTP/2 protocol"),
         _ if error.is_io() => (ErrorKind::UpstreamClosed, "the origin closed the HTTP/2 connection without a response"),
         _ => (ErrorKind::UpstreamClosed, "the origin reset the HTTP/2 stream"),

@@ -319,8 +319,6 @@ fn has_request(sent: &[u8]) -> bool {
 
 #[tokio::test]
 async fn frames_that_carry_no_response_are_limited() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     let (head, unfinished) = (frame(1, 4, 1, &[0x88]), frame(1, 0, 1, &[0x88]));
     for (what, before, flood) in [
         ("PING", Vec::new(), frame(6, 0, 0, &[0; 8])),
@@ -368,4 +366,153 @@ async fn frames_that_carry_no_response_are_limited() {
         let sent = soon(received.recv()).await.unwrap();
         assert!(sent.windows(4).any(|w| w == [0, 0, 0, 0xb]), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
     }
+}
+
+/// An origin that takes `limit` requests per connection, announces its end after the last one, and drops what comes
+/// later, as nginx does (`keepalive_requests`).
+async fn recycling(limit: u32) -> Origin {
+    Origin::new(move |_, stream| async move {
+        let mut connection = h2::server::Builder::new().handshake::<_, Bytes>(stream).await.unwrap();
+        let mut taken = 0;
+        while let Some(Ok((mut request, mut respond))) = connection.accept().await {
+            taken += 1;
+            if taken == limit {
+                connection.graceful_shutdown();
+            }
+            if taken > limit {
+                respond.send_reset(Reason::REFUSED_STREAM);
+                continue;
+            }
+            tokio::spawn(async move {
+                let (data, _) = read_all(request.body_mut()).await;
+                let mut send = respond.send_response(ok(), false).unwrap();
+                send.send_data(data.into(), true).unwrap();
+            });
+        }
+        // Closed by the client: what it has sent meanwhile must not cause a reset, by which the GOAWAY could be lost.
+        std::future::pending::<()>().await;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn requests_that_a_recycling_origin_did_not_process_are_sent_again() {
+    for limit in [1, 7, 50] {
+        let origin = recycling(limit).await;
+        let (egress, route) = (Arc::new(egress()), h2_route(&origin));
+        for wave in 0..5 {
+            let requests = (0..60).map(|i| {
+                let (egress, route) = (egress.clone(), route.clone());
+                tokio::spawn(async move {
+                    // Neither idempotent nor in memory: only what was certainly not processed may be sent again.
+                    let body = Body::stream(Pieces::new(&[Some("hel"), Some("lo")]));
+                    let request = post(&route, body);
+                    let answer = UpstreamProbe::new().send(&egress, &route, request).await;
+                    let answer = answer.unwrap_or_else(|e| panic!("{limit} per connection, wave {wave}, {i}: {e}"));
+                    text(answer.body).await
+                })
+            });
+            for answer in requests.collect::<Vec<_>>() {
+                assert_eq!(soon(answer).await.unwrap(), "hello");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_everything_is_asked_a_few_times() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let origin = origin(move |_, _, (_, mut respond)| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move { respond.send_reset(Reason::REFUSED_STREAM) }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let error = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    assert_eq!((error.kind(), refused.load(Ordering::Relaxed)), (ErrorKind::UpstreamClosed, 6), "{error}");
+}
+
+/// Answers each request with a part of a body, and a cancelled one with more of it, which was on its way. Ends the first
+/// stream after `cancelled` of the others were cancelled.
+async fn answer_with_late_frames(mut stream: TcpStream, cancelled: usize) {
+    let mut left = cancelled;
+    let mut buf = bytes::BytesMut::new();
+    while buf.len() < 24 {
+        stream.read_buf(&mut buf).await.unwrap();
+    }
+    let _ = buf.split_to(24);
+    stream.write_all(&frame(4, 0, 0, &[])).await.unwrap();
+    loop {
+        let head: Option<[u8; 9]> = buf.get(..9).and_then(|head| head.try_into().ok());
+        let length = head.map_or(0, |[a, b, c, ..]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
+        let Some([_, _, _, kind, flags, id @ ..]) = head.filter(|_| buf.len() >= 9 + length) else {
+            match stream.read_buf(&mut buf).await {
+                Ok(n) if n > 0 => continue,
+                _ => return,
+            }
+        };
+        let payload = buf.split_to(9 + length).split_off(9);
+        let id = u32::from_be_bytes(id);
+        let answer = match kind {
+            1 => [frame(1, 4, id, &[0x88]), frame(0, 0, id, b"begun ")].concat(),
+            // CANCEL; late frames may be answered with STREAM_CLOSED.
+            3 if payload[..] == [0, 0, 0, 8] => {
+                left -= 1;
+                let end = if left == 0 { frame(0, 1, 1, b"ended") } else { Vec::new() };
+                [frame(0, 0, id, b"late"), frame(0, 0, id, b"later"), end].concat()
+            }
+            4 if flags == 0 => frame(4, 1, 0, &[]),
+            6 if flags == 0 => frame(6, 1, 0, &payload),
+            _ => continue,
+        };
+        if stream.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn cancelled_downloads_do_not_end_those_of_others() {
+    const CANCELLED: usize = 4000;
+    let origin = Origin::new(|_, stream| answer_with_late_frames(stream, CANCELLED)).await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let long = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap();
+    for _ in 0..CANCELLED / 50 {
+        let mut answers = Vec::new();
+        for _ in 0..50 {
+            answers.push(soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap());
+        }
+    }
+    assert_eq!(soon(text(long.body)).await, "begun ended");
+    assert_eq!(origin.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_response_head_over_the_limit_is_refused_with_the_key() {
+    let origin = origin(|_, _, (request, mut respond)| async move {
+        let mut head = Response::new(());
+        let fields = match request.uri().path() {
+            "/long" => vec!["y".repeat(5000)],
+            "/many" => vec!["y".to_owned(); 30],
+            _ => vec!["y".repeat(50_000)],
+        };
+        for value in fields {
+            head.headers_mut().append("x-field", value.parse().unwrap());
+        }
+        drop(respond.send_response(head, true));
+    })
+    .await;
+    let mut options = EgressOptions::default();
+    options.exchange.head.max_bytes = 4000;
+    options.exchange.head.max_fields = 20;
+    let (egress, route) = (egress_with(options, None), h2_route(&origin));
+    for (path, says) in
+        [("/long", "limits.max_header_bytes"), ("/many", "limits.max_headers"), ("/far", "limits.max_header_bytes")]
+    {
+        let request = request(&route, Method::GET, path, &[], Body::Empty);
+        let error = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::BadResponse && error.message().contains(says), "{path}: {error}");
+    }
+    assert_eq!(origin.accepted(), 1, "only their streams are reset");
 }

@@ -51,7 +51,7 @@ impl AccessRules {
 
     /// Whether the decision for this host depends on the method, so that a tunnel's CONNECT alone is not enough.
     pub fn needs_method(&self, host: &Host) -> bool {
-        let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| m != "CONNECT");
+        let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| !m.eq_ignore_ascii_case("CONNECT"));
         self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches_host(host)))
     }
 
@@ -93,7 +93,8 @@ impl CompiledAccessRule {
             && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
             && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host, request.authority.port))
             && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&request.authority.port)))
-            && (self.methods.is_empty() || self.methods.iter().any(|m| m == request.method))
+            // Methods are case-sensitive (RFC 9110 9.1), but not for every origin: `post` must not pass by a rule for POST.
+            && (self.methods.is_empty() || self.methods.iter().any(|m| m.eq_ignore_ascii_case(request.method)))
     }
 }
 
@@ -146,6 +147,7 @@ mod tests {
             (None, "::ffff:10.0.0.1", "good:6005", "CONNECT", false),
             (None, "11.0.0.1", "good:25", "GET", true),
             (None, "11.0.0.1", "good:80", "DELETE", false),
+            (None, "11.0.0.1", "good:80", "delete", false),
         ] {
             assert_eq!(allowed(&rules, user, client, authority, method), yes, "{user:?} {client} {authority} {method}");
         }

@@ -3,11 +3,13 @@
 mod acl;
 mod address_filter;
 mod ephemeral_credentials;
+mod login;
 mod users;
 mod web_pages;
 
 pub use acl::{AccessRequest, AccessRules};
 pub use address_filter::PrivateAddressFilter;
 pub(crate) use ephemeral_credentials::EphemeralCredentials;
+pub(crate) use login::Login;
 pub use users::{BasicCredentials, UserDatabase, UsersError};
 pub(crate) use web_pages::WebPagePolicy;

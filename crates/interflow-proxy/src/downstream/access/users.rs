@@ -60,7 +60,7 @@ pub enum UsersError {
 /// The users of a file, with a cache of verification results.
 pub struct UserDatabase {
     /// A bcrypt or argon2 hash by user name, checked for well-formedness when the file is read.
-    hashes: HashMap<String, String>,
+    hashes: HashMap<String, Arc<str>>,
     verified: Mutex<CredentialCache>,
     /// A random key for the digests in `verified`, so that they are worthless outside this process.
     key: [u8; 32],
@@ -103,7 +103,7 @@ impl UserDatabase {
         Self::parse(&text, &name)
     }
 
-    fn parse(text: &str, path: &str) -> Result<Self, UsersError> {
+    pub(super) fn parse(text: &str, path: &str) -> Result<Self, UsersError> {
         let mut hashes = HashMap::new();
         for (i, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -116,7 +116,7 @@ impl UserDatabase {
                 .filter(|(n, _)| !n.is_empty())
                 .ok_or_else(|| wrong("expected name:hash".into()))?;
             check_hash(hash).map_err(wrong)?;
-            if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
+            if hashes.insert(name.to_owned(), Arc::from(hash)).is_some() {
                 return Err(wrong(format!("the user {name} is listed twice")));
             }
         }
@@ -128,6 +128,11 @@ impl UserDatabase {
             key: interflow_types::random_bytes(),
             queue: LoginQueue::new(hashing),
         })
+    }
+
+    /// The user's entry, which changes with the password.
+    pub fn entry(&self, name: &str) -> Option<&Arc<str>> {
+        self.hashes.get(name)
     }
 
     /// Whether the name is known and the password right.

@@ -1,0 +1,66 @@
+//! Ends what a client authenticated for when its login ends before it: the user was removed, the password changed, the
+//! program's `interflow exec` ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_types::{Error, ErrorKind};
+
+use crate::downstream::access::Login;
+use crate::state::ProxyWorker;
+
+/// A login, watched while something that it allowed lasts.
+#[derive(Clone)]
+pub(crate) struct LoginWatch {
+    login: Login,
+    worker: Arc<ProxyWorker>,
+}
+
+impl LoginWatch {
+    /// `None` for listeners that ask for no credentials.
+    pub fn new(worker: &Arc<ProxyWorker>, login: Login) -> Option<Self> {
+        (!matches!(login, Login::NotAsked(_))).then(|| Self { login, worker: Arc::clone(worker) })
+    }
+
+    /// As [`new`](Self::new), for a single request: one without a user costs nothing.
+    pub fn of_revocable(worker: &Arc<ProxyWorker>, login: Login) -> Option<Self> {
+        login.is_revocable().then(|| Self { login, worker: Arc::clone(worker) })
+    }
+
+    pub fn is_ended(&self) -> bool {
+        !self.worker.active_config().settings.accepts_login(&self.login)
+    }
+
+    /// Waits until the login has ended. Cancel-safe.
+    pub async fn ended(&self) -> Error {
+        let mut changes = self.worker.login_changes();
+        // Subscribed before the first look, so that no change is missed.
+        while !self.is_ended() {
+            if changes.changed().await.is_err() {
+                // The worker is gone, and with it the last that could change.
+                std::future::pending::<()>().await;
+            }
+        }
+        login_ended()
+    }
+
+    /// As [`ended`](Self::ended); never without a login.
+    pub async fn ended_if(login: Option<&Self>) -> Error {
+        match login {
+            Some(login) => login.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the login has been ended for so long.
+    pub async fn ended_for(&self, time: Duration) {
+        self.ended().await;
+        tokio::time::sleep(time).await;
+    }
+}
+
+pub(crate) fn login_ended() -> Error {
+    let text = "the login that this was allowed for is no longer valid: the user was removed, the password changed, or \
+                the session ended";
+    Error::new(ErrorKind::Unauthorized, text)
+}
