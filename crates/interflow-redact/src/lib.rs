@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod additional_detectors;
+mod byte_replacement;
 mod check_digits;
 mod config;
 mod custom_rules;
+mod decoded_body;
 mod detect;
 mod detector;
 mod document;
@@ -24,6 +26,7 @@ mod policy;
 mod redactor;
 mod restore;
 pub mod scan_capacity;
+mod secret_forms;
 mod span_resolution;
 mod stop_flag;
 mod strategy;
@@ -33,9 +36,11 @@ mod value_policy;
 mod vault;
 
 pub use additional_detectors::{AdditionalDetectors, AdditionalFindings};
+pub use byte_replacement::{Replacer, ReplacingBody, replace_in_headers};
 pub use config::{
     AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
 };
+pub use decoded_body::DecodedBody;
 pub use detect::{FeatureContribution, Finding, NameEvidence};
 pub use document::{DocumentExplanation, DocumentFormat, ExplainedReplacement};
 pub use error::RedactError;
@@ -50,6 +55,7 @@ pub use policy::{
 };
 pub use redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 pub use restore::PlaceholderRestorer;
+pub use secret_forms::{encoded_forms, json_string};
 pub use stop_flag::{StopFlag, StopOnDrop};
 pub use stream::{EscapeLevel, StreamRedactor};
 pub use value_policy::ValuePolicy;
