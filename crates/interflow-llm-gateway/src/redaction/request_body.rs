@@ -12,13 +12,11 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    AdditionalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
-    Replacement, StopFlag, UnknownRule, VaultKey, decode_lossy, may_hold_json,
+    AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement, StopFlag,
+    UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
+use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 use crate::llm_telemetry::RedactionFindings;
 
@@ -26,7 +24,8 @@ use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
-use super::{RedactionService, RedactionState, SharedSession};
+use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
+use super::{RedactionService, RedactionState};
 
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
@@ -124,7 +123,8 @@ pub(super) async fn redact(
         return Ok(raw.into());
     }
     let begun = Instant::now();
-    let done = run_job(service, &settings, &choice, flow, head, &raw, strict).await;
+    let owner = SessionOwner::of(flow, head);
+    let done = run_job(service, &settings, &choice, owner, head, &raw, strict).await;
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
@@ -140,7 +140,8 @@ pub(super) async fn redact(
         return Ok(raw.into());
     }
     let restores = session.lock().vault().is_some_and(|v| !v.is_empty());
-    flow.extension_mut::<RedactionState>().session = Some(session);
+    let state = flow.extension_mut::<RedactionState>();
+    (state.session, state.owner) = (Some(session), Some(owner));
     if restores || outbound {
         request_identity_encoding(head);
     }
@@ -196,17 +197,13 @@ fn scan(
     RedactionJob { settings, choice, session, read, findings: AdditionalFindings::default() }.run()
 }
 
-fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
-    Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
-}
-
 /// Parses a body, calls external detectors, and redacts it. Decoding and redaction of large bodies run on blocking
 /// threads.
 async fn run_job(
     service: &RedactionService,
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
-    flow: &Flow,
+    owner: SessionOwner,
     head: &RequestHead,
     raw: &Bytes,
     strict: bool,
@@ -217,7 +214,7 @@ async fn run_job(
         let size = plain.as_ref().unwrap_or(&raw).len();
         run_off_worker(size, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
     };
-    let session = session(service, choice, flow, head, &read, strict);
+    let session = session(service, choice, owner, head, &read, strict);
     let outcome = replace_request(settings, choice, &session, read, strict).await?;
     Ok((outcome, session))
 }
@@ -255,11 +252,6 @@ pub(super) async fn redact_event(
     let shape = RequestBodyShape::Json(mark_spans(&raw, settings)?);
     let read = ParsedRequestBody::with_reservation(raw, None, shape)?;
     replace_request(settings, choice, session, read, strict).await
-}
-
-/// The vault key of a client's WebSocket; `first` is the beginning of its conversation.
-pub(super) fn vault_key(service: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
-    VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first))
 }
 
 /// Runs the work on a body of `size` bytes here, or, if it takes long, off the worker thread and within the bound on scans.
@@ -349,12 +341,11 @@ pub(super) fn tag_and_count(
     service.add_counts(interflow_types::Direction::Request, &outcome.found);
 }
 
-/// The session of this request: shared with its conversation, if the provider continues it by an id. A new one
-/// derives its placeholders from the conversation, so that they are the same in each request of it.
+/// The session of this request, and whose it is: shared with its conversation, if the provider continues it by an id.
 fn session(
     service: &RedactionService,
     choice: &EffectivePolicy,
-    flow: &Flow,
+    owner: SessionOwner,
     head: &RequestHead,
     read: &ParsedRequestBody,
     strict: bool,
@@ -362,49 +353,12 @@ fn session(
     if !strict {
         return one_way_session(choice);
     }
-    let body = read.body();
     let (continues, first) = match &read.shape {
         RequestBodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
         RequestBodyShape::Form(_) => (None, None),
     };
-    let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
-    if let Some(known) = id.and_then(|id| service.cached_session(&ByteStr::from(id))) {
-        return known;
-    }
-    let first = first.and_then(|r| body.get(r)).unwrap_or_default();
-    let key = VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first));
-    Arc::new(Mutex::new(RedactionSession::reversible(vault(service, &key)).in_context(choice.context.clone())))
-}
-
-/// A conversation's vault. Values in fixed prompts get the same placeholders in all of a client's conversations, so
-/// that the provider's prompt cache keeps matching.
-pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVault {
-    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&service.master))
-}
-
-/// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
-pub(crate) const SESSION_HEADERS: [&str; 4] =
-    ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
-
-/// Identifies a conversation: its owner, and its id or first message. Hashed, and each part preceded by its length,
-/// so that no two inputs collide.
-fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
-    let mut hash = Sha256::new();
-    let mut add = |part: &[u8]| {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    };
-    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
-        add(headers.get(name).unwrap_or_default());
-    }
-    add(flow.user.as_deref().unwrap_or_default().as_bytes());
-    // With virtual keys, all clients share the provider's key.
-    add(flow.tags.iter().find(|t| t.starts_with("key:")).map_or(&b""[..], |t| t.as_bytes()));
-    match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
-        Some(named) => add(named),
-        None => add(first),
-    }
-    hash.finalize().to_vec()
+    let text = |range: Option<Range<usize>>| range.and_then(|r| read.body().get(r));
+    conversation_session(service, choice, owner, head, text(continues), text(first).unwrap_or_default())
 }
 
 struct ParsedRequestBody {

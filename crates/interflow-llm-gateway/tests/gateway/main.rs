@@ -6,6 +6,7 @@ mod bad_input;
 mod credentials;
 mod deployments;
 mod leaks;
+mod owners;
 mod routing;
 mod sockets;
 /// The harness of the proxy's own tests, partly used.
