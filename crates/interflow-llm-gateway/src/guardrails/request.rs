@@ -107,8 +107,8 @@ async fn read_body(headers: &Headers, raw: &Bytes, max: usize) -> Result<ReadBod
     let boundary = multipart::boundary(headers.get_str("content-type").unwrap_or_default());
     let body = plain.clone();
     let read = move || match boundary {
-        Some(boundary) => match multipart::parts(&body, &boundary) {
-            Ok(parts) => Ok(texts_of_form(&body, &parts)),
+        Some(boundary) => match multipart::parse(&body, &boundary) {
+            Ok(form) => Ok(texts_of_form(&body, &form)),
             Err(e) => Err(bad_request("bad_form", e.to_string())),
         },
         None => match spans::mark_body(&body, true) {

@@ -436,7 +436,7 @@ impl TextRewriter for MatchRewriter {
             return Ok(None);
         }
         match super::texts::body_edits(body, &[text], edits) {
-            Ok(edits) => Ok(String::from_utf8(splice(body, &edits)).ok()),
+            Ok(edits) => String::from_utf8(splice(body, &edits)).map(Some).map_err(|_| StreamAbort::not_written()),
             Err(_) => Err(StreamAbort::new(
                 "guardrail_blocked",
                 super::request::unmaskable(&guards, Direction::Response).message,

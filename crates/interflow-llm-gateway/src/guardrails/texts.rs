@@ -95,14 +95,20 @@ pub(super) fn texts_of_json(body: &[u8], marked: &MarkedText) -> Vec<GuardText> 
     texts
 }
 
-/// The fields and text files of a form; binary parts have no text.
-pub(super) fn texts_of_form(body: &[u8], parts: &[multipart::FormPart]) -> Vec<GuardText> {
-    let text = |part: &multipart::FormPart| {
-        let text = std::str::from_utf8(body.get(part.range.clone())?).ok()?.to_owned();
-        let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
-        Some(GuardText { place, text, range: part.range.clone(), encoding: Encoding::Plain, is_history: false })
+/// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
+pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
+    let text = |range: &Range<usize>, place| {
+        let text = std::str::from_utf8(body.get(range.clone())?).ok().filter(|text| !text.trim().is_empty())?;
+        let (text, range) = (text.to_owned(), range.clone());
+        Some(GuardText { place, text, range, encoding: Encoding::Plain, is_history: false })
     };
-    parts.iter().filter_map(text).collect()
+    let mut texts: Vec<GuardText> = form.around.iter().filter_map(|range| text(range, TextPlace::Unknown)).collect();
+    for part in &form.parts {
+        let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
+        texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
+        texts.extend(text(&part.range, place));
+    }
+    texts
 }
 
 /// A body that is one text.

@@ -8,6 +8,7 @@ mod background_scan;
 mod detector_findings;
 mod effective_policy;
 pub(crate) mod event_rewriter;
+mod form_body;
 mod one_text;
 mod policy_files;
 mod request_body;

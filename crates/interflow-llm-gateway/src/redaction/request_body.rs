@@ -12,8 +12,8 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement, StopFlag,
-    UnknownRule, decode_lossy, may_hold_json,
+    AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
+    StopFlag, UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
@@ -36,7 +36,7 @@ pub(super) struct RedactionOutcome {
     pub output: Option<Vec<u8>>,
     pub found: BTreeMap<String, u64>,
     /// Whether there were media, kept or removed.
-    media: bool,
+    pub media: bool,
 }
 
 /// The policy that the request's key selects does not exist. Fails closed: no other policy is used in its place.
@@ -64,7 +64,7 @@ pub(crate) fn undecodable(e: std::io::Error) -> LlmRefusal {
     }
 }
 
-fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
+pub(super) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
 
@@ -104,7 +104,10 @@ pub(super) async fn redact(
     let raw = match body.collect(settings.max_body).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(body)) if !strict => {
+            flow.tag("redact:unread");
+            return Ok(body);
+        }
         Err(CollectError::TooLarge(_)) => {
             let most = settings.max_body;
             let message = format!("the body is larger than {most} bytes (redact.max_body)");
@@ -372,7 +375,7 @@ struct ParsedRequestBody {
 
 enum RequestBodyShape {
     Json(MarkedText),
-    Form(Vec<multipart::FormPart>),
+    Form(multipart::Form),
 }
 
 /// Memory per text during redaction: its span, its findings, its edit.  In bytes.
@@ -385,7 +388,10 @@ impl RequestBodyShape {
             Self::Json(marked) => {
                 marked.spans.capacity() * size_of::<spans::TextSpan>() + marked.spans.len() * WORK_PER_TEXT
             }
-            Self::Form(parts) => parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT),
+            Self::Form(form) => {
+                let texts: usize = form.parts.iter().map(|part| part.texts.len()).sum();
+                form.parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT) + texts * WORK_PER_TEXT
+            }
         };
         (length * 2 + texts) as u64
     }
@@ -402,7 +408,7 @@ impl ParsedRequestBody {
         let media_type = headers.get_str("content-type").unwrap_or_default();
         let shape = match multipart::boundary(media_type) {
             Some(boundary) => RequestBodyShape::Form(
-                multipart::parts(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
+                multipart::parse(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
             ),
             None => RequestBodyShape::Json(mark_spans(body, settings)?),
         };
@@ -429,9 +435,9 @@ fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmR
 }
 
 /// Redacts one body, independently of its flow, so that it can run on another thread.
-struct RedactionJob {
-    settings: Arc<RedactSettings>,
-    choice: Arc<EffectivePolicy>,
+pub(super) struct RedactionJob {
+    pub settings: Arc<RedactSettings>,
+    pub choice: Arc<EffectivePolicy>,
     session: SharedSession,
     read: ParsedRequestBody,
     findings: AdditionalFindings,
@@ -459,27 +465,27 @@ impl RedactionJob {
         let mut work = RedactionRun { job: self, session, outcome: RedactionOutcome::default() };
         let output = match &self.read.shape {
             RequestBodyShape::Json(marked) => work.json(body, marked)?,
-            RequestBodyShape::Form(parts) => work.form(body, parts)?,
+            RequestBodyShape::Form(form) => work.form(body, form)?,
         };
         let outcome = work.outcome;
         Ok(RedactionOutcome { output, ..outcome })
     }
 }
 
-struct RedactionRun<'a> {
-    job: &'a RedactionJob,
-    session: &'a mut RedactionSession,
-    outcome: RedactionOutcome,
+pub(super) struct RedactionRun<'a> {
+    pub job: &'a RedactionJob,
+    pub session: &'a mut RedactionSession,
+    pub outcome: RedactionOutcome,
 }
 
 impl RedactionRun<'_> {
-    fn record_findings(&mut self, spans: &[Replacement]) {
+    pub fn record_findings(&mut self, spans: &[Replacement]) {
         for span in spans {
             *self.outcome.found.entry(span.type_name.clone()).or_default() += 1;
         }
     }
 
-    fn redaction_error(e: RedactError) -> LlmRefusal {
+    pub fn redaction_error(e: RedactError) -> LlmRefusal {
         let client = matches!(e, RedactError::Json { .. } | RedactError::Utf8 { .. });
         let message = format!("the request could not be redacted: {e}");
         if client {
@@ -555,38 +561,8 @@ impl RedactionRun<'_> {
         Ok(redaction.output.map(|output| STANDARD.encode(output)))
     }
 
-    fn form(&mut self, body: &[u8], parts: &[multipart::FormPart]) -> Result<Option<Vec<u8>>, LlmRefusal> {
-        let mut edits = Vec::new();
-        for part in parts {
-            let content = body.get(part.range.clone()).unwrap_or_default();
-            let media_type = part.media_type.as_deref().unwrap_or_default();
-            let (rule, word) = if media_type.starts_with("audio/") || media_type.starts_with("video/") {
-                (Some(self.job.settings.media(spans::MediaKind::Audio)), "audio")
-            } else if media_type.starts_with("image/") {
-                (Some(self.job.settings.media(spans::MediaKind::Image)), "image")
-            } else if part.file.is_some() && std::str::from_utf8(content).is_err() {
-                (Some(self.job.settings.media(spans::MediaKind::Document)), "document")
-            } else {
-                (None, "")
-            };
-            if let Some(rule) = rule {
-                self.outcome.media = true;
-                // A part of a form cannot be dropped: its field would be missing, and the provider would reject the
-                // request.
-                if rule != MediaRule::Pass {
-                    return Err(blocked_media(word));
-                }
-                continue;
-            }
-            if let Some(with) = self.file(content, part.file.is_some())? {
-                edits.push((part.range.clone(), with));
-            }
-        }
-        Ok((!edits.is_empty()).then(|| splice(body, &edits)))
-    }
-
     /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
-    fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
+    pub fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
         let text =
             std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;
         if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
@@ -608,9 +584,10 @@ impl RedactionRun<'_> {
                 json => self.json(json, &mark_spans(json, &self.job.settings)?)?,
             };
             changed |= redacted.is_some();
-            match redacted.map(String::from_utf8) {
-                Some(Ok(redacted)) => out.push_str(&redacted),
-                _ => out.push_str(json),
+            match redacted.map(String::from_utf8).transpose() {
+                Ok(redacted) => out.push_str(redacted.as_deref().unwrap_or(json)),
+                // The original must not be sent in its place.
+                Err(e) => return Err(Self::redaction_error(RedactError::Utf8 { at: e.utf8_error().valid_up_to() })),
             }
             out.push_str(end);
         }
@@ -622,7 +599,7 @@ fn is_json_line(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('{') && spans::mark_body(line.as_bytes(), true).is_ok()
 }
 
-fn blocked_media(word: &str) -> LlmRefusal {
+pub(super) fn blocked_media(word: &str) -> LlmRefusal {
     let class = "forbidden";
     let message =
         format!("the request contains an {word} that cannot be inspected, which the operator does not allow (redact)");

@@ -110,7 +110,9 @@ async fn an_error_within_a_stream_or_a_websocket_is_masked() {
 #[tokio::test]
 async fn words_of_a_reply_that_equal_a_short_key_stay() {
     let origin = Origin::http()
-        .answering(|_| Reply::json(&json!({"choices": [{"message": {"role": "assistant", "content": "use lm-studio"}}]})))
+        .answering(|_| {
+            Reply::json(&json!({"choices": [{"message": {"role": "assistant", "content": "use lm-studio"}}]}))
+        })
         .start()
         .await;
     let gate = Gate::with(&origin, |parts| {

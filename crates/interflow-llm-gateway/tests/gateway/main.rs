@@ -9,6 +9,7 @@ mod leaks;
 mod owners;
 mod routing;
 mod sockets;
+mod strings;
 /// The harness of the proxy's own tests, partly used.
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
