@@ -56,7 +56,7 @@ pub use policy::{
 pub use redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 pub use restore::PlaceholderRestorer;
 pub use secret_forms::{encoded_forms, json_string};
-pub use stop_flag::{StopFlag, StopOnDrop};
+pub use stop_flag::{StopFlag, StopOnDrop, is_stop_requested};
 pub use stream::{EscapeLevel, StreamRedactor};
 pub use value_policy::ValuePolicy;
 pub use vault::{PlaceholderVault, VaultKey};

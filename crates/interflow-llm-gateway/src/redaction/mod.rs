@@ -119,7 +119,9 @@ impl RedactionService {
         master: [u8; 32],
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
+        let bytes = usize::try_from(config.finding_cache_bytes.0).unwrap_or(usize::MAX);
+        let memo = FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?;
+        let memo = Arc::new(memo.with_max_bytes(bytes));
         let settings = RedactSettings::new(config, base, &memo, &egress, None, None)?;
         let service = Self {
             settings: ArcSwap::from_pointee(settings),
