@@ -10,8 +10,8 @@ use interflow_limits::KeyContext;
 use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
-    Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict, Method,
-    Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
+    Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict, Method, Phase,
+    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -41,10 +41,8 @@ struct MaskedForms {
 }
 
 /// The phases of requests by clients.
-const RESPONSES: PhaseSet = PhaseSet::from_phase(Phase::RequestBody)
-    .with(Phase::ResponseHead)
-    .with(Phase::ResponseBody)
-    .with(Phase::Message);
+const RESPONSES: PhaseSet =
+    PhaseSet::from_phase(Phase::RequestBody).with(Phase::ResponseHead).with(Phase::ResponseBody).with(Phase::Message);
 
 /// The masks of a WebSocket's messages, kept with its flow.
 #[derive(Default)]
