@@ -49,6 +49,7 @@ pub use finding_cache::FindingCache;
 pub use json::{JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, may_hold_json, string_values};
 pub use kind::{Kind, KindSet};
 pub use model::{EntityModel, ModelConfig, ModelFindings};
+pub use own_placeholders::holds_placeholder;
 pub use policy::{
     ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, PatternValidator, Policy,
     PolicyFile, PolicyProblem, SectionFile, StrategyCondition, StrategyFile, TermsFile,
