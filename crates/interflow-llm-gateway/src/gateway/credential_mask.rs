@@ -72,7 +72,8 @@ impl CredentialMask {
     /// What to replace in the response to a request; nothing if the request has no credentials.
     fn masks(&self, flow: &Flow, request: &RequestHead) -> MaskedForms {
         let is_sent_by_gateway = match flow.transport {
-            EntryKind::Internal => true,
+            // An attempt at a deployment; a replay is the operator's own.
+            EntryKind::Internal => flow.parent.is_none() && flow.tags.iter().any(|tag| tag.starts_with("deployment:")),
             EntryKind::Gateway => flow.extension::<LlmCall>().is_some(),
             _ => flow.extension::<KeyContext>().is_some_and(|context| context.key.is_some()),
         };

@@ -27,6 +27,7 @@ async fn no_string_of_a_body_is_left_out() {
         json!({"model": "m", "messages": user(image(&format!("https://files.test/{MAIL}/a.png")))}),
         json!({"model": "m", "messages": user(image("https://files.test/4111111111111111.png"))}),
         json!({"model": "m", "messages": user(image(&format!("https://files.test/a.png?who={MAIL}")))}),
+        json!({"model": "m", "messages": user(image(&format!("gs://bucket/{MAIL}")))}),
         json!({"model": "m", "input": [{"type": "input_file", "file_url": format!("https://files.test/{MAIL}")}]}),
         json!({"model": "m", "messages": user(json!("hi")), "tools": tool(json!({"type": "object", "properties": {MAIL: {"type": "string"}}}))}),
         json!({"model": "m", "messages": user(json!("hi")), "tools": tool(json!({"type": "object", "required": [MAIL]}))}),

@@ -92,11 +92,15 @@ fn is_base64(mut raw: &[u8]) -> bool {
     true
 }
 
-/// The parts of a web address that are text: segments of its path that may be about a person, and the values of its
-/// query, except those that sign it or limit its use. With the range of a value's name.
+/// The parts of an address that are text: of the web, segments of its path that may be about a person, and the values of
+/// its query, except those that sign it or limit its use; else all of it, if it is no name of a file. With the range of a
+/// value's name.
 pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usize>)> {
     let mut texts = Vec::new();
-    let Some(scheme) = memchr::memmem::find(raw, b"://").filter(|_| raw.starts_with(b"http")) else { return texts };
+    let Some(scheme) = memchr::memmem::find(raw, b"://").filter(|_| raw.starts_with(b"http")) else {
+        texts.extend((!words::is_word(raw)).then_some((None, 0..raw.len())));
+        return texts;
+    };
     let end = memchr::memchr2(b'?', b'#', raw).unwrap_or(raw.len());
     let mut at = scheme + 3;
     for (i, segment) in raw.get(at..end).unwrap_or_default().split(|b| *b == b'/').enumerate() {
