@@ -58,7 +58,7 @@ pub struct RedactConfig {
     /// How many texts of conversations are cached with their findings, so that a history is not scanned again with
     /// every turn.
     pub finding_cache_size: usize,
-    /// How much memory these findings may take. It counts towards `limits.held_bytes`.
+    /// How much memory these findings may take. It counts towards `limits.held_bytes`, of which it is an eighth at most.
     pub finding_cache_bytes: ByteSize,
     /// How many conversations that a provider continues by an id are remembered, for their placeholders.
     pub conversations: usize,

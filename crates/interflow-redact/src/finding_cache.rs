@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use interflow_types::budget::MemoryReservation;
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use parking_lot::Mutex;
 
 use crate::RedactError;
@@ -20,6 +20,9 @@ const MIN_CACHED_BYTES: usize = 256;
 
 /// Bytes of an entry besides its findings: its hash, its place in the table, and its allocation.
 const ENTRY_BYTES: usize = 96;
+
+/// A cache takes at most one part in so many of the process's budget.
+const BUDGET_SHARE: u64 = 8;
 
 /// Findings by the hash of their text, and the memory that they take.
 #[derive(Debug, Default)]
@@ -144,14 +147,24 @@ impl FindingCache {
         self.insert(&mut self.generations.lock(), key, found);
     }
 
+    /// The memory of a half. A cache must not take from requests what a small budget has for them.
+    fn half_bytes_now(&self) -> usize {
+        let share = match PROCESS_BUDGET.limit() {
+            0 => u64::MAX,
+            limit => limit / BUDGET_SHARE / 2,
+        };
+        self.half_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
+    }
+
     fn insert(&self, generations: &mut [FindingGeneration; 2], key: [u8; 32], found: Arc<[Finding]>) {
         let bytes = entry_bytes(&found);
+        let half_bytes = self.half_bytes_now();
         // One text must not evict all others.
-        if bytes > self.half_bytes / 2 {
+        if bytes > half_bytes / 2 {
             return;
         }
         let young = &generations[0];
-        if young.entries.len() >= self.half || young.bytes + bytes > self.half_bytes {
+        if young.entries.len() >= self.half || young.bytes + bytes > half_bytes {
             // The older half is dropped as a whole, which needs no order of use.
             generations.swap(0, 1);
             generations[0].clear();
