@@ -1,5 +1,8 @@
 //! LLM APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::RequestHead;
 
@@ -55,27 +58,35 @@ pub fn is_supported(provider: Provider, path: &str) -> bool {
 pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     let google = matches!(provider, Provider::Gemini | Provider::Vertex);
     let mut reader = JsonReader::new(event);
-    let (mut depth, mut name) = (0_usize, 0..0);
+    let (mut depth, mut name) = (0_usize, Cow::Borrowed(&b""[..]));
     let (mut known, mut types) = (false, 0);
     while let Ok(Some(token)) = reader.next_token() {
         match token {
             JsonToken::Object(_) | JsonToken::Array(_) => depth += 1,
             JsonToken::End(_) => depth = depth.saturating_sub(1),
             JsonToken::Name(range) if depth == 1 => {
-                name = range;
-                let name = event.get(name.clone()).unwrap_or_default();
-                known |= google && GEMINI_EVENTS.contains(&name);
+                name = unescaped(event, &range);
+                known |= google && GEMINI_EVENTS.contains(&&*name);
             }
-            JsonToken::Text(range) if depth == 1 && event.get(name.clone()) == Some(b"type") => {
-                let kind = event.get(range).unwrap_or_default();
+            JsonToken::Text(range) if depth == 1 && *name == *b"type" => {
                 types += 1;
-                known |= !google && OPENAI_EVENTS.contains(&kind);
+                known |= !google && OPENAI_EVENTS.contains(&&*unescaped(event, &range));
             }
             JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
         }
     }
     // With duplicate `type` members, the upstream's parser might use the other one.
     known && types < 2
+}
+
+/// A name or a word of a JSON text as it reads: some encoders write letters as escapes.
+pub(crate) fn unescaped<'j>(json: &'j [u8], range: &Range<usize>) -> Cow<'j, [u8]> {
+    let raw = json.get(range.clone()).unwrap_or_default();
+    if memchr::memchr(b'\\', raw).is_none() {
+        return Cow::Borrowed(raw);
+    }
+    let quoted = json.get(range.start.saturating_sub(1)..range.end + 1).unwrap_or_default();
+    serde_json::from_slice::<String>(quoted).map_or(Cow::Borrowed(raw), |text| Cow::Owned(text.into_bytes()))
 }
 
 /// The value of a query parameter, still percent-encoded; the first of several.
@@ -115,6 +126,9 @@ mod tests {
             (Provider::OpenAi, r#"{"type":"new.thing","type":"response.create"}"#, false),
             (Provider::OpenAi, r#"{"type":"response.create","type":"response.cancel"}"#, false),
             (Provider::OpenAi, r#"["response.create"]"#, false),
+            (Provider::OpenAi, r#"{"\u0074ype":"response\u002ecreate"}"#, true),
+            (Provider::OpenAi, r#"{"\u0074ype":"response.cancel","type":"response.create"}"#, false),
+            (Provider::Gemini, r#"{"client\u0043ontent":{"turns":[]}}"#, true),
             (Provider::OpenAi, "junk", false),
             (Provider::Gemini, r#"{"clientContent":{"turns":[]}}"#, true),
             (Provider::Gemini, r#"{"type":"response.create"}"#, false),

@@ -78,7 +78,10 @@ pub const TAGS: &[TagInfo] = &[
     tag("redact:media", "the request contained an image, audio or a document"),
     tag("redact:route:", "name of the `[[redact.route]]` that applied"),
     tag("redact:unknown", "the request has no known format, and `redact.unknown` let it pass"),
-    tag("redact:unread", "the request could not be scanned, or the scan was stopped, and it was only to be flagged"),
+    tag(
+        "redact:unread",
+        "the request or the response could not be scanned, or the scan was stopped, and it was only to be flagged",
+    ),
     tag("found:", "entity type that was detected in the request"),
     tag("answer:", "entity type that was detected in the response"),
     tag("starred", "the flow was marked in mitmproxy, from which it was imported"),

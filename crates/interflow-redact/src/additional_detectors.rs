@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    EntityModel, ExternalDetectors, ExternalFindings, ModelFindings, RedactError, RedactionSession, scan_capacity,
-};
+use crate::{EntityModel, ExternalDetectors, ExternalFindings, ModelFindings, RedactError, RedactionSession};
 
 /// The detectors that are configured besides the built-in ones.
 #[derive(Clone, Default)]
@@ -27,7 +25,7 @@ impl AdditionalDetectors {
         self.services.is_none() && self.model.is_none()
     }
 
-    /// Asks all of them about all texts. A model takes its part of the [scan capacity](scan_capacity) while it runs.
+    /// Asks all of them about all texts.
     ///
     /// # Errors
     /// One failed and is configured to fail closed: the texts must not be forwarded.
@@ -39,9 +37,10 @@ impl AdditionalDetectors {
             }
         };
         let model = async {
-            let Some(model) = &self.model else { return Ok(ModelFindings::default()) };
-            let _capacity = scan_capacity::reserve(texts.iter().map(|text| text.as_ref().len()).sum()).await;
-            model.find_all(texts).await
+            match &self.model {
+                Some(model) => model.find_all(texts).await,
+                None => Ok(ModelFindings::default()),
+            }
         };
         let (services, model) = tokio::try_join!(services, model)?;
         Ok(AdditionalFindings { services, model })

@@ -7,7 +7,7 @@ use interflow_types::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BackendConfig, ModelConfig};
+use crate::{BackendConfig, FindingCache, ModelConfig};
 
 /// The name under which the policy of `[redact]` itself is selected.
 pub const MAIN_POLICY: &str = "default";
@@ -58,6 +58,8 @@ pub struct RedactConfig {
     /// How many texts of conversations are cached with their findings, so that a history is not scanned again with
     /// every turn.
     pub finding_cache_size: usize,
+    /// How much memory these findings may take. It counts towards `limits.held_bytes`, of which it is an eighth at most.
+    pub finding_cache_bytes: ByteSize,
     /// How many conversations that a provider continues by an id are remembered, for their placeholders.
     pub conversations: usize,
     /// The secret from which placeholders are derived, the same for every replica: `env:NAME` or `file:PATH`. If unset,
@@ -205,6 +207,7 @@ impl Default for RedactConfig {
             documents: MediaRule::Pass,
             max_body: ByteSize(50 << 20),
             finding_cache_size: 20_000,
+            finding_cache_bytes: ByteSize(FindingCache::DEFAULT_MAX_BYTES as u64),
             conversations: 1_000,
             secret: None,
             backend: Vec::new(),

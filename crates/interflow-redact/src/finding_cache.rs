@@ -2,11 +2,13 @@
 //!
 //! The key contains the policy's fingerprint and everything else that findings depend on, so a changed policy finds no
 //! old entries. Entries are dropped by generation: when the younger half is full it becomes the older one, and what was
-//! not used since then is gone.
+//! not used since then is gone. A half is full by its number of texts or by the bytes of their findings, which count
+//! towards the [budget](interflow_types::budget) of the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use parking_lot::Mutex;
 
 use crate::RedactError;
@@ -16,29 +18,76 @@ use crate::strategy::random;
 /// Shorter texts are not cached: scanning them is as fast as a lookup.
 const MIN_CACHED_BYTES: usize = 256;
 
-/// Findings by the hash of their text.
-type FindingGeneration = HashMap<[u8; 32], Arc<[Finding]>>;
+/// Bytes of an entry besides its findings: its hash, its place in the table, and its allocation.
+const ENTRY_BYTES: usize = 96;
+
+/// A cache takes at most one part in so many of the process's budget.
+const BUDGET_SHARE: u64 = 8;
+
+/// Findings by the hash of their text, and the memory that they take.
+#[derive(Debug, Default)]
+struct FindingGeneration {
+    entries: HashMap<[u8; 32], Arc<[Finding]>>,
+    bytes: usize,
+    reserved: MemoryReservation,
+}
+
+impl FindingGeneration {
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn remove(&mut self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
+        let found = self.entries.remove(key)?;
+        self.bytes -= entry_bytes(&found);
+        // Cannot fail: it becomes smaller.
+        let _ = self.reserved.resize(self.bytes);
+        Some(found)
+    }
+}
+
+fn entry_bytes(found: &[Finding]) -> usize {
+    ENTRY_BYTES + size_of_val(found)
+}
 
 /// Findings by a keyed hash of the text; the texts themselves are not stored. Bounded: the older half is evicted when
-/// it is full.
+/// the younger one is full.
 #[derive(Debug)]
 pub struct FindingCache {
     key: [u8; 32],
+    /// Of one generation.
     half: usize,
+    half_bytes: usize,
     generations: Mutex<[FindingGeneration; 2]>,
 }
 
 impl FindingCache {
-    /// A cache for about `entries` texts. The key of its hash is random, so that stored hashes do not reveal texts.
+    /// The memory of a cache in bytes, if none is given: 32 MiB.
+    pub const DEFAULT_MAX_BYTES: usize = 32 << 20;
+
+    /// A cache for about `entries` texts, of [`DEFAULT_MAX_BYTES`](Self::DEFAULT_MAX_BYTES). The key of its hash is random,
+    /// so that stored hashes do not reveal texts.
     ///
     /// # Errors
     /// When there are no random bytes for its key.
     pub fn new(entries: usize) -> Result<Self, RedactError> {
-        Ok(Self { key: random()?, half: (entries / 2).max(1), generations: Mutex::default() })
+        let half_bytes = Self::DEFAULT_MAX_BYTES / 2;
+        Ok(Self { key: random()?, half: (entries / 2).max(1), half_bytes, generations: Mutex::default() })
+    }
+
+    /// Sets the memory that the findings may take, in bytes.
+    #[must_use]
+    pub fn with_max_bytes(self, bytes: usize) -> Self {
+        Self { half_bytes: bytes / 2, ..self }
+    }
+
+    /// The memory that the findings take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.generations.lock().iter().map(|generation| generation.bytes).sum()
     }
 
     pub fn len(&self) -> usize {
-        self.generations.lock().iter().map(HashMap::len).sum()
+        self.generations.lock().iter().map(|generation| generation.entries.len()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -86,7 +135,7 @@ impl FindingCache {
     fn get_by_key(&self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
         let mut generations = self.generations.lock();
         // A hit in the older half moves the entry to the younger one.
-        if let Some(found) = generations[0].get(key) {
+        if let Some(found) = generations[0].entries.get(key) {
             return Some(found.clone());
         }
         let found = generations[1].remove(key)?;
@@ -98,13 +147,41 @@ impl FindingCache {
         self.insert(&mut self.generations.lock(), key, found);
     }
 
+    /// The memory of a half. A cache must not take from requests what a small budget has for them.
+    fn half_bytes_now(&self) -> usize {
+        let share = match PROCESS_BUDGET.limit() {
+            0 => u64::MAX,
+            limit => limit / BUDGET_SHARE / 2,
+        };
+        self.half_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
+    }
+
     fn insert(&self, generations: &mut [FindingGeneration; 2], key: [u8; 32], found: Arc<[Finding]>) {
-        if generations[0].len() >= self.half {
+        let bytes = entry_bytes(&found);
+        let half_bytes = self.half_bytes_now();
+        // One text must not evict all others.
+        if bytes > half_bytes / 2 {
+            return;
+        }
+        let young = &generations[0];
+        if young.entries.len() >= self.half || young.bytes + bytes > half_bytes {
             // The older half is dropped as a whole, which needs no order of use.
             generations.swap(0, 1);
             generations[0].clear();
         }
-        generations[0].insert(key, found);
+        let total = generations[0].bytes + bytes;
+        // Without memory, the older half makes room; what then still has none is not cached.
+        if generations[0].reserved.resize(total).is_err() {
+            generations[1].clear();
+            if generations[0].reserved.resize(total).is_err() {
+                return;
+            }
+        }
+        let young = &mut generations[0];
+        young.bytes += bytes;
+        if let Some(before) = young.entries.insert(key, found) {
+            young.bytes -= entry_bytes(&before);
+        }
     }
 }
 
@@ -133,6 +210,27 @@ mod tests {
             look(b"a", &format!("{text}{n}"));
         }
         assert!(memo.len() <= 8);
+    }
+
+    #[test]
+    fn texts_full_of_findings_take_bounded_memory() {
+        let finding = Finding { start: 0, end: 1, kind: crate::Kind::Ssn, confidence: 90, rule: 0, evidence: None };
+        let memo = FindingCache::new(1_000).expect("random bytes").with_max_bytes(64 << 10);
+        let insert = |n: usize, findings: usize| {
+            memo.insert_findings(&[], &n.to_string(), vec![finding.clone(); findings].into());
+        };
+        for n in 0..100 {
+            insert(n, 100);
+            assert!(memo.bytes() <= 64 << 10, "{}", memo.bytes());
+        }
+        assert!((4..100).contains(&memo.len()), "{}", memo.len());
+        let before = memo.len();
+        insert(100, 100_000);
+        assert_eq!(memo.len(), before, "a text with too many findings evicts no others");
+        insert(99, 100);
+        let bytes = memo.bytes();
+        insert(99, 100);
+        assert_eq!(memo.bytes(), bytes, "the same text is counted once");
     }
 
     #[test]

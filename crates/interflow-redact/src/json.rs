@@ -116,6 +116,31 @@ pub(crate) fn is_number(text: &str) -> bool {
     number && matches!(reader.next_token(), Ok(Some(JsonToken::Scalar(r))) if r == (0..text.len()))
 }
 
+/// The digits of an integer that is written as a number with a fraction or an exponent, such as `4.1e3` or `41.0`;
+/// `None` for other numbers. Many encoders write large integers so.
+pub(crate) fn integer_digits(number: &str) -> Option<String> {
+    let unsigned = number.strip_prefix('-').unwrap_or(number);
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if mantissa.len() == unsigned.len() && fraction.is_empty() {
+        return None;
+    }
+    let exponent: i32 = exponent.parse().ok()?;
+    let digits = format!("{whole}{fraction}");
+    // How many of the digits are before the decimal point.
+    let integral = usize::try_from(i32::try_from(whole.len()).ok()?.checked_add(exponent)?).ok()?;
+    if integral > MAX_INTEGER_DIGITS || digits.bytes().skip(integral).any(|b| b != b'0') {
+        return None;
+    }
+    let integer: String = digits.chars().chain(std::iter::repeat('0')).take(integral).collect();
+    let integer = integer.trim_start_matches('0');
+    let is_number = !integer.is_empty() && integer.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| format!("{}{integer}", &number[..number.len() - unsigned.len()]))
+}
+
+/// Longer integers are no identifiers of people.
+const MAX_INTEGER_DIGITS: usize = 40;
+
 /// A decoded string, with a map to its raw bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodedString<'j> {
@@ -344,6 +369,27 @@ mod tests {
             assert!(decode(raw.as_bytes(), 0).is_err(), "{raw}");
         }
         assert!(matches!(decode(b"ab\xff", 10), Err(RedactError::Utf8 { at: 12 })));
+    }
+
+    #[test]
+    fn integers_in_other_spellings_are_read() {
+        for (number, integer) in [
+            ("4111111111111111.0", Some("4111111111111111")),
+            ("4.111111111111111e15", Some("4111111111111111")),
+            ("4.111111111111111E+15", Some("4111111111111111")),
+            ("-41.00", Some("-41")),
+            ("5e2", Some("500")),
+            ("41000E-3", Some("41")),
+            ("41", None),
+            ("-41", None),
+            ("0.0", None),
+            ("41.5", None),
+            ("1e-1", None),
+            ("1e999999999999", None),
+            ("1e2000000000", None),
+        ] {
+            assert_eq!(integer_digits(number).as_deref(), integer, "{number}");
+        }
     }
 
     proptest! {

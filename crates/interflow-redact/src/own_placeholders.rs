@@ -31,8 +31,18 @@ pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: 
     *found = kept;
 }
 
-/// The ranges of placeholders: a label of the policy, `_`, and a code, not joined to other characters.
+/// Whether a text has placeholders of any policy: what stands for other values elsewhere.
+pub fn holds_placeholder(text: &str) -> bool {
+    !ranges_with_label(text, |label| label.len() > 1 && label.starts_with(|c: char| c.is_ascii_uppercase())).is_empty()
+}
+
+/// The ranges of placeholders with a label of the policy.
 fn placeholder_ranges(text: &str, labels: &HashSet<String>) -> Vec<Range<usize>> {
+    ranges_with_label(text, |label| labels.contains(label))
+}
+
+/// The ranges of placeholders: a label, `_`, and a code, not joined to other characters.
+fn ranges_with_label(text: &str, is_label: impl Fn(&str) -> bool) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let word = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let mut all = Vec::new();
@@ -47,7 +57,7 @@ fn placeholder_ranges(text: &str, labels: &HashSet<String>) -> Vec<Range<usize>>
         let letters = before.iter().rev().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit()).count();
         let start = behind - letters;
         let starts = start.checked_sub(1).is_none_or(|b| !word(b));
-        if starts && text.get(start..behind).is_some_and(|label| labels.contains(label)) {
+        if starts && text.get(start..behind).is_some_and(&is_label) {
             all.push(start..end);
         }
     }
@@ -129,6 +139,19 @@ mod tests {
             assert!(placeholder_ranges(text, &labels).is_empty(), "{text}");
         }
         assert_eq!(placeholder_ranges("an EMAIL_abcdefgh.", &labels), vec![3..17]);
+    }
+
+    #[test]
+    fn placeholders_of_any_policy_are_recognised() {
+        for (text, holds) in [
+            ("write to EMAIL_vjqr2dzw.", true),
+            ("(CARD_vjqr2dzw)", true),
+            ("write to email_vjqr2dzw", false),
+            ("MAX_TOKENS and A_vjqr2dzw", false),
+            ("EMAIL_vjqr2dzwx", false),
+        ] {
+            assert_eq!(holds_placeholder(text), holds, "{text}");
+        }
     }
 
     #[test]

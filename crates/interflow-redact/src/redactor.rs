@@ -391,6 +391,8 @@ impl Redactor {
             return Ok(Default::default());
         }
         let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
+        let integer = json::integer_digits(text);
+        let text = integer.as_deref().unwrap_or(text);
         let lead = if name.len() <= MAX_LEAD_BYTES { name } else { "" };
         let mut told = self.replacements(lead, text, session)?;
         if told.is_empty() {
@@ -405,7 +407,9 @@ impl Redactor {
             quoted + "\""
         };
         for r in &mut told {
-            (r.start, r.end) = (r.start + base, r.end + base);
+            // Of another spelling, the whole number is what was found.
+            let range = if integer.is_some() { 0..raw.len() } else { r.start..r.end };
+            (r.start, r.end) = (range.start + base, range.end + base);
         }
         Ok((vec![JsonEdit { range: 0..raw.len(), with }], told))
     }

@@ -55,6 +55,6 @@ impl Drop for PreviousStopGuard {
 }
 
 /// Whether the work on this thread is cancelled.
-pub(crate) fn is_stop_requested() -> bool {
+pub fn is_stop_requested() -> bool {
     CURRENT.with_borrow(|c| c.as_ref().is_some_and(StopFlag::is_set))
 }

@@ -47,12 +47,13 @@ impl ResponseHeadFilter {
     }
 }
 
-/// Per-connection handling of WebSocket messages, beyond what each stage decides about each message.
+/// Handling of the messages of a WebSocket or a gRPC call, beyond what each stage decides about each message.
 #[derive(Debug, Default)]
 pub struct MessagePolicy {
-    /// Messages to send before the current one, in its direction. Taken after each message.
+    /// Messages to send before the current one, in its direction. Taken after each message. Ignored for gRPC.
     pub before: Vec<Bytes>,
-    /// Fail closed: a message that exceeds the inspection limit or cannot be decoded ends the connection.
+    /// Fail closed: a message that exceeds the inspection limit or cannot be decoded ends the connection, or the gRPC
+    /// call. For gRPC it has to be set before the body of the direction is sent.
     pub strict: bool,
 }
 

@@ -2,7 +2,7 @@
 //! the admin API's `/config` and output for agents are all masked by this list.
 
 /// Header fields whose values are secrets, in lower case.
-pub const SECRET_HEADERS: [&str; 38] = [
+pub const SECRET_HEADERS: [&str; 39] = [
     "authorization",
     "proxy-authorization",
     "cookie",
@@ -13,6 +13,7 @@ pub const SECRET_HEADERS: [&str; 38] = [
     "job-token",
     "deploy-token",
     "dpop",
+    "ocp-apim-subscription-key",
     "x-access-token",
     "x-amz-security-token",
     "x-api-key",
@@ -44,7 +45,7 @@ pub const SECRET_HEADERS: [&str; 38] = [
 ];
 
 /// Query and form parameters whose values are secrets, in lower case.
-pub const SECRET_PARAMETERS: [&str; 35] = [
+pub const SECRET_PARAMETERS: [&str; 36] = [
     "access_key",
     "access_token",
     "api_key",
@@ -76,6 +77,7 @@ pub const SECRET_PARAMETERS: [&str; 35] = [
     "sig",
     "signature",
     "subject_token",
+    "subscription-key",
     "token",
     "x-amz-security-token",
     "x-amz-signature",

@@ -414,7 +414,9 @@ pub trait Stage: Send + Sync {
     }
 
     /// Whether this stage restores secrets in the flow's response for the client alone. The recorder then receives
-    /// the response as it was before this stage. Called at [`Phase::ResponseBody`].
+    /// the response as it was before this stage. Called at [`Phase::ResponseBody`], and for each message of a WebSocket.
+    /// For gRPC, the answer at [`Phase::ResponseBody`] holds for all messages of the response: if it is true, the recorder
+    /// receives them as the origin sent them.
     fn restores_secrets(&self, _flow: &Flow) -> bool {
         false
     }
@@ -438,7 +440,8 @@ pub trait Stage: Send + Sync {
     }
 
     /// A WebSocket message was recorded and is about to be sent, so what is injected here is not recorded. Requires
-    /// [`Phase::Message`].
+    /// [`Phase::Message`]. Not called for gRPC, whose messages are part of a body: what is injected into that at
+    /// [`Phase::BeforeSend`] is not recorded.
     fn before_message_send(&self, _flow: &mut Flow, _message: &mut StreamMessage) {}
 
     /// Whether `request_head` may wait for a person's decision. The pipeline then watches the client's connection, so

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_codec::content_coding as coding;
+use interflow_redact::{Replacer, ReplacingBody, json_string, replace_in_headers};
 use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage, percent};
 
 use super::mask_secrets;
-use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
 /// Bodies up to this size, in bytes, are buffered, so that their new length can be sent in advance.
@@ -47,18 +47,6 @@ fn record_used_secrets(flow: &mut Flow, secrets: &[Arc<StoredSecret>], found: &[
         // The flow is tagged with the label, never with the value.
         flow.tag(format!("secret:{}", secret.label));
     }
-}
-
-/// The value as in a JSON string, without quotes.
-pub(super) fn json_string(value: &str) -> Vec<u8> {
-    let quoted = serde_json::Value::from(value).to_string();
-    quoted.as_bytes()[1..quoted.len() - 1].to_vec()
-}
-
-/// As HTML-safe JSON encoders write it, with `&`, `<` and `>` as `\\u0026` and so on.
-pub(super) fn escape_json(value: &str) -> Vec<u8> {
-    let text = String::from_utf8_lossy(&json_string(value)).into_owned();
-    text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes()
 }
 
 /// Inserts secrets into header fields, Basic credentials, path, query and body.

@@ -1,33 +1,24 @@
 //! Masks secrets in every response of the hosts they are bound to, whoever sent the request and whatever it was: a
 //! host may return a secret in any later response. Responses that cannot be scanned are rejected.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use hashlink::LruCache;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_codec::grpc;
-use interflow_types::percent::{self, AsciiSet, COMPONENT};
+use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
     Body, BodyFrame, BodyStream, EarlyExit, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
     ResponseHead, ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
-use super::inject_secrets::{escape_json, json_string};
-use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
-/// Shorter secrets are not searched in base64 and hexadecimal form, where they would cause false matches.
-const MIN_ENCODED_SECRET_LEN: usize = 8;
 /// Bound on the decoded size of a response with a content coding.
 const MAX_DECODED_BYTES: u64 = 256 << 20;
-/// Encoded bytes decoded per step, which bounds the output of a step.
-const DECODE_CHUNK: usize = 4096;
 /// The largest gRPC message that is scanned.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Bound on cached masks, one per set of hosts; the least recently used ones go.
@@ -186,14 +177,10 @@ pub(super) fn mask_body(
         Ok(None) => {}
         Ok(Some(decoder)) => {
             coding::strip_stale_headers(&mut head.headers);
-            body = Body::stream(DecompressingBody {
-                body,
-                decoder,
-                input: Bytes::new(),
-                last: None,
-                over: false,
-                host: host.to_string(),
-            });
+            let unread = format!(
+                "the response's content coding cannot be decoded, so secrets bound to {host} cannot be masked in it"
+            );
+            body = DecodedBody::wrap(body, decoder, unread);
         }
         Err(e) => return refused(format!("its content coding cannot be decoded ({e})")),
     }
@@ -226,67 +213,6 @@ pub(super) fn mask_message(flow: &Flow, message: &mut StreamMessage) {
     let swap = if spoken { &hiding.swap } else { &hiding.padded };
     if let Some((hidden, _)) = swap.replace(&message.payload) {
         message.payload = hidden.into();
-    }
-}
-
-struct DecompressingBody {
-    body: Body,
-    decoder: ContentDecoder,
-    input: Bytes,
-    last: Option<BodyFrame>,
-    over: bool,
-    host: String,
-}
-
-impl DecompressingBody {
-    fn decode_error(&mut self, e: std::io::Error) -> Error {
-        self.over = true;
-        self.input.clear();
-        let text = format!(
-            "the response's content coding cannot be decoded, so secrets bound to {} cannot be masked in it",
-            self.host
-        );
-        Error::new(ErrorKind::BadResponse, text).with_source(e)
-    }
-}
-
-impl BodyStream for DecompressingBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        loop {
-            if !self.input.is_empty() {
-                // In small pieces, because a few bytes may decode to a lot.
-                let piece = self.input.split_to(self.input.len().min(DECODE_CHUNK));
-                match self.decoder.push(&piece) {
-                    Ok(out) if out.is_empty() => continue,
-                    Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
-                    Err(e) => return Poll::Ready(Some(Err(self.decode_error(e)))),
-                }
-            }
-            if self.over {
-                return Poll::Ready(self.last.take().map(Ok));
-            }
-            match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(BodyFrame::Data(data))) => self.input = data,
-                Some(Err(e)) => {
-                    self.over = true;
-                    return Poll::Ready(Some(Err(e)));
-                }
-                // The end of the body: trailers are kept until the decoder's rest has been passed on.
-                end => {
-                    self.over = true;
-                    self.last = end.and_then(Result::ok);
-                    match self.decoder.finish() {
-                        Ok(out) if out.is_empty() => {}
-                        Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
-                        Err(e) => {
-                            // A truncated body must not look complete.
-                            self.last = None;
-                            return Poll::Ready(Some(Err(self.decode_error(e))));
-                        }
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -371,82 +297,9 @@ fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)
     packed.iter().cloned().chain(secrets.iter().flat_map(of)).collect()
 }
 
-/// What paths encode, and what `encodeURIComponent` of scripts does.
-const PATH: &AsciiSet = &COMPONENT.remove(b'/');
-const SCRIPT: &AsciiSet = &COMPONENT.remove(b'!').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
-
-/// The encodings of a secret: plain, JSON, HTML, base64, hexadecimal, and percent-encoded as in paths, forms and
-/// scripts.
-fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
-    let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let json = json_string(value);
-    // Some encoders escape the slash.
-    let slashes = String::from_utf8_lossy(&json).replace('/', "\\/").into_bytes();
-    let mut all = BTreeSet::from([value.as_bytes().to_vec(), json, slashes, escape_json(value)]);
-    if value.len() >= MIN_ENCODED_SECRET_LEN {
-        all.extend(base64_and_hex_forms(value));
-        all.insert(hex::encode(value).into_bytes());
-        all.insert(hex::encode_upper(value).into_bytes());
-    }
-    for quote in ["&quot;", "&#34;"] {
-        all.insert(html.replace('"', quote).into_bytes());
-    }
-    for set in [COMPONENT, PATH, SCRIPT] {
-        let text = percent::encoded_as(value, set);
-        all.extend([lower_hex(&text), text.replace("%20", "+").into_bytes(), text.into_bytes()]);
-    }
-    all.retain(|form| !form.is_empty());
-    all
-}
-
-/// In base64 at each of the three alignments: the characters that depend only on the secret.
-fn base64_and_hex_forms(value: &str) -> Vec<Vec<u8>> {
-    let mut all = Vec::new();
-    // Base64 has groups of three bytes, so a secret looks different depending on what precedes it.
-    for before in 0..3_usize {
-        let text = [&[0; 2][..before.min(2)], value.as_bytes()].concat();
-        let whole = text.len() % 3 == 0;
-        for packed in [STANDARD_NO_PAD.encode(&text), URL_SAFE_NO_PAD.encode(&text)] {
-            // The characters at the edges also depend on neighbouring bytes and are left out.
-            let from = before + usize::from(before > 0);
-            let to = packed.len() - usize::from(!whole);
-            all.extend(packed.get(from..to).map(|p| p.as_bytes().to_vec()));
-            if before == 0 {
-                all.push(packed.into_bytes());
-            }
-        }
-    }
-    all
-}
-
-/// Percent-encoding with lower-case digits.
-fn lower_hex(text: &str) -> Vec<u8> {
-    let mut parts = text.split('%');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
-        out.push_str(&format!("%{}{rest}", code.to_ascii_lowercase()));
-    }
-    out.into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base64::engine::general_purpose::STANDARD;
-
-    #[test]
-    fn base64_encoded_secret_is_found_at_any_offset() {
-        for value in ["the-real-secret", "the-real-secre", "the-real-secr?>"] {
-            let swap = Replacer::new(encoded_forms(value).into_iter().map(|f| (f, b"X".to_vec())).collect()).unwrap();
-            for before in 0..7 {
-                for after in 0..4 {
-                    let text = format!("{}{value}{}", "a".repeat(before), "z".repeat(after));
-                    assert!(swap.replace(STANDARD.encode(&text).as_bytes()).is_some(), "{text}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn padded_placeholder_has_the_length_of_the_secret() {

@@ -10,7 +10,6 @@ mod key_command;
 mod mask_secrets;
 mod pending;
 pub mod presets;
-mod replace;
 mod request_preview;
 mod review;
 mod rule_set;

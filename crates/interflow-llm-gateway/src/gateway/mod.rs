@@ -5,6 +5,7 @@ mod ambient;
 mod attempt;
 pub mod aws_signature;
 mod circuit_breaker;
+mod credential_mask;
 mod dispatch;
 pub(crate) mod response_cache;
 mod route_handler;
@@ -30,6 +31,7 @@ use interflow_types::{
 use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
+pub use credential_mask::CredentialMask;
 pub use dispatch::Dispatcher;
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use interflow_llm::spans::TextPlace;
+use interflow_redact::is_stop_requested;
 use interflow_types::{Direction, MaybeFuture};
 
 use super::kinds::matcher::TextMatcher;
@@ -50,7 +51,59 @@ impl<'a> CheckInput<'a> {
     /// Index, place and content of each text.
     pub fn texts(&self) -> impl Iterator<Item = (usize, TextPlace, &'a str)> + use<'a> {
         let texts = self.texts;
-        self.selected.iter().filter_map(move |i| texts.get(*i).map(|t| (*i, t.place, t.text.as_str())))
+        // A check of which nobody waits for the result ends at the next text.
+        let wanted = self.selected.iter().take_while(|_| !is_stop_requested());
+        wanted.filter_map(move |i| texts.get(*i).map(|t| (*i, t.place, t.text.as_str())))
+    }
+}
+
+impl CheckInput<'_> {
+    /// The texts of messages with several parts, put together with this between them.
+    pub(super) fn joined(&self, between: &str) -> Vec<JoinedTexts> {
+        let mut all: Vec<JoinedTexts> = Vec::new();
+        let mut last = None;
+        for (index, _, text) in self.texts() {
+            let continues = self.texts.get(index).is_some_and(|t| t.continues) && last.is_some_and(|l| l + 1 == index);
+            last = Some(index);
+            match all.last_mut().filter(|_| continues) {
+                Some(joined) => {
+                    joined.text.push_str(between);
+                    joined.parts.push((index, joined.text.len()..joined.text.len() + text.len()));
+                    joined.text.push_str(text);
+                }
+                None => {
+                    // Texts of their own are not copied for nothing.
+                    all.retain(|joined| joined.parts.len() > 1);
+                    all.push(JoinedTexts { text: text.to_owned(), parts: vec![(index, 0..text.len())] });
+                }
+            }
+        }
+        all.retain(|joined| joined.parts.len() > 1);
+        all
+    }
+}
+
+/// The texts of one message.
+pub(super) struct JoinedTexts {
+    pub text: String,
+    /// Each text's index, and where it is.
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+impl JoinedTexts {
+    /// The index of the first text.
+    pub fn index(&self) -> Option<usize> {
+        self.parts.first().map(|(index, _)| *index)
+    }
+
+    /// The parts of a range, with the index of their texts, if it belongs to more than one.
+    pub fn split(&self, range: &Range<usize>) -> Vec<(usize, Range<usize>)> {
+        let overlap = |(index, part): &(usize, Range<usize>)| {
+            let own = range.start.max(part.start)..range.end.min(part.end);
+            (!own.is_empty()).then(|| (*index, own.start - part.start..own.end - part.start))
+        };
+        let parts: Vec<_> = self.parts.iter().filter_map(overlap).collect();
+        if parts.len() > 1 { parts } else { Vec::new() }
     }
 }
 

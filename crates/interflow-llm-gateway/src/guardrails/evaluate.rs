@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
+use interflow_redact::{StopFlag, is_stop_requested};
+use interflow_types::budget::MemoryReservation;
 use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -28,6 +30,8 @@ pub(super) struct CheckJob {
     pub direction: Direction,
     pub facts: Arc<CallFacts>,
     pub texts: Arc<Vec<GuardText>>,
+    /// The memory of the texts, for as long as somebody looks at them.
+    pub _held: Arc<MemoryReservation>,
 }
 
 /// What one guardrail found, or why it could not look.
@@ -68,14 +72,24 @@ impl CheckJob {
         if size <= MAX_INLINE_BYTES {
             return work();
         }
-        let _capacity = interflow_redact::scan_capacity::reserve(size).await;
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        let capacity = interflow_redact::scan_capacity::reserve(size).await;
+        // When nobody waits any more, this future is dropped, which stops the work.
+        let stop = StopFlag::default();
+        let _left = stop.on_drop();
+        let scan = move || {
+            let _capacity = capacity;
+            stop.run(work)
+        };
+        tokio::task::spawn_blocking(scan).await.unwrap_or_else(|_| {
             let failed = |guard| GuardOutcome { guard, result: Err("the check was cut short".into()) };
             names.into_iter().map(failed).collect()
         })
     }
 
     fn check_now(&self, guard: Arc<Guard>) -> GuardOutcome {
+        if is_stop_requested() {
+            return GuardOutcome { guard, result: Err("the check was cancelled".into()) };
+        }
         let selected = guard.select(self.direction, &self.texts);
         let result = match guard.check.check(guard.input(self.direction, &self.facts, &self.texts, &selected)) {
             MaybeFuture::Ready(result) => result,

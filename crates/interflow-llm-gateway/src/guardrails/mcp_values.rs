@@ -99,7 +99,9 @@ impl McpCallGuards {
         if texts.is_empty() {
             return Ok(None);
         }
-        let job = CheckJob { direction, facts: Arc::clone(&self.active.facts), texts: Arc::new(texts) };
+        // The caller's copy is counted already.
+        let (facts, held) = (Arc::clone(&self.active.facts), Arc::default());
+        let job = CheckJob { direction, facts, texts: Arc::new(texts), _held: held };
         let outcomes = job.run(&self.service, guards).await;
         let settled = job.settle(&self.service, &self.record, outcomes).map_err(|refusal| refusal.message)?;
         Ok(Some(CheckedValues { value, job, settled }))

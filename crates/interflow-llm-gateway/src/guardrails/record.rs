@@ -12,7 +12,14 @@ const MAX_REASONS: usize = 8;
 
 /// Findings of a flow. Shared, because a streamed response outlives the stage's call.
 #[derive(Clone, Debug, Default)]
-pub struct GuardrailRecord(Arc<Mutex<BTreeMap<HitKey, Hit>>>);
+pub struct GuardrailRecord(Arc<Mutex<RecordState>>);
+
+#[derive(Debug, Default)]
+struct RecordState {
+    hits: BTreeMap<HitKey, Hit>,
+    /// Whether something passed that could not be checked.
+    is_unread: bool,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HitKey {
@@ -84,7 +91,7 @@ impl GuardrailRecord {
         score: f64,
     ) -> bool {
         let key = HitKey { guardrail: Arc::clone(guardrail), output: direction == Direction::Response };
-        let mut hits = self.0.lock();
+        let hits = &mut self.0.lock().hits;
         let is_new = !hits.contains_key(&key);
         let hit = hits.entry(key).or_insert_with(|| Hit { result, reasons: BTreeSet::new(), score });
         hit.result = hit.result.max(result);
@@ -97,10 +104,19 @@ impl GuardrailRecord {
         is_new
     }
 
-    /// Sets the tags: `guardrail:NAME`, and one with direction, result and reasons for each finding.
+    /// Something passed that could not be checked.
+    pub(super) fn mark_unread(&self) {
+        self.0.lock().is_unread = true;
+    }
+
+    /// Sets the tags: `guardrail:unread`, `guardrail:NAME`, and one with direction, result and reasons for each finding.
     pub(super) fn tag(flow: &mut Flow) {
         let Some(record) = flow.extension::<Self>().cloned() else { return };
-        for (key, hit) in record.0.lock().iter() {
+        let state = record.0.lock();
+        if state.is_unread {
+            flow.tag("guardrail:unread");
+        }
+        for (key, hit) in &state.hits {
             let (name, result) = (&key.guardrail, hit.result.as_str());
             flow.tag(format!("guardrail:{name}"));
             let reasons: Vec<&str> = hit.reasons.iter().map(String::as_str).collect();
@@ -116,11 +132,11 @@ impl GuardrailRecord {
     /// `NAME;input;flagged`, one for each guardrail that found something so far: for the header and the audit log.
     pub fn summary(flow: &Flow) -> Vec<String> {
         let Some(record) = flow.extension::<Self>() else { return Vec::new() };
-        let hits = record.0.lock();
+        let state = record.0.lock();
         let one = |(key, hit): (&HitKey, &Hit)| {
             format!("{};{};{}", key.guardrail, direction_name(key.output), hit.result.as_str())
         };
-        hits.iter().map(one).collect()
+        state.hits.iter().map(one).collect()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::redaction::{overloaded, replace_request_body, request_identity_encodi
 struct ReadBody {
     plain: Bytes,
     texts: Arc<Vec<GuardText>>,
-    _held: MemoryReservation,
+    held: Arc<MemoryReservation>,
 }
 
 /// The stage's step in phase `RequestBody`.
@@ -65,7 +65,8 @@ pub(super) async fn check(
             return Ok(raw.into());
         }
     };
-    let job = CheckJob { direction: Direction::Request, facts, texts: Arc::clone(&read.texts) };
+    let (texts, held) = (Arc::clone(&read.texts), Arc::clone(&read.held));
+    let job = CheckJob { direction: Direction::Request, facts, texts, _held: held };
     // What only flags and asks a service does not keep the request waiting.
     let (later, now): (Vec<Arc<Guard>>, Vec<_>) =
         guards.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
@@ -103,12 +104,12 @@ async fn read_body(headers: &Headers, raw: &Bytes, max: usize) -> Result<ReadBod
     let plain = coding::decode_off_thread(headers, raw, max as u64).await.map_err(undecodable)?;
     let plain = plain.unwrap_or_else(|| raw.clone());
     // The texts are copies.
-    let _held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| overloaded(&e))?;
+    let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| overloaded(&e))?;
     let boundary = multipart::boundary(headers.get_str("content-type").unwrap_or_default());
     let body = plain.clone();
     let read = move || match boundary {
-        Some(boundary) => match multipart::parts(&body, &boundary) {
-            Ok(parts) => Ok(texts_of_form(&body, &parts)),
+        Some(boundary) => match multipart::parse(&body, &boundary) {
+            Ok(form) => Ok(texts_of_form(&body, &form)),
             Err(e) => Err(bad_request("bad_form", e.to_string())),
         },
         None => match spans::mark_body(&body, true) {
@@ -119,7 +120,7 @@ async fn read_body(headers: &Headers, raw: &Bytes, max: usize) -> Result<ReadBod
     };
     let broken = || bad_request("bad_json", "the work on the body was cut short".to_owned());
     let texts = spans::beside(plain.len(), read).await.ok_or_else(broken)??;
-    Ok(ReadBody { plain, texts: Arc::new(texts), _held })
+    Ok(ReadBody { plain, texts: Arc::new(texts), held: Arc::new(held) })
 }
 
 fn bad_request(code: &'static str, message: String) -> LlmRefusal {

@@ -7,7 +7,7 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::{self, TextPlace};
 use interflow_llm::{GuardrailAction, LlmRefusal};
-use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, CollectError, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ use super::evaluate::{BackgroundCheck, CheckJob};
 use super::record::GuardrailRecord;
 use super::request::unmaskable;
 use super::settings::{ActiveGuards, Guard};
-use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
+use super::stream::{CollectRewriter, CollectedTexts, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
 use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
@@ -59,12 +59,12 @@ fn check_at_end(
     flow: &mut Flow,
     active: &ActiveGuards,
     guards: Vec<Arc<Guard>>,
-) -> oneshot::Sender<Vec<GuardText>> {
+) -> oneshot::Sender<CollectedTexts> {
     let (send, receive) = oneshot::channel();
     let (facts, record) = (Arc::clone(&active.facts), GuardrailRecord::of(flow));
     let job = async move {
-        let texts: Vec<GuardText> = receive.await.ok()?;
-        Some(CheckJob { direction: Direction::Response, facts, texts: Arc::new(texts) })
+        let (texts, held): CollectedTexts = receive.await.ok()?;
+        Some(CheckJob { direction: Direction::Response, facts, texts: Arc::new(texts), _held: Arc::new(held) })
     };
     flow.defer(BackgroundCheck::start(Arc::clone(service), guards, record, job));
     send
@@ -117,7 +117,7 @@ async fn check_whole(
         Err(body) => return Ok(body),
     };
     // The texts are copies.
-    let _held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
+    let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
     let texts = match texts_of_response(head, &plain).await {
         Ok(texts) => texts,
         Err(halt) if active.output.iter().any(|g| g.is_strict()) => {
@@ -129,7 +129,7 @@ async fn check_whole(
         }
     };
     let texts = Arc::new(texts);
-    let edits = run(service, flow, request, active, Arc::clone(&texts)).await?;
+    let edits = run(service, flow, request, active, Arc::clone(&texts), held).await?;
     add_output_header(flow, head);
     if edits.is_empty() {
         return Ok(raw.into());
@@ -163,8 +163,10 @@ async fn run(
     request: &RequestHead,
     active: &ActiveGuards,
     texts: Arc<Vec<GuardText>>,
+    held: MemoryReservation,
 ) -> Result<Vec<TextEdit>, EarlyExit> {
-    let job = CheckJob { direction: Direction::Response, facts: Arc::clone(&active.facts), texts };
+    let (facts, held) = (Arc::clone(&active.facts), Arc::new(held));
+    let job = CheckJob { direction: Direction::Response, facts, texts, _held: held };
     let (later, now): (Vec<_>, Vec<_>) =
         active.output.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
     if !later.is_empty() {
@@ -194,12 +196,12 @@ async fn check_held_stream(
         Ok(read) => read,
         Err(body) => return Ok(body),
     };
-    let _held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
+    let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
     let collected = StreamedTexts::default();
     rewrite(framing, &plain, CollectRewriter::new(collected.clone()))
         .map_err(|halt| service.refuse(flow, &abort_refusal(&halt)))?;
     let texts = Arc::new(collected.take());
-    let edits = run(service, flow, request, active, Arc::clone(&texts)).await?;
+    let edits = run(service, flow, request, active, Arc::clone(&texts), held).await?;
     add_output_header(flow, head);
     if edits.is_empty() {
         return Ok(raw.into());

@@ -9,6 +9,7 @@ use interflow_llm::GuardrailAction;
 use interflow_llm::spans::{SpanKind, TextPlace, TextSpan};
 use interflow_redact::escape_into;
 use interflow_types::Direction;
+use interflow_types::budget::MemoryReservation;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -17,6 +18,7 @@ use super::check::Finding;
 use super::escapes::{decode, open_escape, raw_range};
 use super::evaluate::blocked_refusal;
 use super::kinds::matcher::{MatcherCaches, TextMatcher};
+use super::kinds::normalize::NormalizedText;
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit, merge_edits, streamed_text, text_of_span};
@@ -24,6 +26,9 @@ use crate::redaction::event_rewriter::{StreamAbort, TextRewriter, splice};
 
 /// Bytes before the next fragment that look-behind may see.
 const MAX_CONTEXT: usize = 64;
+
+/// How many times longer a match may be written than it reads, with invisible characters in it, for example.
+const DISGUISE_FACTOR: usize = 8;
 
 /// The complete texts of a stream, in the order in which they began.
 #[derive(Clone, Default)]
@@ -97,6 +102,9 @@ impl Collected {
         self.texts.into_iter().map(text).collect()
     }
 }
+
+/// The texts of a stream at its end, with the memory that they take.
+pub(super) type CollectedTexts = (Vec<GuardText>, MemoryReservation);
 
 impl StreamedTexts {
     pub fn take(&self) -> Vec<GuardText> {
@@ -260,9 +268,12 @@ pub(super) struct MatchRewriter {
     guards: Vec<MatchingGuard>,
     record: GuardrailRecord,
     /// Where the texts go at the end, for guardrails that need the whole and only flag.
-    collector: Option<oneshot::Sender<Vec<GuardText>>>,
+    collector: Option<oneshot::Sender<CollectedTexts>>,
     collected: StreamedTexts,
     collected_bytes: usize,
+    /// Their memory.
+    held: MemoryReservation,
+    is_full: bool,
     max_body: usize,
     texts: HashMap<u64, PassingText>,
     next: Option<(SpanKind, TextPlace)>,
@@ -294,7 +305,7 @@ impl MatchRewriter {
         service: Arc<GuardrailService>,
         guards: Vec<Arc<Guard>>,
         record: GuardrailRecord,
-        collector: Option<oneshot::Sender<Vec<GuardText>>>,
+        collector: Option<oneshot::Sender<CollectedTexts>>,
         max_body: usize,
     ) -> Self {
         let strict = guards.iter().any(|g| g.is_strict());
@@ -311,6 +322,8 @@ impl MatchRewriter {
             collector,
             collected: StreamedTexts::default(),
             collected_bytes: 0,
+            held: MemoryReservation::default(),
+            is_full: false,
             max_body,
             texts: HashMap::new(),
             next: None,
@@ -319,10 +332,17 @@ impl MatchRewriter {
         }
     }
 
-    /// Whether there is room for more text to be checked at the end.
+    /// Whether there is room for more text to be checked at the end. What there is none for passes unread.
     fn collects(&mut self, raw: &str) -> bool {
+        if self.collector.is_none() || self.is_full {
+            return false;
+        }
         self.collected_bytes += raw.len();
-        self.collector.is_some() && self.collected_bytes <= self.max_body
+        self.is_full = self.collected_bytes > self.max_body || self.held.resize(self.collected_bytes).is_err();
+        if self.is_full {
+            self.record.mark_unread();
+        }
+        !self.is_full
     }
 
     fn found(&self, guard: &Guard, reason: std::borrow::Cow<'static, str>) -> Result<(), StreamAbort> {
@@ -347,21 +367,34 @@ impl MatchRewriter {
         let mut cut = view.len();
         let mut edits: Vec<TextEdit> = Vec::new();
         let mut hits = Vec::new();
+        // A match may be disguised. Spelled words are not joined here, since they are only known to be when they end.
+        let readings = NormalizedText::readings(&view, false);
+        // What has no end is not held back: invisible characters without number, for example.
+        let max_held = if ends { view.len() } else { self.window * DISGUISE_FACTOR + MAX_CONTEXT };
+        let least = view.floor_char_boundary(view.len().saturating_sub(max_held)).max(from);
         for (i, MatchingGuard { guard, caches }) in self.guards.iter_mut().enumerate() {
             let Some(matcher) = guard.check.matcher().filter(|_| guard.wants_place(Direction::Response, text.place))
             else {
                 continue;
             };
-            let open = if ends { view.len() } else { matcher.open_from(caches, &view, from) };
-            cut = cut.min(open);
-            for (range, expression) in matcher.find(&view, from) {
-                // A match at the end may become longer, or turn out to be part of a word.
-                if range.start >= open && !ends {
-                    break;
+            let as_written = std::iter::once(None).chain(readings.iter().map(Some));
+            for reading in as_written {
+                let (seen, seen_from) = reading.map_or((&*view, from), |r| (r.text.as_str(), r.derived(from)));
+                let original = |range: Range<usize>| reading.map_or(range.clone(), |r| r.original_range(&range));
+                let open = if ends { seen.len() } else { matcher.open_from(caches, seen, seen_from) };
+                if open < seen.len() {
+                    cut = cut.min(original(open..open).start.max(least));
                 }
-                hits.push((i, range.clone(), expression));
-                if guard.config.action == GuardrailAction::Mask {
-                    edits.push(TextEdit { text: 0, range, with: guard.config.mask.clone() });
+                for (range, expression) in matcher.find(seen, seen_from) {
+                    // A match at the end may become longer, or turn out to be part of a word.
+                    if range.start >= open && !ends {
+                        break;
+                    }
+                    let range = original(range);
+                    hits.push((i, range.clone(), expression));
+                    if guard.config.action == GuardrailAction::Mask {
+                        edits.push(TextEdit { text: 0, range, with: guard.config.mask.clone() });
+                    }
                 }
             }
         }
@@ -425,7 +458,7 @@ impl TextRewriter for MatchRewriter {
         let guards: Vec<Arc<Guard>> = self.guards.iter().map(|g| Arc::clone(&g.guard)).collect();
         for guard in guards.iter().filter(|g| g.wants_place(Direction::Response, text.place)) {
             let Some(matcher) = guard.check.matcher() else { continue };
-            for (range, expression) in matcher.find(&text.text, 0) {
+            for (range, expression) in matcher.find_all(&text.text) {
                 self.found(guard, matcher.reason(expression))?;
                 if guard.config.action == GuardrailAction::Mask && text.is_editable() {
                     edits.push(TextEdit { text: 0, range, with: guard.config.mask.clone() });
@@ -436,7 +469,7 @@ impl TextRewriter for MatchRewriter {
             return Ok(None);
         }
         match super::texts::body_edits(body, &[text], edits) {
-            Ok(edits) => Ok(String::from_utf8(splice(body, &edits)).ok()),
+            Ok(edits) => String::from_utf8(splice(body, &edits)).map(Some).map_err(|_| StreamAbort::not_written()),
             Err(_) => Err(StreamAbort::new(
                 "guardrail_blocked",
                 super::request::unmaskable(&guards, Direction::Response).message,
@@ -499,6 +532,10 @@ impl TextRewriter for MatchRewriter {
         self.strict
     }
 
+    fn skipped(&mut self) {
+        self.record.mark_unread();
+    }
+
     fn next_span(&mut self, span: &TextSpan) {
         self.next = Some((span.kind.clone(), span.place));
     }
@@ -508,7 +545,7 @@ impl Drop for MatchRewriter {
     fn drop(&mut self) {
         if let Some(collector) = self.collector.take() {
             // Nobody waits any more if the process ends.
-            let _ = collector.send(self.collected.take());
+            let _ = collector.send((self.collected.take(), std::mem::take(&mut self.held)));
         }
     }
 }

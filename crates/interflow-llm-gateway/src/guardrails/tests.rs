@@ -4,15 +4,17 @@
 use std::sync::Arc;
 
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::spans::mark_body;
+use interflow_llm::spans::{TextPlace, mark_body};
 use interflow_llm::{
     GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailKind, GuardrailMessages, LlmConfig,
 };
-use interflow_types::{Direction, Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use interflow_types::{Direction, Error, ErrorKind, Flow, HttpClient, MaybeFuture, Request, ResponseFuture};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::GuardrailService;
+use super::check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
+use super::evaluate::CheckJob;
 use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
@@ -35,6 +37,21 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
     let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
     let gateway = LlmGateway::new(table, Arc::clone(&client), Arc::clone(&client), Arc::clone(&client));
     GuardrailService::new(&config, std::path::Path::new("."), gateway, client).unwrap()
+}
+
+fn flow() -> Flow {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let client = interflow_types::ClientInfo {
+        connection: 1,
+        peer: address,
+        local: address,
+        listener: "gateway".into(),
+        accepted: interflow_types::Timestamp::now(),
+        container: None,
+        process: None,
+    };
+    let (scheme, authority) = (interflow_types::Scheme::Http, "a.test:80".parse().unwrap());
+    Flow::begin(client.into(), interflow_types::EntryKind::Gateway, scheme, authority)
 }
 
 fn masking(patterns: &[&str]) -> GuardrailConfig {
@@ -153,6 +170,107 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_disguised_word_is_masked_in_a_stream_however_it_is_divided() {
+    let words = GuardrailConfig {
+        kind: GuardrailKind::Words,
+        words: vec!["Project Falcon".into(), "geheim".into()],
+        patterns: Vec::new(),
+        ..masking(&[])
+    };
+    let service = service(&[("g", words)]);
+    for text in ["on Pro\u{200b}ject\u{ad} ｆalcon, ok", "on project-f\u{430}lcon, ok", "on ge\u{301}h\u{336}eim, ok"]
+    {
+        for step in [1, 2, 3, 5, 100] {
+            let chars: Vec<char> = text.chars().collect();
+            let pieces: Vec<String> = chars.chunks(step).map(|piece| piece.iter().collect()).collect();
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            let streamed = text_of(&rewrite(&stream(&pieces, false), match_rewriter(&service)));
+            assert_eq!(streamed, "on <\"m\">, ok", "{text} in pieces of {step}");
+        }
+    }
+    // Without an end, it is not waited for.
+    let endless = format!("Project{} and more", "\u{200b}".repeat(10_000));
+    let streamed = rewrite(&stream(&[&endless], false), match_rewriter(&service));
+    assert_eq!(text_of(&streamed), endless);
+}
+
+#[test]
+fn a_word_split_between_two_parts_of_a_message_is_found_and_masked_in_both() {
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let body = |first: &str, second: &str| {
+        json!({"messages": [{"role": "user", "content": [part(first), part(second)]}, {"role": "user", "content": "con"}]})
+            .to_string()
+    };
+    let config = GuardrailConfig { kind: GuardrailKind::Words, words: vec!["Project Falcon".into()], ..masking(&[]) };
+    let service = service(&[("g", config)]);
+    let found = |first: &str, second: &str| {
+        let body = body(first, second);
+        let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+        let guard = Arc::clone(&service.settings.load().guards()[0]);
+        let (facts, selected) = (CallFacts::default(), guard.select(Direction::Request, &texts));
+        let MaybeFuture::Ready(found) = guard.check.check(guard.input(Direction::Request, &facts, &texts, &selected))
+        else {
+            panic!("it waits")
+        };
+        let text = |finding: &Finding| texts[finding.text].text[finding.range.clone()].to_owned();
+        found.unwrap().iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(found("my project", "falcon flies"), ["project", "falcon"]);
+    assert_eq!(found("my project fal", "con flies"), ["project fal", "con"]);
+    assert_eq!(found("my project", "is a falcon"), [""; 0]);
+    assert_eq!(found("nothing", "project fal"), [""; 0], "another message");
+}
+
+#[test]
+fn texts_of_a_stream_that_nothing_checks_are_reported() {
+    let config = GuardrailConfig { action: GuardrailAction::Flag, ..masking(&["x"]) };
+    for (max, is_unread) in [(1_000, false), (4, true)] {
+        let service = service(&[("g", config.clone())]);
+        let guards: Vec<Arc<Guard>> = service.settings.load().guards().to_vec();
+        let mut flow = flow();
+        let (send, mut receive) = tokio::sync::oneshot::channel();
+        let rewriter = MatchRewriter::new(service, guards, GuardrailRecord::of(&mut flow), Some(send), max);
+        rewrite(&stream(&["abc", "def"], false), rewriter);
+        let (texts, _) = receive.try_recv().unwrap();
+        assert_eq!(texts[0].text, if is_unread { "abc" } else { "abcdef" });
+        GuardrailRecord::tag(&mut flow);
+        assert_eq!(flow.tags.iter().any(|tag| *tag == "guardrail:unread"), is_unread);
+    }
+}
+
+/// A check that goes on until it is told to stop.
+struct Endless(std::sync::mpsc::Sender<&'static str>);
+
+impl Guardrail for Endless {
+    fn check<'a>(&'a self, _: CheckInput<'a>) -> MaybeFuture<'a, CheckResult> {
+        self.0.send("began").unwrap();
+        while !interflow_redact::is_stop_requested() {
+            std::thread::yield_now();
+        }
+        self.0.send("stopped").unwrap();
+        MaybeFuture::Ready(Ok(Vec::new()))
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_nobody_waits_for_stops_and_holds_its_capacity_until_then() {
+    let (told, hear) = std::sync::mpsc::channel();
+    let config = masking(&["x"]);
+    let service = service(&[("g", config.clone())]);
+    let guard = Arc::new(Guard { name: "endless".into(), config, check: Box::new(Endless(told)) });
+    let texts = Arc::new(vec![super::texts::whole_text(&"x".repeat(16 << 20), TextPlace::User)]);
+    let job = CheckJob { direction: Direction::Request, facts: Arc::default(), texts, _held: Arc::default() };
+    let running = tokio::spawn(async move { job.run(&service, &[guard]).await.len() });
+    let hear = tokio::task::spawn_blocking(move || (hear.recv(), hear)).await.unwrap();
+    assert_eq!(hear.0, Ok("began"));
+    let mut other = Box::pin(interflow_redact::scan_capacity::reserve(1));
+    assert!(futures_util::poll!(&mut other).is_pending(), "the check has all of the capacity");
+    running.abort();
+    drop(other.await);
+    assert_eq!(hear.1.try_recv(), Ok("stopped"));
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(super) struct GuardText {
     encoding: Encoding,
     /// Whether it precedes the model's last reply in a request.
     pub is_history: bool,
+    /// Whether it is the next part of the message that the text before it belongs to.
+    pub continues: bool,
 }
 
 /// How a text is written in its body.
@@ -73,7 +75,7 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
         (SpanKind::Signed, TextPlace::Unknown) => TextPlace::Thinking,
         (_, place) => place,
     };
-    Some(GuardText { place, text, range: span.range.clone(), encoding, is_history: false })
+    Some(GuardText { place, text, range: span.range.clone(), encoding, is_history: false, continues: false })
 }
 
 /// Whether a text is itself JSON with escapes, as tool results often are: a phrase after an escaped line break would
@@ -87,6 +89,13 @@ fn holds_escapes(text: &str) -> bool {
 /// The texts of a JSON body, in its order.
 pub(super) fn texts_of_json(body: &[u8], marked: &MarkedText) -> Vec<GuardText> {
     let mut texts: Vec<GuardText> = marked.spans.iter().filter_map(|s| text_of_span(body, s)).collect();
+    let mut last: Option<(TextPlace, usize)> = None;
+    for text in &mut texts {
+        let between =
+            last.filter(|(place, _)| *place == text.place).and_then(|(_, end)| body.get(end..text.range.start));
+        text.continues = between.is_some_and(is_within_message);
+        last = Some((text.place, text.range.end));
+    }
     let replied = |t: &GuardText| matches!(t.place, TextPlace::Assistant | TextPlace::ToolCall | TextPlace::Thinking);
     if let Some(last) = texts.iter().rposition(replied) {
         let constant = |t: &GuardText| matches!(t.place, TextPlace::System | TextPlace::ToolDefinition);
@@ -95,26 +104,50 @@ pub(super) fn texts_of_json(body: &[u8], marked: &MarkedText) -> Vec<GuardText> 
     texts
 }
 
-/// The fields and text files of a form; binary parts have no text.
-pub(super) fn texts_of_form(body: &[u8], parts: &[multipart::FormPart]) -> Vec<GuardText> {
-    let text = |part: &multipart::FormPart| {
-        let text = std::str::from_utf8(body.get(part.range.clone())?).ok()?.to_owned();
-        let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
-        Some(GuardText { place, text, range: part.range.clone(), encoding: Encoding::Plain, is_history: false })
+/// Longest JSON between two parts of a message, in bytes: members of a part besides its text.
+const MAX_BETWEEN_PARTS: usize = 256;
+
+/// Whether the JSON between two texts ends no message and begins none.
+fn is_within_message(between: &[u8]) -> bool {
+    between.len() <= MAX_BETWEEN_PARTS
+        && memchr::memchr(b'{', between).is_some()
+        && memchr::memchr(b']', between).is_none()
+        && memchr::memmem::find(between, b"\"role\"").is_none()
+}
+
+/// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
+pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
+    let text = |range: &Range<usize>, place| {
+        let text = std::str::from_utf8(body.get(range.clone())?).ok().filter(|text| !text.trim().is_empty())?;
+        let (text, range) = (text.to_owned(), range.clone());
+        Some(GuardText { place, text, range, encoding: Encoding::Plain, is_history: false, continues: false })
     };
-    parts.iter().filter_map(text).collect()
+    let mut texts: Vec<GuardText> = form.around.iter().filter_map(|range| text(range, TextPlace::Unknown)).collect();
+    for part in &form.parts {
+        let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
+        texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
+        texts.extend(text(&part.range, place));
+    }
+    texts
 }
 
 /// A body that is one text.
 pub(super) fn whole_text(body: &str, place: TextPlace) -> GuardText {
-    GuardText { place, text: body.to_owned(), range: 0..body.len(), encoding: Encoding::Plain, is_history: false }
+    GuardText {
+        place,
+        text: body.to_owned(),
+        range: 0..body.len(),
+        encoding: Encoding::Plain,
+        is_history: false,
+        continues: false,
+    }
 }
 
 /// A text that was put together from a stream, and is no part of a body.
 pub(super) fn streamed_text(text: &str, place: TextPlace, is_json: bool, is_signed: bool) -> GuardText {
     let text = if is_json { decode(text).into_owned() } else { text.to_owned() };
     let encoding = if is_signed { Encoding::Signed } else { Encoding::Plain };
-    GuardText { place, text, range: 0..0, encoding, is_history: false }
+    GuardText { place, text, range: 0..0, encoding, is_history: false, continues: false }
 }
 
 impl GuardText {
@@ -258,6 +291,19 @@ mod tests {
         let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
         let is_history = |text: &str| texts.iter().find(|t| t.text == text).unwrap().is_history;
         assert!(is_history("old") && is_history("reply") && !is_history("new") && !is_history("s"));
+    }
+
+    #[test]
+    fn parts_of_one_message_are_told_from_other_messages() {
+        let part = |text: &str| json!({"type": "text", "text": text});
+        let body = json!({"messages": [
+            {"role": "user", "content": [part("a"), part("b")]}, {"role": "user", "content": [part("c")]},
+            {"role": "user", "content": "d"}, {"role": "user", "content": "e"}],
+            "contents": [{"parts": [{"text": "f"}, {"text": "g"}], "role": "user"}]})
+        .to_string();
+        let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+        let continuing: Vec<_> = texts.iter().filter(|t| t.continues).map(|t| t.text.as_str()).collect();
+        assert_eq!(continuing, ["b", "g"]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ struct ResponseFindingsState {
     found: BTreeMap<String, u64>,
     micros: u64,
     cut: Option<RefusalRecord>,
+    unread: bool,
 }
 
 impl ResponseFindings {
@@ -89,12 +90,20 @@ impl ResponseFindings {
         self.0.lock().cut = Some(RefusalRecord { kind, code });
     }
 
+    /// Part of the response passed without having been scanned.
+    pub fn mark_unread(&self) {
+        self.0.lock().unread = true;
+    }
+
     /// Merges the findings into the flow's tags and extensions.
     pub fn merge_into_flow(flow: &mut Flow) {
         let Some(passing) = flow.extension::<Self>().cloned() else { return };
         let passed = std::mem::take(&mut *passing.0.lock());
         for kind in passed.found.keys() {
             flow.tag(format!("answer:{kind}"));
+        }
+        if passed.unread {
+            flow.tag("redact:unread");
         }
         let told = flow.extension_mut::<RedactionFindings>();
         told.micros += passed.micros;

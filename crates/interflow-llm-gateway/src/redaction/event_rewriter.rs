@@ -26,6 +26,11 @@ impl StreamAbort {
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+
+    /// What was found in a text cannot be replaced in it.
+    pub fn not_written() -> Self {
+        Self::new("response_unreadable", "a text of the response is not UTF-8, so that nothing in it can be replaced")
+    }
 }
 
 /// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string, with escapes.
@@ -49,6 +54,9 @@ pub(crate) trait TextRewriter: Send {
 
     /// Whether events that cannot be parsed must be blocked: they could contain anything.
     fn is_strict(&self) -> bool;
+
+    /// Something passes that could not be read.
+    fn skipped(&mut self) {}
 
     /// The span of the text or fragment that is rewritten next.
     fn next_span(&mut self, _span: &TextSpan) {}
@@ -191,6 +199,7 @@ impl<P: TextRewriter> EventRewriter<P> {
             }
             // A rewriter that only restores has nothing to lose by an event that it cannot parse.
             Err(_) => {
+                self.rewriter.skipped();
                 out.extend_from_slice(&event.raw);
                 return Ok(());
             }
@@ -214,7 +223,15 @@ impl<P: TextRewriter> EventRewriter<P> {
         let mut edits = Vec::new();
         let mut here = Vec::new();
         for span in &marked.spans {
-            let Some(raw) = span_text(json, span) else { continue };
+            let Some(raw) = span_text(json, span) else {
+                let is_binary = matches!(span.kind, SpanKind::Base64Text | SpanKind::Media(_));
+                match self.rewriter.is_strict() {
+                    _ if is_binary => {}
+                    true => return Err(StreamAbort::new("response_unreadable", "a text of an event is not UTF-8")),
+                    false => self.rewriter.skipped(),
+                }
+                continue;
+            };
             self.rewriter.next_span(span);
             // A text without a channel is complete within its event.
             let Some(TextChannel { id, group }) = span.channel else {

@@ -8,27 +8,29 @@ mod background_scan;
 mod detector_findings;
 mod effective_policy;
 pub(crate) mod event_rewriter;
+mod form_body;
 mod one_text;
 mod policy_files;
 mod request_body;
 pub(crate) mod response_body;
 mod rewriters;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod url_and_headers;
 mod websocket;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
-use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode, RedactionSession};
+use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode};
 use interflow_types::{
-    Body, ByteStr, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet,
-    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
+    Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -40,8 +42,10 @@ pub use effective_policy::RedactSettings;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 pub(crate) use request_body::{
-    SESSION_HEADERS, overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
+    overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
 };
+pub(crate) use sessions::SESSION_HEADERS;
+use sessions::{SessionCache, SessionOwner, SharedSession};
 
 /// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";
@@ -60,23 +64,11 @@ pub struct RedactionService {
     master: [u8; 32],
     /// The client for external detectors; its requests are not recorded.
     egress: Arc<dyn HttpClient>,
-    kept: Mutex<RedactionSessionCache>,
+    kept: SessionCache,
     counters: RedactionCounters,
     /// Locked while a policy file is changed, so that two editors cannot each write a file that was checked without
     /// the other's.
     changing: Mutex<()>,
-}
-
-/// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
-/// processed, never across an await.
-pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
-
-/// Sessions of conversations that the provider continues by an id (Responses API: `previous_response_id`); the oldest
-/// are evicted first. Without its session, a continued conversation would show placeholders to the client.
-#[derive(Default)]
-struct RedactionSessionCache {
-    sessions: HashMap<ByteStr, SharedSession>,
-    order: VecDeque<ByteStr>,
 }
 
 #[derive(Default)]
@@ -109,6 +101,8 @@ pub struct RedactionCounts {
 pub(crate) struct RedactionState {
     pub choice: Option<Arc<EffectivePolicy>>,
     pub session: Option<SharedSession>,
+    /// Whose the session is.
+    pub owner: Option<SessionOwner>,
     /// The rewriters of a WebSocket's messages, which keep partial texts between messages.
     pub rewriters: websocket::SocketRewriters,
 }
@@ -125,14 +119,16 @@ impl RedactionService {
         master: [u8; 32],
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
+        let bytes = usize::try_from(config.finding_cache_bytes.0).unwrap_or(usize::MAX);
+        let memo = FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?;
+        let memo = Arc::new(memo.with_max_bytes(bytes));
         let settings = RedactSettings::new(config, base, &memo, &egress, None, None)?;
         let service = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
             master,
             egress,
-            kept: Mutex::default(),
+            kept: SessionCache::default(),
             counters: RedactionCounters::default(),
             changing: Mutex::default(),
         };
@@ -201,24 +197,6 @@ impl RedactionService {
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
         EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
-    }
-
-    fn cached_session(&self, id: &ByteStr) -> Option<SharedSession> {
-        self.kept.lock().sessions.get(id).cloned()
-    }
-
-    fn cache_session(&self, id: ByteStr, session: SharedSession) {
-        // Read before the cache is locked, so that no lock is held while another is taken.
-        let most = self.settings().conversations;
-        let mut kept = self.kept.lock();
-        if kept.sessions.insert(id.clone(), session).is_none() {
-            kept.order.push_back(id);
-        }
-        while kept.order.len() > most {
-            if let Some(oldest) = kept.order.pop_front() {
-                kept.sessions.remove(&oldest);
-            }
-        }
     }
 }
 
@@ -370,9 +348,10 @@ impl Stage for RestoreStage {
         // The client may ask the provider to continue from this response by its id alone.
         let Some(exchange) = flow.extension::<LlmCall>().filter(|e| continues(e.operation)) else { return };
         if let Some((_, session)) = Self::session(flow)
+            && let Some(owner) = flow.extension::<RedactionState>().and_then(|state| state.owner)
             && let Some(id) = exchange.summary().id
         {
-            self.0.cache_session(id, session);
+            self.0.kept.insert(owner, &id, session, self.0.settings().conversations);
         }
     }
 }

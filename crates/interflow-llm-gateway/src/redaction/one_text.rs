@@ -83,7 +83,7 @@ impl RedactionService {
         let begun = Instant::now();
         let mut session = RedactionSession::one_way().in_context(context.to_owned());
         detector_findings::collect(&settings, &[&text]).await?.apply_to(&mut session);
-        let redactor = Arc::clone(redactor);
+        let (redactor, size) = (Arc::clone(redactor), text.len());
         let work = move || {
             let done = redactor.redact_text(&text, &mut session);
             (text, redactor, done)
@@ -91,7 +91,12 @@ impl RedactionService {
         // Runs off the worker thread, which serves other requests.
         let stop = StopFlag::default();
         let _left = stop.on_drop();
-        let work = tokio::task::spawn_blocking(move || stop.run(work)).await;
+        let capacity = interflow_redact::scan_capacity::reserve(size).await;
+        let scan = move || {
+            let _capacity = capacity;
+            stop.run(work)
+        };
+        let work = tokio::task::spawn_blocking(scan).await;
         let (original, redactor, done) = work.map_err(|_| failed("the work was cut short"))?;
         let done = done.map_err(|e| failed(e.to_string()))?;
         let policy = redactor.policy();

@@ -12,13 +12,11 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    AdditionalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
-    Replacement, StopFlag, UnknownRule, VaultKey, decode_lossy, may_hold_json,
+    AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
+    StopFlag, UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
+use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 use crate::llm_telemetry::RedactionFindings;
 
@@ -26,7 +24,8 @@ use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
-use super::{RedactionService, RedactionState, SharedSession};
+use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
+use super::{RedactionService, RedactionState};
 
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
@@ -37,7 +36,7 @@ pub(super) struct RedactionOutcome {
     pub output: Option<Vec<u8>>,
     pub found: BTreeMap<String, u64>,
     /// Whether there were media, kept or removed.
-    media: bool,
+    pub media: bool,
 }
 
 /// The policy that the request's key selects does not exist. Fails closed: no other policy is used in its place.
@@ -65,7 +64,7 @@ pub(crate) fn undecodable(e: std::io::Error) -> LlmRefusal {
     }
 }
 
-fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
+pub(super) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
 
@@ -105,7 +104,10 @@ pub(super) async fn redact(
     let raw = match body.collect(settings.max_body).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(body)) if !strict => {
+            flow.tag("redact:unread");
+            return Ok(body);
+        }
         Err(CollectError::TooLarge(_)) => {
             let most = settings.max_body;
             let message = format!("the body is larger than {most} bytes (redact.max_body)");
@@ -124,7 +126,8 @@ pub(super) async fn redact(
         return Ok(raw.into());
     }
     let begun = Instant::now();
-    let done = run_job(service, &settings, &choice, flow, head, &raw, strict).await;
+    let owner = SessionOwner::of(flow, head);
+    let done = run_job(service, &settings, &choice, owner, head, &raw, strict).await;
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
@@ -140,7 +143,8 @@ pub(super) async fn redact(
         return Ok(raw.into());
     }
     let restores = session.lock().vault().is_some_and(|v| !v.is_empty());
-    flow.extension_mut::<RedactionState>().session = Some(session);
+    let state = flow.extension_mut::<RedactionState>();
+    (state.session, state.owner) = (Some(session), Some(owner));
     if restores || outbound {
         request_identity_encoding(head);
     }
@@ -196,17 +200,13 @@ fn scan(
     RedactionJob { settings, choice, session, read, findings: AdditionalFindings::default() }.run()
 }
 
-fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
-    Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
-}
-
 /// Parses a body, calls external detectors, and redacts it. Decoding and redaction of large bodies run on blocking
 /// threads.
 async fn run_job(
     service: &RedactionService,
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
-    flow: &Flow,
+    owner: SessionOwner,
     head: &RequestHead,
     raw: &Bytes,
     strict: bool,
@@ -217,7 +217,7 @@ async fn run_job(
         let size = plain.as_ref().unwrap_or(&raw).len();
         run_off_worker(size, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
     };
-    let session = session(service, choice, flow, head, &read, strict);
+    let session = session(service, choice, owner, head, &read, strict);
     let outcome = replace_request(settings, choice, &session, read, strict).await?;
     Ok((outcome, session))
 }
@@ -255,11 +255,6 @@ pub(super) async fn redact_event(
     let shape = RequestBodyShape::Json(mark_spans(&raw, settings)?);
     let read = ParsedRequestBody::with_reservation(raw, None, shape)?;
     replace_request(settings, choice, session, read, strict).await
-}
-
-/// The vault key of a client's WebSocket; `first` is the beginning of its conversation.
-pub(super) fn vault_key(service: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
-    VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first))
 }
 
 /// Runs the work on a body of `size` bytes here, or, if it takes long, off the worker thread and within the bound on scans.
@@ -349,12 +344,11 @@ pub(super) fn tag_and_count(
     service.add_counts(interflow_types::Direction::Request, &outcome.found);
 }
 
-/// The session of this request: shared with its conversation, if the provider continues it by an id. A new one
-/// derives its placeholders from the conversation, so that they are the same in each request of it.
+/// The session of this request, and whose it is: shared with its conversation, if the provider continues it by an id.
 fn session(
     service: &RedactionService,
     choice: &EffectivePolicy,
-    flow: &Flow,
+    owner: SessionOwner,
     head: &RequestHead,
     read: &ParsedRequestBody,
     strict: bool,
@@ -362,49 +356,12 @@ fn session(
     if !strict {
         return one_way_session(choice);
     }
-    let body = read.body();
     let (continues, first) = match &read.shape {
         RequestBodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
         RequestBodyShape::Form(_) => (None, None),
     };
-    let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
-    if let Some(known) = id.and_then(|id| service.cached_session(&ByteStr::from(id))) {
-        return known;
-    }
-    let first = first.and_then(|r| body.get(r)).unwrap_or_default();
-    let key = VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first));
-    Arc::new(Mutex::new(RedactionSession::reversible(vault(service, &key)).in_context(choice.context.clone())))
-}
-
-/// A conversation's vault. Values in fixed prompts get the same placeholders in all of a client's conversations, so
-/// that the provider's prompt cache keeps matching.
-pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVault {
-    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&service.master))
-}
-
-/// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
-pub(crate) const SESSION_HEADERS: [&str; 4] =
-    ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
-
-/// Identifies a conversation: its owner, and its id or first message. Hashed, and each part preceded by its length,
-/// so that no two inputs collide.
-fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
-    let mut hash = Sha256::new();
-    let mut add = |part: &[u8]| {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    };
-    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
-        add(headers.get(name).unwrap_or_default());
-    }
-    add(flow.user.as_deref().unwrap_or_default().as_bytes());
-    // With virtual keys, all clients share the provider's key.
-    add(flow.tags.iter().find(|t| t.starts_with("key:")).map_or(&b""[..], |t| t.as_bytes()));
-    match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
-        Some(named) => add(named),
-        None => add(first),
-    }
-    hash.finalize().to_vec()
+    let text = |range: Option<Range<usize>>| range.and_then(|r| read.body().get(r));
+    conversation_session(service, choice, owner, head, text(continues), text(first).unwrap_or_default())
 }
 
 struct ParsedRequestBody {
@@ -418,7 +375,7 @@ struct ParsedRequestBody {
 
 enum RequestBodyShape {
     Json(MarkedText),
-    Form(Vec<multipart::FormPart>),
+    Form(multipart::Form),
 }
 
 /// Memory per text during redaction: its span, its findings, its edit.  In bytes.
@@ -431,7 +388,10 @@ impl RequestBodyShape {
             Self::Json(marked) => {
                 marked.spans.capacity() * size_of::<spans::TextSpan>() + marked.spans.len() * WORK_PER_TEXT
             }
-            Self::Form(parts) => parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT),
+            Self::Form(form) => {
+                let texts: usize = form.parts.iter().map(|part| part.texts.len()).sum();
+                form.parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT) + texts * WORK_PER_TEXT
+            }
         };
         (length * 2 + texts) as u64
     }
@@ -448,7 +408,7 @@ impl ParsedRequestBody {
         let media_type = headers.get_str("content-type").unwrap_or_default();
         let shape = match multipart::boundary(media_type) {
             Some(boundary) => RequestBodyShape::Form(
-                multipart::parts(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
+                multipart::parse(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
             ),
             None => RequestBodyShape::Json(mark_spans(body, settings)?),
         };
@@ -475,9 +435,9 @@ fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmR
 }
 
 /// Redacts one body, independently of its flow, so that it can run on another thread.
-struct RedactionJob {
-    settings: Arc<RedactSettings>,
-    choice: Arc<EffectivePolicy>,
+pub(super) struct RedactionJob {
+    pub settings: Arc<RedactSettings>,
+    pub choice: Arc<EffectivePolicy>,
     session: SharedSession,
     read: ParsedRequestBody,
     findings: AdditionalFindings,
@@ -505,27 +465,27 @@ impl RedactionJob {
         let mut work = RedactionRun { job: self, session, outcome: RedactionOutcome::default() };
         let output = match &self.read.shape {
             RequestBodyShape::Json(marked) => work.json(body, marked)?,
-            RequestBodyShape::Form(parts) => work.form(body, parts)?,
+            RequestBodyShape::Form(form) => work.form(body, form)?,
         };
         let outcome = work.outcome;
         Ok(RedactionOutcome { output, ..outcome })
     }
 }
 
-struct RedactionRun<'a> {
-    job: &'a RedactionJob,
-    session: &'a mut RedactionSession,
-    outcome: RedactionOutcome,
+pub(super) struct RedactionRun<'a> {
+    pub job: &'a RedactionJob,
+    pub session: &'a mut RedactionSession,
+    pub outcome: RedactionOutcome,
 }
 
 impl RedactionRun<'_> {
-    fn record_findings(&mut self, spans: &[Replacement]) {
+    pub fn record_findings(&mut self, spans: &[Replacement]) {
         for span in spans {
             *self.outcome.found.entry(span.type_name.clone()).or_default() += 1;
         }
     }
 
-    fn redaction_error(e: RedactError) -> LlmRefusal {
+    pub fn redaction_error(e: RedactError) -> LlmRefusal {
         let client = matches!(e, RedactError::Json { .. } | RedactError::Utf8 { .. });
         let message = format!("the request could not be redacted: {e}");
         if client {
@@ -601,38 +561,8 @@ impl RedactionRun<'_> {
         Ok(redaction.output.map(|output| STANDARD.encode(output)))
     }
 
-    fn form(&mut self, body: &[u8], parts: &[multipart::FormPart]) -> Result<Option<Vec<u8>>, LlmRefusal> {
-        let mut edits = Vec::new();
-        for part in parts {
-            let content = body.get(part.range.clone()).unwrap_or_default();
-            let media_type = part.media_type.as_deref().unwrap_or_default();
-            let (rule, word) = if media_type.starts_with("audio/") || media_type.starts_with("video/") {
-                (Some(self.job.settings.media(spans::MediaKind::Audio)), "audio")
-            } else if media_type.starts_with("image/") {
-                (Some(self.job.settings.media(spans::MediaKind::Image)), "image")
-            } else if part.file.is_some() && std::str::from_utf8(content).is_err() {
-                (Some(self.job.settings.media(spans::MediaKind::Document)), "document")
-            } else {
-                (None, "")
-            };
-            if let Some(rule) = rule {
-                self.outcome.media = true;
-                // A part of a form cannot be dropped: its field would be missing, and the provider would reject the
-                // request.
-                if rule != MediaRule::Pass {
-                    return Err(blocked_media(word));
-                }
-                continue;
-            }
-            if let Some(with) = self.file(content, part.file.is_some())? {
-                edits.push((part.range.clone(), with));
-            }
-        }
-        Ok((!edits.is_empty()).then(|| splice(body, &edits)))
-    }
-
     /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
-    fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
+    pub fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
         let text =
             std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;
         if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
@@ -654,9 +584,10 @@ impl RedactionRun<'_> {
                 json => self.json(json, &mark_spans(json, &self.job.settings)?)?,
             };
             changed |= redacted.is_some();
-            match redacted.map(String::from_utf8) {
-                Some(Ok(redacted)) => out.push_str(&redacted),
-                _ => out.push_str(json),
+            match redacted.map(String::from_utf8).transpose() {
+                Ok(redacted) => out.push_str(redacted.as_deref().unwrap_or(json)),
+                // The original must not be sent in its place.
+                Err(e) => return Err(Self::redaction_error(RedactError::Utf8 { at: e.utf8_error().valid_up_to() })),
             }
             out.push_str(end);
         }
@@ -668,7 +599,7 @@ fn is_json_line(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('{') && spans::mark_body(line.as_bytes(), true).is_ok()
 }
 
-fn blocked_media(word: &str) -> LlmRefusal {
+pub(super) fn blocked_media(word: &str) -> LlmRefusal {
     let class = "forbidden";
     let message =
         format!("the request contains an {word} that cannot be inspected, which the operator does not allow (redact)");

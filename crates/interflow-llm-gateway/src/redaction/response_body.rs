@@ -76,7 +76,10 @@ pub(super) async fn scan(
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(body)) if !strict => {
+            passing.mark_unread();
+            return Ok(body);
+        }
         Err(CollectError::TooLarge(_)) => {
             let halt = StreamAbort::new(
                 "response_too_large",
@@ -94,7 +97,12 @@ pub(super) async fn scan(
     match looked {
         Ok(Some(output)) if strict => Ok(replace_body(head, output)),
         Err(halt) if strict => Err(service.refuse(flow, &abort_refusal(&halt))),
-        _ => Ok(raw.into()),
+        looked => {
+            if looked.is_err() {
+                passing.mark_unread();
+            }
+            Ok(raw.into())
+        }
     }
 }
 

@@ -171,7 +171,10 @@ impl ScanRewriter {
         match spans {
             Ok(spans) => self.record_findings(&spans)?,
             // Flag mode never cuts a response off.
-            Err(_) if self.mode == OutboundMode::Flag => drop(self.texts.remove(&channel)),
+            Err(_) if self.mode == OutboundMode::Flag => {
+                self.texts.remove(&channel);
+                self.passing.mark_unread();
+            }
             Err(e) => return Err(Self::scan_error(e)),
         }
         if self.mode != OutboundMode::Flag {
@@ -196,12 +199,16 @@ impl TextRewriter for ScanRewriter {
         let span = JsonSpan { part, ..JsonSpan::with_nesting(0..raw.len(), nested, None) };
         let redaction = match self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session) {
             Ok(redaction) => redaction,
-            Err(_) if self.mode == OutboundMode::Flag => return Ok(None),
+            Err(_) if self.mode == OutboundMode::Flag => {
+                self.passing.mark_unread();
+                return Ok(None);
+            }
             Err(e) => return Err(Self::scan_error(e)),
         };
         self.record_findings(&redaction.spans)?;
         let output = redaction.output.filter(|_| self.mode != OutboundMode::Flag);
-        Ok(output.and_then(|o| String::from_utf8(o).ok()))
+        // The original must not be sent in place of a text that cannot be written back.
+        output.map(String::from_utf8).transpose().map_err(|_| StreamAbort::not_written())
     }
 
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
@@ -234,6 +241,10 @@ impl TextRewriter for ScanRewriter {
 
     fn is_strict(&self) -> bool {
         self.mode != OutboundMode::Flag
+    }
+
+    fn skipped(&mut self) {
+        self.passing.mark_unread();
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, realtime, spans};
-use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, RedactionSession, UnknownRule};
+use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, UnknownRule};
 use interflow_types::{
     Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, RequestHead, RequestVerdict,
     StatusCode, StreamMessage,
@@ -19,7 +19,8 @@ use super::effective_policy::EffectivePolicy;
 use super::event_rewriter::{EventRewriter, StreamAbort, TextRewriter};
 use super::response_body::abort_refusal;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
-use super::{RedactionService, RedactionState, SharedSession, request_body};
+use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
+use super::{RedactionService, RedactionState, request_body};
 
 /// The text rewriters of one WebSocket, created by the first server event. They live as long as the connection,
 /// because texts continue over several messages.
@@ -241,20 +242,15 @@ fn session(
     if let Some(session) = flow.extension::<RedactionState>().and_then(|n| n.session.clone()) {
         return session;
     }
-    let context = choice.context.clone();
     if choice.mode != RedactMode::Redact {
-        return Arc::new(Mutex::new(RedactionSession::one_way().in_context(context)));
+        return one_way_session(choice);
     }
     let marked = spans::mark_body(event, false).unwrap_or_default();
     let text = |range: Option<std::ops::Range<usize>>| range.and_then(|r| event.get(r));
-    let continued = text(marked.continues).and_then(|id| std::str::from_utf8(id).ok());
-    let known = continued.and_then(|id| service.cached_session(&id.into()));
-    let session = known.unwrap_or_else(|| {
-        let id = flow.id.to_string();
-        let first = text(marked.first_message).unwrap_or(id.as_bytes());
-        let key = request_body::vault_key(service, flow, &opened.head, first);
-        Arc::new(Mutex::new(RedactionSession::reversible(request_body::vault(service, &key)).in_context(context)))
-    });
-    flow.extension_mut::<RedactionState>().session = Some(Arc::clone(&session));
+    let (owner, id) = (SessionOwner::of(flow, &opened.head), flow.id.to_string());
+    let first = text(marked.first_message).unwrap_or(id.as_bytes());
+    let session = conversation_session(service, choice, owner, &opened.head, text(marked.continues), first);
+    let state = flow.extension_mut::<RedactionState>();
+    (state.session, state.owner) = (Some(Arc::clone(&session)), Some(owner));
     session
 }

@@ -3,10 +3,13 @@
 mod answers;
 mod attempts;
 mod bad_input;
+mod credentials;
 mod deployments;
 mod leaks;
+mod owners;
 mod routing;
 mod sockets;
+mod strings;
 /// The harness of the proxy's own tests, partly used.
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
@@ -18,7 +21,7 @@ use std::sync::Arc;
 
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::ProviderDetector;
-use interflow_llm_gateway::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, LlmGateway, LlmGatewayMount};
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
 use interflow_redact::RedactConfig;
@@ -74,6 +77,7 @@ impl Gate {
         gateway.set_inspection_check(move |transport| service.redacts(transport));
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
+            Arc::new(CredentialMask::default()),
             Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             redact,
             restore,

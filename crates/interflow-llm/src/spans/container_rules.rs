@@ -30,6 +30,13 @@ pub(super) enum StringRole {
     Identifier,
     /// May be base64 media, or a URL that contains it.
     Blob,
+    /// The address of a file, or the provider's name of one.
+    Address,
+    /// A word of the API, if it looks like one, else text.
+    Word,
+    /// An identifier that the provider made, if it looks like one, else text.
+    Id,
+    /// Never text.
     Structure,
 }
 
@@ -46,7 +53,6 @@ pub(super) struct ContainerPosition<'a> {
 /// before what they except.
 pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     match (place.zone, place.key) {
-        (ContainerRule::Schema, b"required") if !place.object => ContainerRule::Skip,
         (ContainerRule::Schema, b"enum" | b"examples" | b"default" | b"const" | b"example") => ContainerRule::Free,
         (ContainerRule::Known, b"input" | b"data" | b"format") if !place.object => ContainerRule::Known,
         (ContainerRule::Known, b"response") => match place.parent {
@@ -90,16 +96,16 @@ pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> Strin
         ContainerRule::Metadata if fields::field_class(key) == Some(FieldClass::Identifier) => StringRole::Identifier,
         ContainerRule::Metadata => StringRole::Metadata,
         ContainerRule::Unknown => match key {
-            b"type" | b"signature" | b"thoughtSignature" | b"thought_signature" | b"encrypted_content" => {
-                StringRole::Structure
-            }
+            b"type" => StringRole::Word,
+            b"signature" | b"thoughtSignature" | b"thought_signature" | b"encrypted_content" => StringRole::Structure,
             key if is_blob(key) => StringRole::Blob,
             _ => StringRole::Text,
         },
         ContainerRule::Skip => StringRole::Structure,
         ContainerRule::Schema => match key {
-            b"type" | b"format" | b"pattern" | b"$ref" | b"$schema" | b"$id" | b"id" | b"name" | b"contentEncoding"
-            | b"contentMediaType" | b"required" => StringRole::Structure,
+            b"pattern" => StringRole::Structure,
+            b"type" | b"format" | b"$ref" | b"$schema" | b"$id" | b"id" | b"name" | b"contentEncoding"
+            | b"contentMediaType" | b"required" => StringRole::Word,
             _ => StringRole::Text,
         },
         ContainerRule::Known => known_string_role(key, named),
@@ -110,11 +116,13 @@ fn known_string_role(key: &[u8], named: bool) -> StringRole {
     match key {
         b"name" if named => StringRole::Text,
         b"arguments" | b"partial_json" => StringRole::Json,
+        b"file_url" | b"fileUri" | b"file_uri" | b"uri" => StringRole::Address,
         key if is_blob(key) => StringRole::Blob,
         _ => match fields::field_class(key) {
-            Some(FieldClass::Structure | FieldClass::Skip) => StringRole::Structure,
+            Some(FieldClass::Exact | FieldClass::Skip) => StringRole::Structure,
+            Some(FieldClass::Word) => StringRole::Word,
             Some(FieldClass::Identifier) => StringRole::Identifier,
-            None if is_id(key) => StringRole::Structure,
+            None if is_id(key) => StringRole::Id,
             None => StringRole::Text,
         },
     }

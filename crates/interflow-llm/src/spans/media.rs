@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::SpanKind;
+use super::{SpanKind, words};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
@@ -55,13 +55,18 @@ pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
             None => BlobContent::Text,
         };
     }
-    let scheme: [&[u8]; 5] = [b"http://", b"https://", b"gs://", b"s3://", b"file-"];
-    if scheme.iter().any(|s| raw.starts_with(s)) {
+    if is_address(raw) {
         return BlobContent::Address;
     }
     // The beginning is enough: text has a space or a comma within the first 512 bytes.
     let sample = raw.get(..512.min(raw.len())).unwrap_or_default();
     if raw.len() >= MIN_BASE64_LEN && is_base64(sample) { BlobContent::Base64(0, None) } else { BlobContent::Text }
+}
+
+/// Whether a string is an address on the web or in a cloud's storage, or the name of a file at OpenAI.
+pub(super) fn is_address(raw: &[u8]) -> bool {
+    let scheme: [&[u8]; 5] = [b"http://", b"https://", b"gs://", b"s3://", b"file-"];
+    scheme.iter().any(|s| raw.starts_with(s))
 }
 
 /// Whether the content of a JSON string, or its beginning, is base64 on one line or several. Some encoders write `+` and
@@ -87,9 +92,41 @@ fn is_base64(mut raw: &[u8]) -> bool {
     true
 }
 
+/// The parts of an address that are text: of the web, segments of its path that may be about a person, and the values of
+/// its query, except those that sign it or limit its use; else all of it, if it is no name of a file. With the range of a
+/// value's name.
+pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usize>)> {
+    let mut texts = Vec::new();
+    let Some(scheme) = memchr::memmem::find(raw, b"://").filter(|_| raw.starts_with(b"http")) else {
+        texts.extend((!words::is_word(raw)).then_some((None, 0..raw.len())));
+        return texts;
+    };
+    let end = memchr::memchr2(b'?', b'#', raw).unwrap_or(raw.len());
+    let mut at = scheme + 3;
+    for (i, segment) in raw.get(at..end).unwrap_or_default().split(|b| *b == b'/').enumerate() {
+        // The first is the host.
+        if i > 0 && words::is_personal_segment(segment) {
+            // Some encoders of JSON write `/` as `\/`.
+            let length = segment.strip_suffix(b"\\").unwrap_or(segment).len();
+            texts.push((None, at..at + length));
+        }
+        at += segment.len() + 1;
+    }
+    at = end + 1;
+    for pair in raw.get(at..).unwrap_or_default().split(|b| *b == b'&') {
+        let value = memchr::memchr(b'=', pair).map_or(0, |n| n + 1);
+        let name = at..at + value.saturating_sub(1);
+        if !is_signature(raw.get(name.clone()).unwrap_or_default()) {
+            texts.push((Some(name), at + value..at + pair.len()));
+        }
+        at += pair.len() + 1;
+    }
+    texts
+}
+
 /// Whether a parameter of an address belongs to its signature: of S3, Google Cloud Storage, Azure, CloudFront and the
 /// like. Without it the provider cannot fetch the medium.
-pub(super) fn is_signature(name: &[u8]) -> bool {
+fn is_signature(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with(b"x-amz-")
         || name.starts_with(b"x-goog-")

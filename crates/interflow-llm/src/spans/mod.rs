@@ -9,6 +9,7 @@ mod media;
 pub mod multipart;
 mod places;
 mod span_walker;
+mod words;
 
 use std::ops::Range;
 

@@ -5,7 +5,15 @@ use std::ops::Range;
 /// Maximum number of parts of one form.
 const MAX_PARTS: usize = 1000;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A form: its parts in order, and what is around them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    pub parts: Vec<FormPart>,
+    /// What precedes the first delimiter, and what follows the last: receivers ignore both (RFC 2046 5.1.1).
+    pub around: [Range<usize>; 2],
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormPart {
     pub name: String,
     /// The file's name, if the part is a file (RFC 7578 4.2).
@@ -14,6 +22,25 @@ pub struct FormPart {
     pub media_type: Option<String>,
     /// The range of the content, without the part's fields.
     pub range: Range<usize>,
+    /// The texts among the part's fields: its names, and the values of fields that no standard defines.
+    pub texts: Vec<HeadText>,
+}
+
+/// A text in the head of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadText {
+    pub range: Range<usize>,
+    pub encoding: HeadEncoding,
+}
+
+/// How a text in the head of a part is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadEncoding {
+    Plain,
+    /// In a quoted string, in which browsers write quotes and line breaks percent-encoded.
+    Quoted,
+    /// Percent-encoded (RFC 8187).
+    Percent,
 }
 
 /// Why a form cannot be divided into parts.
@@ -38,22 +65,27 @@ pub fn boundary(content_type: &str) -> Option<String> {
     (!value.is_empty() && value.len() <= 200).then_some(value)
 }
 
-/// The parts of a form, in order.
+/// Divides a form into its parts.
 ///
 /// # Errors
 /// A missing boundary or header, or more than a thousand parts.
-pub fn parts(body: &[u8], boundary: &str) -> Result<Vec<FormPart>, MultipartError> {
-    let delimiter = format!("--{boundary}");
+pub fn parse(body: &[u8], boundary: &str) -> Result<Form, MultipartError> {
+    let delimiter = format!("\r\n--{boundary}");
     let fail = |at, reason| Err(MultipartError { at, reason });
     let find = |from: usize| memchr::memmem::find(body.get(from..)?, delimiter.as_bytes()).map(|at| at + from);
-    let Some(mut at) = find(0) else { return fail(0, "the boundary is missing") };
+    // At the beginning of the body, no line break precedes the delimiter.
+    let (preamble, mut at) = match body.starts_with(&delimiter.as_bytes()[2..]) {
+        true => (0, delimiter.len() - 2),
+        false => match find(0) {
+            Some(at) => (at, at + delimiter.len()),
+            None => return fail(0, "the boundary is missing"),
+        },
+    };
     let mut parts = Vec::new();
     loop {
-        at += delimiter.len();
         let rest = body.get(at..).unwrap_or_default();
-        // The closing delimiter (RFC 2046 5.1.1); what follows it is ignored.
         if rest.starts_with(b"--") {
-            return Ok(parts);
+            return Ok(Form { parts, around: [0..preamble, at + 2..body.len()] });
         }
         if !rest.starts_with(b"\r\n") {
             return fail(at, "a line break is missing behind the boundary");
@@ -63,34 +95,86 @@ pub fn parts(body: &[u8], boundary: &str) -> Result<Vec<FormPart>, MultipartErro
         }
         let Some(head) = memchr::memmem::find(rest, b"\r\n\r\n") else { return fail(at, "a part's head does not end") };
         let start = at + head + 4;
-        let mut part = read_head(rest.get(..head).unwrap_or_default());
-        let Some(next) = find(start) else { return fail(start, "a part does not end") };
-        // The line break before a delimiter belongs to the delimiter.
-        part.range = start..next.saturating_sub(2).max(start);
+        let mut part = read_head(body, at..at + head);
+        // The line break before a delimiter belongs to the delimiter; that of an empty part ends its head, too.
+        let Some(next) = find(start - 2) else { return fail(start, "a part does not end") };
+        part.range = start..next.max(start);
         parts.push(part);
-        at = next;
+        at = next + delimiter.len();
     }
 }
 
-fn read_head(head: &[u8]) -> FormPart {
-    let mut part = FormPart { name: String::new(), file: None, media_type: None, range: 0..0 };
-    for line in String::from_utf8_lossy(head).split("\r\n") {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        if name.eq_ignore_ascii_case("content-disposition") {
-            part.name = parameter(value, "name").unwrap_or_default();
-            part.file = parameter(value, "filename");
-        } else if name.eq_ignore_ascii_case("content-type") {
-            part.media_type = value.split(';').next().map(|t| t.trim().to_ascii_lowercase());
+fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
+    let mut part = FormPart::default();
+    let mut at = head.start;
+    for line in body.get(head).unwrap_or_default().split(|b| *b == b'\n') {
+        let line_at = at;
+        at += line.len() + 1;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = memchr::memchr(b':', line) else {
+            // No field, but it may be a text.
+            part.texts.extend((!line.is_empty()).then(|| plain(line_at..line_at + line.len())));
+            continue;
+        };
+        let (name, value) =
+            (line[..colon].trim_ascii().to_ascii_lowercase(), line_at + colon + 1..line_at + line.len());
+        match name.as_slice() {
+            b"content-disposition" => read_disposition(body, value, &mut part),
+            b"content-type" => {
+                let value = String::from_utf8_lossy(&body[value]).into_owned();
+                part.media_type = value.split(';').next().map(|t| t.trim().to_ascii_lowercase());
+            }
+            b"content-transfer-encoding" | b"content-length" => {}
+            _ => part.texts.push(plain(value)),
         }
     }
     part
 }
 
-fn parameter(value: &str, name: &str) -> Option<String> {
-    value.split(';').skip(1).find_map(|p| {
-        let (n, v) = p.split_once('=')?;
-        n.trim().eq_ignore_ascii_case(name).then(|| v.trim().trim_matches('"').to_owned())
-    })
+const fn plain(range: Range<usize>) -> HeadText {
+    HeadText { range, encoding: HeadEncoding::Plain }
+}
+
+fn read_disposition(body: &[u8], value: Range<usize>, part: &mut FormPart) {
+    let mut at = value.start;
+    while at < value.end {
+        // Parameters end at a semicolon outside of quotes.
+        let (mut end, mut quoted) = (at, false);
+        while end < value.end && (quoted || body[end] != b';') {
+            quoted ^= body[end] == b'"';
+            end += 1 + usize::from(quoted && body[end] == b'\\');
+        }
+        let end = end.min(value.end);
+        if let Some(equals) = memchr::memchr(b'=', &body[at..end]) {
+            let name = body[at..at + equals].trim_ascii().to_ascii_lowercase();
+            let mut range = trimmed(body, at + equals + 1..end);
+            let is_quoted = range.len() > 1 && body[range.start] == b'"' && body[range.end - 1] == b'"';
+            let mut encoding = HeadEncoding::Plain;
+            if is_quoted {
+                (range, encoding) = (range.start + 1..range.end - 1, HeadEncoding::Quoted);
+            }
+            if name.ends_with(b"*") {
+                // The charset and a language precede the value: UTF-8'en'name.
+                let quote = |from: usize| memchr::memchr(b'\'', &body[from..range.end]).map(|i| from + i + 1);
+                range.start = quote(range.start).and_then(quote).unwrap_or(range.start);
+                encoding = HeadEncoding::Percent;
+            }
+            let text = || String::from_utf8_lossy(&body[range.clone()]).into_owned();
+            match name.as_slice() {
+                b"name" => part.name = text(),
+                b"filename" | b"filename*" => part.file = Some(text()),
+                _ => {}
+            }
+            part.texts.push(HeadText { range, encoding });
+        }
+        at = end + 1;
+    }
+}
+
+fn trimmed(body: &[u8], range: Range<usize>) -> Range<usize> {
+    let text = &body[range.clone()];
+    let start = range.start + (text.len() - text.trim_ascii_start().len());
+    start..start + text.trim_ascii().len()
 }
 
 #[cfg(test)]
@@ -101,7 +185,7 @@ mod tests {
     fn fields_and_files_are_found() {
         let body = b"--XX\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nAnna\r\n--XX\r\n\
             Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\nContent-Type: Application/JSONL; x=y\r\n\r\n{}\n{}\r\n--XX--\r\n";
-        let found = parts(body, "XX").unwrap();
+        let found = parse(body, "XX").unwrap().parts;
         let text = |p: &FormPart| String::from_utf8(body[p.range.clone()].to_vec()).unwrap();
         assert_eq!((found[0].name.as_str(), text(&found[0])), ("prompt", "Anna".to_owned()));
         assert_eq!(
@@ -112,9 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn every_text_beside_the_contents_is_found() {
+        let body = b"before\r\n--XX\r\nContent-Disposition: form-data; name=\"a;b\"; filename=\"Anna \\\"B\\\".pdf\"; \
+            filename*=UTF-8'en'Anna%20Berg.pdf\r\nX-Note: Anna \r\n\r\nx--XX\r\ny\r\n--XX\r\n\
+            Content-Disposition: form-data; name=plain\r\n\r\n\r\n--XX--\r\nafter";
+        let form = parse(body, "XX").unwrap();
+        let text = |range: &Range<usize>| String::from_utf8(body[range.clone()].to_vec()).unwrap();
+        assert_eq!(form.around.each_ref().map(text), ["before", "\r\nafter"]);
+        let texts: Vec<_> = form.parts[0].texts.iter().map(|t| (text(&t.range), t.encoding)).collect();
+        let expected = [
+            ("a;b", HeadEncoding::Quoted),
+            ("Anna \\\"B\\\".pdf", HeadEncoding::Quoted),
+            ("Anna%20Berg.pdf", HeadEncoding::Percent),
+            (" Anna ", HeadEncoding::Plain),
+        ];
+        assert_eq!(texts, expected.map(|(text, encoding)| (text.to_owned(), encoding)));
+        assert_eq!(text(&form.parts[0].range), "x--XX\r\ny", "a delimiter begins a line");
+        assert_eq!((form.parts[1].name.as_str(), text(&form.parts[1].range)), ("plain", String::new()));
+    }
+
+    #[test]
     fn truncated_multipart_is_an_error() {
         for body in ["", "x", "--XX", "--XX\r\n", "--XX\r\nContent-Disposition: form-data; name=a\r\n\r\nAnna"] {
-            assert!(parts(body.as_bytes(), "XX").is_err(), "{body:?}");
+            assert!(parse(body.as_bytes(), "XX").is_err(), "{body:?}");
         }
     }
 

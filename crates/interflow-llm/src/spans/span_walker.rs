@@ -4,6 +4,7 @@
 //! [`ContainerFrame`]; facts that are written after the text that they concern (a signature, a media type, a role, an
 //! index) are applied when the container closes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -11,11 +12,13 @@ use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::budget::MemoryReservation;
 use tokio::sync::Semaphore;
 
+use crate::realtime::unescaped;
+
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
 use super::fields;
 use super::media::{self, BlobContent};
 use super::places::{self, ContainerNames};
-use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan};
+use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan, words};
 
 /// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
@@ -156,6 +159,8 @@ struct SpanWalker<'j> {
     events: bool,
     /// Whether only facts are wanted, not the positions of text.
     facts_only: bool,
+    /// Whether a word of the API may be written with escapes.
+    has_escapes: bool,
     out: MarkedText,
     /// Accounts for the memory of the spans.
     held: MemoryReservation,
@@ -170,6 +175,7 @@ impl<'j> SpanWalker<'j> {
             metadata,
             events,
             facts_only: false,
+            has_escapes: memchr::memmem::find(json, b"\\u00").is_some(),
             out: MarkedText::default(),
             held: MemoryReservation::default(),
         }
@@ -223,6 +229,15 @@ impl<'j> SpanWalker<'j> {
         self.json.get(range.clone()).unwrap_or_default()
     }
 
+    /// A name or a word of the API as it reads: some encoders write letters as escapes.
+    fn word(&self, range: &Range<usize>) -> Cow<'j, [u8]> {
+        if self.has_escapes { unescaped(self.json, range) } else { Cow::Borrowed(self.bytes(range)) }
+    }
+
+    fn optional_word(&self, range: Option<&Range<usize>>) -> Cow<'j, [u8]> {
+        range.map_or(Cow::Borrowed(b""), |range| self.word(range))
+    }
+
     /// The name of the current value: the member's, or, in an array, the array's.
     fn key(&self) -> Range<usize> {
         match self.frames.last() {
@@ -234,9 +249,9 @@ impl<'j> SpanWalker<'j> {
 
     fn open(&mut self, start: usize, object: bool) {
         let key = self.key();
-        let name = self.bytes(&key);
+        let name = &*self.word(&key);
         let around = self.frames.last();
-        let parent = around.map_or(&b""[..], |f| self.bytes(&f.key));
+        let parent = &*self.optional_word(around.map(|f| &f.key));
         let place =
             ContainerPosition { zone: around.map_or(ContainerRule::Known, |f| f.zone), key: name, parent, object };
         let zone = match around {
@@ -275,8 +290,11 @@ impl<'j> SpanWalker<'j> {
         })
     }
 
+    /// Where an API chooses the names, one that does not look like it is read, too.
     fn name(&mut self, range: &Range<usize>) {
-        if !range.is_empty() && self.is_free() {
+        let is_known = |f: &ContainerFrame| matches!(f.zone, ContainerRule::Known | ContainerRule::Schema);
+        let is_odd = || self.frames.last().is_some_and(is_known) && !words::is_api_name(self.bytes(range));
+        if !range.is_empty() && (self.is_free() || is_odd()) {
             self.push(range.clone(), None, SpanKind::Name, None);
         }
     }
@@ -286,20 +304,20 @@ impl<'j> SpanWalker<'j> {
         if self.facts_only && !matches!(kind, SpanKind::Media(_)) {
             return;
         }
-        let own = |n: &Range<usize>| fields::is_fixed_prompt(self.bytes(n));
+        let own = |n: &Range<usize>| fields::is_fixed_prompt(&self.word(n));
         let fixed = !self.events
             && self
                 .frames
                 .last()
                 .is_some_and(|f| f.fixed || f.zone == ContainerRule::Known && name.as_ref().is_some_and(own));
         let at_root = self.frames.len() == 1;
-        let place = places::place_of_string(name.as_ref().map_or(&b""[..], |n| self.bytes(n)), at_root);
+        let place = places::place_of_string(&self.optional_word(name.as_ref()), at_root);
         self.out.spans.push(TextSpan { range, name, kind, channel, fixed, place });
     }
 
     fn text(&mut self, range: Range<usize>) {
         let key = self.key();
-        let name = self.bytes(&key);
+        let name = &*self.word(&key);
         let depth = self.frames.len();
         let Some(frame) = self.frames.last_mut() else {
             return self.push_span(range, None, SpanKind::Text);
@@ -326,11 +344,21 @@ impl<'j> SpanWalker<'j> {
         }
         match container_rules::string_role(zone, name, self.is_named()) {
             StringRole::Structure => {}
+            StringRole::Address if media::is_address(self.bytes(&range)) => {
+                if !self.events {
+                    self.address(&range);
+                }
+            }
+            StringRole::Address | StringRole::Word if words::is_word(self.bytes(&range)) => {}
+            StringRole::Id if words::is_id(self.bytes(&range)) => {}
             StringRole::Identifier if fields::is_opaque(self.bytes(&range)) => {}
             StringRole::Metadata | StringRole::Identifier if !self.metadata => {}
-            StringRole::Text | StringRole::Metadata | StringRole::Identifier => {
-                self.push_span(range, Some(key), SpanKind::Text)
-            }
+            StringRole::Text
+            | StringRole::Address
+            | StringRole::Word
+            | StringRole::Id
+            | StringRole::Metadata
+            | StringRole::Identifier => self.push_span(range, Some(key), SpanKind::Text),
             StringRole::Json => self.push_span(range, Some(key), SpanKind::Json),
             StringRole::Blob => self.blob(range, key),
         }
@@ -339,8 +367,8 @@ impl<'j> SpanWalker<'j> {
     /// Whether the current object is a message, whose name is its author's, or a document, whose name is a file's.
     fn is_named(&self) -> bool {
         let [.., list, object] = self.frames.as_slice() else { return false };
-        let message = !list.object && self.bytes(&list.key) == b"messages";
-        object.object && (message || self.bytes(&object.key) == b"document")
+        let message = !list.object && *self.word(&list.key) == *b"messages";
+        object.object && (message || *self.word(&object.key) == *b"document")
     }
 
     fn push_span(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind) {
@@ -354,7 +382,7 @@ impl<'j> SpanWalker<'j> {
         let channel = if self.events { self.channel(name.as_ref()) } else { None };
         let kind = match (kind, channel) {
             // Bedrock sends tool call arguments under a name that is text elsewhere.
-            (SpanKind::Text, Some(_)) if name.as_ref().is_some_and(|n| self.bytes(n) == b"input") => SpanKind::Json,
+            (SpanKind::Text, Some(_)) if *self.optional_word(name.as_ref()) == *b"input" => SpanKind::Json,
             (kind, _) => kind,
         };
         self.push(range, name, kind, channel);
@@ -363,13 +391,13 @@ impl<'j> SpanWalker<'j> {
     /// The text that a string of an event continues, as far as its name tells. The containers around it extend the id
     /// when they close.
     fn channel(&self, name: Option<&Range<usize>>) -> Option<TextChannel> {
-        let key = name.map_or(&b""[..], |n| self.bytes(n));
+        let key = &*self.optional_word(name);
         let frame = self.frames.last()?;
-        let inside = |list: &[u8]| self.frames.iter().any(|f| self.bytes(&f.key) == list);
+        let inside = |list: &[u8]| self.frames.iter().any(|f| *self.word(&f.key) == *list);
         let continues = frame.in_delta
             || match (self.frames.len(), key) {
                 (1, b"delta" | b"response" | b"thinking" | b"completion" | b"outputText" | b"generation") => true,
-                (2, b"content" | b"thinking") => self.bytes(&frame.key) == b"message",
+                (2, b"content" | b"thinking") => *self.word(&frame.key) == *b"message",
                 (_, b"text") => {
                     inside(b"choices") || inside(b"candidates") || inside(b"outputs") || inside(b"serverContent")
                 }
@@ -378,10 +406,18 @@ impl<'j> SpanWalker<'j> {
         continues.then(|| TextChannel { id: fnv1a(0, key), group: 0 })
     }
 
+    /// The parts of an address that are text.
+    fn address(&mut self, range: &Range<usize>) {
+        for (name, value) in media::address_texts(self.bytes(range)) {
+            let name = name.map(|n| n.start + range.start..n.end + range.start);
+            self.push_span(value.start + range.start..value.end + range.start, name, SpanKind::Text);
+        }
+    }
+
     fn blob(&mut self, range: Range<usize>, key: Range<usize>) {
         match media::classify_blob(self.bytes(&range)) {
             BlobContent::Address if self.events => {}
-            BlobContent::Address => self.query_values(range),
+            BlobContent::Address => self.address(&range),
             BlobContent::Text => self.push_span(range, Some(key), SpanKind::Text),
             BlobContent::Base64(skip, media_type) => {
                 let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);
@@ -405,25 +441,10 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// The values in the query of an address are text, except those that sign it or limit its use.
-    fn query_values(&mut self, address: Range<usize>) {
-        let raw = self.bytes(&address);
-        let Some(query) = memchr::memchr(b'?', raw) else { return };
-        let mut at = address.start + query + 1;
-        for pair in raw.get(query + 1..).unwrap_or_default().split(|b| *b == b'&') {
-            let value = memchr::memchr(b'=', pair).map_or(0, |n| n + 1);
-            let name = at..at + value.saturating_sub(1);
-            if !media::is_signature(self.bytes(&name)) {
-                self.push_span(at + value..at + pair.len(), Some(name), SpanKind::Text);
-            }
-            at += pair.len() + 1;
-        }
-    }
-
     /// Sets the kind of media by its media type, which may come before or after the data. Base64 of a text type
     /// becomes text.
     fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
-        let known = media::media_span_kind(self.bytes(media_type), self.bytes(key));
+        let known = media::media_span_kind(&self.word(media_type), &self.word(key));
         if let Some(span) = self.out.spans.get_mut(at) {
             match (known, &mut span.kind) {
                 (Ok(text), kind @ SpanKind::Media(_)) => {
@@ -439,7 +460,7 @@ impl<'j> SpanWalker<'j> {
 
     fn scalar(&mut self, range: &Range<usize>) {
         let key = self.key();
-        let (name, value) = (self.bytes(&key), self.bytes(range));
+        let (name, value) = (&*self.word(&key), self.bytes(range));
         let depth = self.frames.len();
         if self.is_free() && value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
             self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
@@ -479,7 +500,7 @@ impl<'j> SpanWalker<'j> {
         let first = frame.count == 1;
         let name = if frame.object { frame.name.clone() } else { frame.key.clone() };
         if self.out.first_message.is_none() && !self.events {
-            let conversation = matches!(self.bytes(&name), b"messages" | b"contents" | b"input" | b"prompt");
+            let conversation = matches!(&*self.word(&name), b"messages" | b"contents" | b"input" | b"prompt");
             let in_list = depth == 2 && first && self.frames.last().is_some_and(|f| !f.object);
             let alone = depth == 1 && self.json.get(range.start) == Some(&b'"');
             if conversation && (in_list || alone) {
@@ -508,7 +529,7 @@ impl<'j> SpanWalker<'j> {
         if frame.zone != ContainerRule::Known || !frame.object {
             return;
         }
-        let kind = frame.kind.clone().map_or(&b""[..], |k| self.bytes(&k));
+        let kind = &*self.optional_word(frame.kind.as_ref());
         // What a provider encrypted has no text for anyone but itself.
         if matches!(kind, b"redacted_thinking" | b"reasoning.encrypted") {
             self.out.spans.truncate(frame.first);
@@ -516,14 +537,16 @@ impl<'j> SpanWalker<'j> {
         }
         // In a stream, the signature follows the text.
         let thinks = kind == b"thinking_delta" || kind == b"reasoning.text" && self.events;
-        if frame.signed || thinks || self.events && self.bytes(&frame.key) == b"reasoningContent" {
-            let json = self.json;
-            let of = |s: &TextSpan| s.name.clone().and_then(|n| json.get(n)).unwrap_or_default();
-            let own = self.out.spans.iter_mut().skip(frame.first);
-            own.filter(|s| s.kind == SpanKind::Text && matches!(of(s), b"thinking" | b"text"))
-                .for_each(|s| s.kind = SpanKind::Signed);
+        if frame.signed || thinks || self.events && *self.word(&frame.key) == *b"reasoningContent" {
+            for at in frame.first..self.out.spans.len() {
+                let name = self.optional_word(self.out.spans[at].name.as_ref());
+                let span = &mut self.out.spans[at];
+                if span.kind == SpanKind::Text && matches!(&*name, b"thinking" | b"text") {
+                    span.kind = SpanKind::Signed;
+                }
+            }
         }
-        let role = frame.role.clone().map_or(&b""[..], |r| self.bytes(&r));
+        let role = &*self.optional_word(frame.role.as_ref());
         if element && !self.events && matches!(role, b"system" | b"developer") {
             self.out.spans.iter_mut().skip(frame.first).for_each(|s| s.fixed = true);
         }
@@ -535,9 +558,9 @@ impl<'j> SpanWalker<'j> {
             return;
         }
         let names = ContainerNames {
-            key: self.bytes(&frame.key),
-            kind: frame.kind.clone().map_or(&b""[..], |k| self.bytes(&k)),
-            role: frame.role.clone().map_or(&b""[..], |r| self.bytes(&r)),
+            key: &self.word(&frame.key),
+            kind: &self.optional_word(frame.kind.as_ref()),
+            role: &self.optional_word(frame.role.as_ref()),
             depth: self.frames.len(),
         };
         let place = places::place_of_container(&names);
@@ -554,7 +577,7 @@ impl<'j> SpanWalker<'j> {
             if let Some(t) = frame.media_type.clone() {
                 self.classify_media(at, &t, &frame.key);
             }
-            let key = self.bytes(&frame.key);
+            let key = &*self.word(&frame.key);
             let part = self.media_at(at);
             let Some(media) = part else { continue };
             if media.kind == MediaKind::Document
@@ -566,7 +589,7 @@ impl<'j> SpanWalker<'j> {
         // The data is in a member of the content part, such as `source` or `inline_data`: what is to be replaced is the
         // part around it.
         if !frame.object || !element {
-            let list = !frame.object && self.bytes(&frame.key) == b"images";
+            let list = !frame.object && *self.word(&frame.key) == *b"images";
             for &at in &frame.media {
                 if list && let Some(media) = self.media_at(at) {
                     *media = MediaSpan {
@@ -581,11 +604,11 @@ impl<'j> SpanWalker<'j> {
             }
             return;
         }
-        let kind = frame.kind.clone().map(|k| self.bytes(&k));
+        let kind = frame.kind.as_ref().map(|kind| self.word(kind));
         for &at in &frame.media {
             if let Some(media) = self.media_at(at) {
                 media.whole = range.clone();
-                media.stand_in = media::placeholder_part(kind, media.kind);
+                media.stand_in = media::placeholder_part(kind.as_deref(), media.kind);
             }
         }
     }
@@ -600,40 +623,45 @@ impl<'j> SpanWalker<'j> {
     /// The text that a fragment continues is determined by the names and indices on the path to it.
     fn close_channels(&mut self, frame: &ContainerFrame, name: &[u8]) {
         let root = self.frames.is_empty();
-        let kind = frame.kind.clone().map_or(name, |k| self.bytes(&k));
+        let word = frame.kind.as_ref().map(|kind| self.word(kind));
+        let kind = word.as_deref().unwrap_or(name);
         let place = match self.frames.last() {
             // An index is better than a position: a second choice may come alone.
             Some(list) if !list.object && frame.index == 0 => fnv1a(1, &list.count.to_le_bytes()),
-            _ => fnv1a(frame.index, self.bytes(&frame.key)),
+            _ => fnv1a(frame.index, &self.word(&frame.key)),
         };
-        let choice = !root && matches!(self.bytes(&frame.key), b"choices" | b"candidates") && frame.object;
+        let choice = !root && matches!(&*self.word(&frame.key), b"choices" | b"candidates") && frame.object;
         let arguments = root && kind.ends_with(b"arguments.delta");
         if root && kind.ends_with(b"audio.delta") {
             // Base64 audio, whose fragments must not be changed.
             self.out.spans.clear();
         }
         if root && container_rules::is_piece(kind) {
-            for span in self.out.spans.iter_mut().filter(|s| s.channel.is_none()) {
-                let key = span.name.clone().and_then(|n| self.json.get(n)).unwrap_or_default();
-                if key == b"parameters" {
+            for at in 0..self.out.spans.len() {
+                let key = self.optional_word(self.out.spans[at].name.as_ref());
+                let span = &mut self.out.spans[at];
+                // Neither names nor numbers come in fragments.
+                if span.channel.is_some() || matches!(span.kind, SpanKind::Name | SpanKind::Number) {
+                    continue;
+                }
+                if *key == *b"parameters" {
                     span.kind = SpanKind::Json;
                 }
-                span.channel = Some(TextChannel { id: fnv1a(0, key), group: 0 });
+                span.channel = Some(TextChannel { id: fnv1a(0, &key), group: 0 });
             }
         }
-        for span in self.out.spans.iter_mut().skip(frame.first) {
+        for at in frame.first..self.out.spans.len() {
+            let is_delta = root && *self.optional_word(self.out.spans[at].name.as_ref()) == *b"delta";
+            let span = &mut self.out.spans[at];
             let Some(channel) = &mut span.channel else { continue };
             // Ids are extended from the inside out: in the end each has the names and indices of the whole path.
             channel.id = fnv1a(channel.id, &place.to_le_bytes());
             if choice || root && channel.group == 0 {
                 channel.group = place;
             }
-            if root {
-                let own = span.name.clone().is_some_and(|n| self.json.get(n) == Some(b"delta"));
-                if own {
-                    channel.id = fnv1a(channel.id, kind);
-                }
-                if own && arguments {
+            if is_delta {
+                channel.id = fnv1a(channel.id, kind);
+                if arguments {
                     span.kind = SpanKind::Json;
                 }
             }

@@ -425,7 +425,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = mark_body(&bytes, true);
         let _ = mark_event(&bytes, Some("x"));
-        let _ = multipart::parts(&bytes, "x");
+        let _ = multipart::parse(&bytes, "x");
     }
 }
 

@@ -9,7 +9,7 @@ use interflow_codec::grpc::{self, GrpcMessage};
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
-    MessageVerdict, Phase, Result, StreamMessage, Timestamp,
+    MessagePolicy, MessageVerdict, Phase, Result, StreamMessage, Timestamp,
 };
 
 use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES};
@@ -18,18 +18,24 @@ use crate::observe::forked_flow::ForkedFlow;
 use crate::upstream::plan::RequestPlan;
 
 /// Wraps a gRPC body so that stages see its messages, if one wants to. `Content-Length` is removed, because it may no
-/// longer be correct.
+/// longer be correct. If the flow's policy is strict, what stages cannot inspect as a whole ends the body: it fails
+/// closed.
 pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, headers: &mut Headers, body: Body) -> Body {
-    if matches!(body, Body::Empty) || GrpcKind::from_headers(headers).is_none() || !tracker.wants_messages() {
+    if matches!(body, Body::Empty) || !is_grpc(headers) || !tracker.wants_messages() {
         return body;
     }
-    let Some(kind) = GrpcKind::from_headers(headers) else { return body };
+    let strict = MessagePolicy::is_strict(&tracker.flow);
+    let Some(kind) = GrpcKind::from_headers(headers) else {
+        let why = "a body in base64 or with a content coding is not divided into messages";
+        return if strict { Body::stream(BlockedBody(Some(unread(why)))) } else { body };
+    };
     headers.remove("content-length");
     let (plan, lent) = (Arc::clone(&tracker.plan), tracker.fork());
     Body::stream(GrpcBody {
         body,
         direction,
         kind,
+        strict,
         plan,
         lent,
         buffer: BytesMut::new(),
@@ -46,6 +52,7 @@ struct GrpcBody {
     body: Body,
     direction: Direction,
     kind: GrpcKind,
+    strict: bool,
     plan: Arc<RequestPlan>,
     lent: ForkedFlow,
     buffer: BytesMut,
@@ -75,6 +82,10 @@ impl BodyStream for GrpcBody {
             if let Some(last) = self.last.take() {
                 if self.buffer.is_empty() {
                     return Poll::Ready(last);
+                }
+                if self.strict {
+                    self.buffer.clear();
+                    return Poll::Ready(Some(Err(unread("the body ends within one"))));
                 }
                 // Less than a message: forwarded unchanged.
                 self.last = Some(last);
@@ -107,6 +118,13 @@ impl GrpcBody {
         let message = match grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES) {
             Ok(Some(message)) => message,
             Ok(None) => return false,
+            Err(e) if self.strict => {
+                // Nothing of it is sent.
+                self.kind.lost = true;
+                self.buffer.clear();
+                self.decision = Some(Box::pin(std::future::ready(Err(unread(&e.to_string())))));
+                return true;
+            }
             Err(_) => {
                 // Not gRPC, or a message beyond the limit: from here on, bytes are forwarded without inspection.
                 self.kind.lost = true;
@@ -117,10 +135,34 @@ impl GrpcBody {
                 return true;
             }
         };
-        let payload = self.kind.payload(&message);
+        let payload = match self.kind.clear(&message) {
+            None if self.strict => {
+                self.decision = Some(Box::pin(std::future::ready(Err(unread("this one cannot be decompressed")))));
+                return true;
+            }
+            clear => clear.unwrap_or_else(|| message.data.clone()),
+        };
         let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
         self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
         true
+    }
+}
+
+fn is_grpc(headers: &Headers) -> bool {
+    let media_type = headers.get("content-type").unwrap_or_default().trim_ascii_start();
+    media_type.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+}
+
+fn unread(why: &str) -> Error {
+    Error::new(ErrorKind::Denied, format!("message blocked: every message must be inspected, and {why}"))
+}
+
+/// A body that is not sent.
+struct BlockedBody(Option<Error>);
+
+impl BodyStream for BlockedBody {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        Poll::Ready(self.0.take().map(Err))
     }
 }
 

@@ -83,8 +83,15 @@ impl GrpcKind {
     /// The content of a message, decompressed if its encoding is known; otherwise as it was sent.
     pub fn payload(&self, message: &GrpcMessage) -> Bytes {
         // A message that cannot be decompressed is shown compressed rather than not at all.
-        let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES));
-        clear.flatten().unwrap_or_else(|| message.data.clone())
+        self.clear(message).unwrap_or_else(|| message.data.clone())
+    }
+
+    /// The content of a message; `None` if it is compressed and cannot be decompressed.
+    pub fn clear(&self, message: &GrpcMessage) -> Option<Bytes> {
+        match message.compressed {
+            true => grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES),
+            false => Some(message.data.clone()),
+        }
     }
 }
 

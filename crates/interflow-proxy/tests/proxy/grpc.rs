@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_testkit::{Answer, Origin, Reply};
 use interflow_types::{
-    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Stage, StreamMessage,
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, MessagePolicy, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestHead, RequestVerdict, ResponseHead, Stage, StreamMessage,
 };
 
 use crate::support::{End, Proxy};
@@ -217,4 +217,85 @@ async fn invalid_grpc_data_is_forwarded_unchanged() {
     let body = [frame(false, b"yes"), b"\0\0\0\0\x09cut".to_vec()];
     let answer = call(&proxy, &origin, &body).await.unwrap();
     assert_eq!(answer.body, [frame(false, b"a longer no"), body[1].clone()].concat());
+}
+
+/// Demands that every message be inspected.
+struct Strict;
+
+impl Stage for Strict {
+    fn name(&self) -> &'static str {
+        "strict"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead).with(Phase::Message)
+    }
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        flow.extension_mut::<MessagePolicy>().strict = head.headers.contains("x-strict");
+        MaybeFuture::Ready(RequestVerdict::Continue)
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_inspected_is_not_sent_if_every_message_must_be() {
+    let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone());
+    let origin = Origin::http().answering(echo).start().await;
+    let proxy = Proxy::build(&[], vec![Arc::new(Strict)], |_| ());
+    let good = frame(false, b"good");
+    let cases = [
+        ("application/grpc", "identity", good.clone(), true),
+        ("application/grpc", "identity", [good.clone(), b"\x55no message".to_vec()].concat(), false),
+        ("application/grpc", "identity", [good.clone(), b"\0\0\0\0\x09cut".to_vec()].concat(), false),
+        ("application/grpc", "identity", [good.clone(), b"\0\xff\xff\xff\xfflarge".to_vec()].concat(), false),
+        ("application/grpc", "snappy", frame(true, b"unknown"), false),
+        ("application/grpc", "gzip", frame(true, b"no gzip"), false),
+        ("application/grpc-web-text", "identity", b"AAAAAAA=".to_vec(), false),
+    ];
+    for (media_type, encoding, body, passes) in cases {
+        for strict in [true, false] {
+            let before = origin.requests().len();
+            let field = if strict { "X-Strict: 1\r\n" } else { "" };
+            let fields = format!(
+                "{field}Content-Type: {media_type}\r\ngrpc-encoding: {encoding}\r\nContent-Length: {}\r\n",
+                body.len()
+            );
+            let mut wire = proxy.connect().await;
+            let head = crate::support::request("POST", &origin.url("/"), &fields);
+            wire.send([head.as_bytes(), &body].concat()).await.unwrap();
+            let answer = wire.answer().await.unwrap();
+            let whole = origin.requests().get(before).is_some_and(|request| request.body == body);
+            assert_eq!((answer.status == 200, whole), (passes || !strict, passes || !strict), "{media_type} {body:?}");
+        }
+    }
+}
+
+/// Puts something into each answer that only the client may see.
+struct Restoring;
+
+impl Stage for Restoring {
+    fn name(&self) -> &'static str {
+        "restoring"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::ResponseBody).with(Phase::Message)
+    }
+    fn restores_secrets(&self, _: &Flow) -> bool {
+        true
+    }
+    fn message<'a>(&'a self, _: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        if message.direction == Direction::Response {
+            message.payload = Bytes::from_static(b"a secret");
+        }
+        MaybeFuture::Ready(MessageVerdict::Continue)
+    }
+}
+
+#[tokio::test]
+async fn what_is_restored_in_messages_is_not_recorded() {
+    let origin = origin().await;
+    let proxy = Proxy::build(&[&origin], vec![Arc::new(Restoring)], |_| ());
+    let answer = call(&proxy, &origin, &[frame(false, b"a placeholder")]).await.unwrap();
+    assert_eq!(answer.body, frame(false, b"a secret"));
+    let flow = proxy.flow().await;
+    assert_eq!(flow.received, frame(false, b"a placeholder"));
+    assert!(flow.messages.iter().all(|message| &message.payload[..] == b"a placeholder"), "{:?}", flow.messages);
 }

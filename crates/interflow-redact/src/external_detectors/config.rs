@@ -17,6 +17,13 @@ pub struct BackendConfig {
     pub token: Option<String>,
     /// Time limit for one text.
     pub timeout: HumanDuration,
+    /// Time limit for all texts of a request together.
+    pub request_timeout: HumanDuration,
+    /// After this many failures in a row, the service is not asked for `breaker_pause`, and counts as failed; 0 means that
+    /// it is always asked.
+    pub breaker_failures: u32,
+    /// How long a service that fails is not asked; then one text probes it.
+    pub breaker_pause: HumanDuration,
     /// What happens when it does not reply in time, or replies with an error.
     pub failure: BackendFailure,
     /// Minimum confidence in percent.
@@ -68,6 +75,9 @@ impl Default for BackendConfig {
             url: String::new(),
             token: None,
             timeout: HumanDuration::from_secs(5),
+            request_timeout: HumanDuration::from_secs(30),
+            breaker_failures: 5,
+            breaker_pause: HumanDuration::from_secs(10),
             failure: BackendFailure::Closed,
             confidence: 50,
             policy: "default".into(),

@@ -4,6 +4,7 @@
 //! Editing is synchronous, and a network call in the middle of it would block a worker. So the texts are collected in a
 //! first pass, sent to the services, and edited in a second pass with the findings at hand.
 
+mod breaker;
 mod config;
 mod offsets;
 mod service;
@@ -11,7 +12,6 @@ mod window;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -90,41 +90,57 @@ impl ExternalDetectors {
             }
             found.insert(text.to_owned(), known);
         }
-        let mut waiting = open.into_iter();
-        let mut asked = FuturesUnordered::new();
-        asked.extend(waiting.by_ref().take(MAX_CONCURRENT_TEXTS).map(|(place, text)| self.query_service(place, text)));
-        while let Some((place, text, answer)) = asked.next().await {
-            let findings = answer?;
-            if let Some(findings) = findings {
-                self.memo.insert_findings(&[self.services[place].scope()], text, findings.as_slice().into());
-                found.entry(text.to_owned()).or_default().extend(findings);
+        let mut failures = vec![None; self.services.len()];
+        let limit = self.services.iter().map(DetectorService::request_timeout).min_by_key(|limit| limit.0);
+        let asking = self.ask_all(open, &mut found, &mut failures);
+        let in_time = match limit {
+            Some(limit) => tokio::time::timeout(limit.0, asking).await.map_err(|_| limit),
+            None => Ok(asking.await),
+        };
+        match in_time {
+            Ok(done) => done?,
+            Err(limit) => {
+                let why = format!("not all texts of a request were answered within {limit} (request_timeout)");
+                failures.iter_mut().for_each(|failure| *failure = Some(why.clone()));
             }
-            // One more for each that is done, so that the number in flight stays at the limit.
-            asked.extend(waiting.next().map(|(place, text)| self.query_service(place, text)));
+        }
+        // Once for all texts of the request.
+        for (service, why) in self.services.iter().zip(failures) {
+            if let Some(why) = why {
+                service.failed(&why)?;
+            }
         }
         Ok(ExternalFindings(Arc::new(found)))
     }
 
-    /// Asks one service about one text. An error means that the request must be rejected; `None` that it goes on
-    /// without.
-    async fn query_service<'t>(
+    /// Asks services about texts that are not cached. Fails at the first failure of a service without which a request must
+    /// not go on; others are noted by their service.
+    async fn ask_all(
         &self,
-        place: usize,
-        text: &'t str,
-    ) -> (usize, &'t str, Result<Option<Vec<Finding>>, RedactError>) {
-        let service = &self.services[place];
-        let limit = service.timeout();
-        let answer = match tokio::time::timeout(limit, service.find(&*self.egress, text)).await {
-            Ok(Ok(findings)) => Ok(Some(findings)),
-            Ok(Err(why)) => service.failed(&why),
-            Err(_) => service.failed(&format!("no answer within {}", format_duration(limit))),
+        open: Vec<(usize, &str)>,
+        found: &mut HashMap<String, Vec<Finding>>,
+        failures: &mut [Option<String>],
+    ) -> Result<(), RedactError> {
+        let query = |(place, text): (usize, _)| async move {
+            (place, text, self.services[place].find(&*self.egress, text).await)
         };
-        (place, text, answer)
+        let mut waiting = open.into_iter();
+        let mut asked = FuturesUnordered::new();
+        asked.extend(waiting.by_ref().take(MAX_CONCURRENT_TEXTS).map(query));
+        while let Some((place, text, answer)) = asked.next().await {
+            match answer {
+                Ok(findings) => {
+                    self.memo.insert_findings(&[self.services[place].scope()], text, findings.as_slice().into());
+                    found.entry(text.to_owned()).or_default().extend(findings);
+                }
+                Err(why) if self.services[place].is_required() => return self.services[place].failed(&why),
+                Err(why) => failures[place] = Some(why),
+            }
+            // One more for each that is done, so that the number in flight stays at the limit.
+            asked.extend(waiting.next().map(query));
+        }
+        Ok(())
     }
-}
-
-fn format_duration(limit: Duration) -> String {
-    interflow_types::units::HumanDuration(limit).to_string()
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! The client of one external detector: requests and responses.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use interflow_files::resolve_secret_ref;
+use interflow_types::units::HumanDuration;
 use interflow_types::{
     Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::breaker::ServiceBreaker;
 use super::config::{BackendConfig, BackendFailure, BackendKind};
 use super::offsets::OffsetUnit;
 use super::window::windows;
@@ -29,6 +31,7 @@ pub(super) struct DetectorService {
     config: BackendConfig,
     url: Url,
     token: Option<String>,
+    breaker: ServiceBreaker,
     /// Separates its findings from others in the cache: the whole configuration, since each setting may change them.
     scope: Vec<u8>,
 }
@@ -47,35 +50,62 @@ impl DetectorService {
         if token.as_ref().is_some_and(|t| t.bytes().any(|b| b.is_ascii_control())) {
             return Err("token: it holds a line break".into());
         }
-        if config.timeout.0.is_zero() {
-            return Err("timeout: it must be longer than nothing".into());
+        for (key, limit) in [("timeout", config.timeout), ("request_timeout", config.request_timeout)] {
+            if limit.0.is_zero() {
+                return Err(format!("{key}: it must be longer than nothing"));
+            }
         }
+        let breaker = ServiceBreaker::new(config.breaker_failures, config.breaker_pause.0);
         let scope = format!("{config:?}").into_bytes();
-        Ok(Self { config: config.clone(), url, token, scope })
+        Ok(Self { config: config.clone(), url, token, breaker, scope })
     }
 
     pub fn scope(&self) -> &[u8] {
         &self.scope
     }
 
-    pub const fn timeout(&self) -> Duration {
-        self.config.timeout.0
+    pub const fn request_timeout(&self) -> HumanDuration {
+        self.config.request_timeout
     }
 
-    /// Handles a failure according to the configuration: an error, or no findings.
-    pub fn failed<T>(&self, why: &str) -> Result<Option<T>, RedactError> {
-        let what = format!("the service {} for a second opinion: {why}", self.url);
+    /// Whether a request must not go on without it.
+    pub fn is_required(&self) -> bool {
+        self.config.failure == BackendFailure::Closed
+    }
+
+    /// Handles a failure according to the configuration: an error, or a warning.
+    pub fn failed(&self, why: &str) -> Result<(), RedactError> {
+        let what = format!("the service {} for a second opinion failed: {why}", self.url);
         match self.config.failure {
             BackendFailure::Closed => Err(RedactError::Backend(what)),
             BackendFailure::Open => {
                 tracing::warn!("{what}; the request goes on without it, as redact.backend failure = \"open\" says");
-                Ok(None)
+                Ok(())
             }
         }
     }
 
-    /// The findings in a text, in bytes.
+    /// The findings in a text, in bytes. Within the time limit for one text, and only if the service did not fail too
+    /// often before.
     pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
+        if !self.breaker.allows(Instant::now()) {
+            let pause = self.config.breaker_pause;
+            return Err(format!("it failed several times in a row, and is not asked for {pause} (breaker_pause)"));
+        }
+        let limit = self.config.timeout;
+        let answer = tokio::time::timeout(limit.0, self.find_now(egress, text)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {limit}")));
+        match &answer {
+            Ok(_) => self.breaker.record_success(),
+            Err(_) if self.breaker.record_failure(Instant::now()) => {
+                tracing::error!("the service {} for a second opinion failed too often in a row", self.url);
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
+    async fn find_now(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.config.kind {
             BackendKind::Philter => {

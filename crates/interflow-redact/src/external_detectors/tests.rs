@@ -189,3 +189,25 @@ fn invalid_detector_service_is_reported_with_the_cause() {
         assert!(e.to_string().contains("redact.backend[0]") && e.to_string().contains(says), "{e}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_service_does_not_hold_up_every_text_of_a_request() {
+    let hung = || Arc::new(Fake { delay: Duration::from_secs(3_600), ..Fake::new(|_, _| (200, "[]".into())) });
+    let texts: Vec<String> = (0..500).map(|i| format!("text {i}")).collect();
+    let open = BackendConfig { failure: BackendFailure::Open, ..config(BackendKind::Presidio) };
+    let (fake, begun) = (hung(), tokio::time::Instant::now());
+    let detectors = ExternalDetectors::new(std::slice::from_ref(&open), Arc::clone(&fake) as _).unwrap();
+    assert!(detectors.find_all(&texts).await.unwrap().is_empty());
+    assert_eq!(begun.elapsed().as_secs(), 5, "the texts in flight fail together, the others are not sent");
+    assert_eq!(fake.asked.load(Ordering::Relaxed), MAX_CONCURRENT_TEXTS);
+    let (fake, begun) = (hung(), tokio::time::Instant::now());
+    let without_breaker = BackendConfig { breaker_failures: 0, ..open };
+    let detectors = ExternalDetectors::new(&[without_breaker.clone()], Arc::clone(&fake) as _).unwrap();
+    assert!(detectors.find_all(&texts).await.unwrap().is_empty());
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    let closed =
+        BackendConfig { failure: BackendFailure::Closed, timeout: HumanDuration::from_secs(60), ..without_breaker };
+    let detectors = ExternalDetectors::new(&[closed], hung()).unwrap();
+    let e = detectors.find_all(&texts).await.unwrap_err().to_string();
+    assert!(e.contains("within 30s (request_timeout)"), "{e}");
+}

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::detect::Finding;
 use crate::finding_cache::FindingCache;
-use crate::{BackendFailure, RedactError, StopFlag, stop_flag};
+use crate::{BackendFailure, RedactError, StopFlag, scan_capacity, stop_flag};
 use labels::{LabelMap, WordLabel};
 use network::Network;
 use wordpiece::{WordList, WordPiece};
@@ -106,7 +106,9 @@ impl EntityModel {
         Ok(ModelFindings(Arc::new(found)))
     }
 
-    /// Runs the model on texts that are not cached, off the worker threads.
+    /// Runs the model on texts that are not cached, off the worker threads. It takes its part of the
+    /// [scan capacity](scan_capacity) only when it is its turn: who waits for the model must not keep others from scans
+    /// that need none.
     async fn run_all(self: &Arc<Self>, texts: Vec<String>) -> Result<Vec<(String, Arc<[Finding]>)>, String> {
         if texts.is_empty() {
             return Ok(Vec::new());
@@ -116,12 +118,14 @@ impl EntityModel {
         let deadline = Instant::now() + limit.0;
         let turn = tokio::time::timeout_at(deadline.into(), Arc::clone(&self.turn).acquire_owned());
         let turn = turn.await.map_err(late)?.map_err(|e| e.to_string())?;
+        let size = texts.iter().map(String::len).sum();
+        let capacity = tokio::time::timeout_at(deadline.into(), scan_capacity::reserve(size)).await.map_err(late)?;
         let stop = StopFlag::default();
         // When the client disconnects, this future is dropped, which stops the work.
         let _left = stop.on_drop();
         let model = Arc::clone(self);
         let work = move || {
-            let _turn = turn;
+            let _held = (turn, capacity);
             let find = |text: String| {
                 let findings: Arc<[Finding]> = model.find_until(&text, Some(deadline))?.into();
                 model.cache.insert_findings(&[], &text, findings.clone());

@@ -91,7 +91,7 @@ mod with_a_model {
     use interflow_types::units::{ByteSize, HumanDuration};
 
     use super::*;
-    use crate::{Kind, Policy, RedactionSession, Redactor};
+    use crate::{AdditionalDetectors, Kind, Policy, RedactionSession, Redactor};
 
     fn model(change: fn(&mut ModelConfig)) -> Arc<EntityModel> {
         let mut config = config();
@@ -215,6 +215,19 @@ mod with_a_model {
             let open = Arc::new(EntityModel::load(&config, Path::new("/")).expect("the model of the tests"));
             assert!(open.find_all(&["qwvzyx"]).await.expect("no findings").findings_in("qwvzyx").is_none());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_model_keeps_nobody_from_other_scans() {
+        let model = model(|_| ());
+        let turn = Arc::clone(&model.turn).acquire_owned().await.expect("a turn");
+        let texts = ["qwvzyx ".repeat(2 << 20)];
+        let waiting = AdditionalDetectors { model: Some(model), services: None };
+        let mut waiting = Box::pin(waiting.find_all(&texts));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        let scan = tokio::time::timeout(Duration::from_secs(1), crate::scan_capacity::reserve(8 << 20)).await;
+        assert!(scan.is_ok(), "the capacity is free");
+        drop((waiting, turn));
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,8 +43,8 @@ impl HeaderMasker {
     /// The fields with secrets replaced by their length, as the recorder writes them.
     pub fn mask_fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
         let masked = |(name, value): &(String, String)| {
-            let hit = self.0.matches_name(name.as_bytes());
-            (name.clone(), if hit { masked_value(value.as_bytes()) } else { value.clone() })
+            let shown = self.0.masked(name.as_bytes(), value.as_bytes()).unwrap_or_else(|| value.clone());
+            (name.clone(), shown)
         };
         fields.iter().map(masked).collect()
     }
@@ -76,6 +76,15 @@ impl MaskRules {
                 .any(|p| name.get(..p.len()).is_some_and(|head| head.eq_ignore_ascii_case(p.as_bytes())))
     }
 
+    /// What is shown of a field's value; `None` if all of it.
+    fn masked(&self, name: &[u8], value: &[u8]) -> Option<String> {
+        match self.matches_name(name) {
+            true => Some(masked_value(value)),
+            false if is_protocol_list(name) => masked_protocols(value),
+            false => None,
+        }
+    }
+
     /// The path with secrets in its query masked.
     pub(crate) fn mask_path(&self, path: &str) -> String {
         let Some((before, query)) = path.split_once('?') else { return path.to_owned() };
@@ -98,20 +107,57 @@ impl MaskRules {
     /// The fields with secrets replaced by their length; an authentication scheme stays readable.
     pub(crate) fn mask_headers(&self, headers: Headers) -> Headers {
         // The fields of most messages are kept without a copy.
-        if !headers.iter().any(|(name, _)| self.matches_name(name)) {
+        if !headers.iter().any(|(name, _)| self.matches_name(name) || is_protocol_list(name)) {
             return headers;
         }
         let mut masked = Headers::with_capacity(headers.len(), headers.size());
         for (name, value) in &headers {
-            if self.matches_name(name) {
+            match self.masked(name, value) {
                 // Unchecked, because names were accepted before and the mask consists of printable ASCII characters.
-                masked.append_unchecked(name, masked_value(value).as_bytes());
-            } else {
-                masked.append_unchecked(name, value);
+                Some(shown) => masked.append_unchecked(name, shown.as_bytes()),
+                None => masked.append_unchecked(name, value),
             }
         }
         masked
     }
+}
+
+/// Browsers cannot set fields of a WebSocket's handshake but this one, so that some APIs take credentials in it.
+fn is_protocol_list(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"sec-websocket-protocol")
+}
+
+/// Longer names of protocols are credentials; the longest that are registered have about thirty characters.
+const MAX_PROTOCOL: usize = 40;
+
+/// The list of protocols without its credentials: what follows `bearer` and the like, what has such a word before a
+/// dot (`openai-insecure-api-key.…`), and what is too long for a name. `None` if there are none.
+fn masked_protocols(value: &[u8]) -> Option<String> {
+    const WORDS: [&str; 8] = ["bearer", "token", "access_token", "authorization", "auth", "jwt", "api-key", "apikey"];
+    let value = std::str::from_utf8(value).ok()?;
+    let mut is_secret = false;
+    let mut any = false;
+    let shown = value.split(',').map(|entry| {
+        let protocol = entry.trim();
+        let lower = protocol.to_ascii_lowercase();
+        let names_secret = std::mem::replace(&mut is_secret, WORDS.contains(&lower.as_str()));
+        let word_end = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min();
+        let secret_at = match word_end.and_then(|end| Some(end + lower[end..].find('.')? + 1)) {
+            _ if names_secret => Some(0),
+            Some(at) => Some(at),
+            None => (protocol.len() > MAX_PROTOCOL).then_some(0),
+        };
+        let Some(at) = secret_at.filter(|at| *at < protocol.len()) else { return entry.to_owned() };
+        let (start, secret) = protocol.split_at(at);
+        if is_placeholder(secret.as_bytes()) || masked_size(secret.as_bytes()).is_some() {
+            return entry.to_owned();
+        }
+        any = true;
+        let space = &entry[..entry.len() - entry.trim_start().len()];
+        format!("{space}{start}*** ({} bytes)", secret.len())
+    });
+    let shown = shown.collect::<Vec<_>>().join(",");
+    any.then_some(shown)
 }
 
 fn masked_value(value: &[u8]) -> String {
@@ -185,6 +231,33 @@ mod tests {
         ] {
             assert_eq!(mask.mask_path(path), masked);
         }
+    }
+
+    #[test]
+    fn credentials_among_the_protocols_of_a_websocket_are_masked() {
+        for (value, masked) in [
+            ("bearer, eyJhbGci.eyJzdWIi.c2ln", Some("bearer, *** (22 bytes)")),
+            ("chat, Bearer,tok1", Some("chat, Bearer,*** (4 bytes)")),
+            (
+                "realtime, openai-insecure-api-key.sk-123456, openai-beta.realtime-v1",
+                Some("realtime, openai-insecure-api-key.*** (9 bytes), openai-beta.realtime-v1"),
+            ),
+            ("base64url.bearer.authorization.k8s.io.c2VjcmV0", Some("base64url.bearer.*** (29 bytes)")),
+            ("bearer.eyJ.eyJ.sig", Some("bearer.*** (11 bytes)")),
+            ("eyJhbGciOiJIUzI1NiJ9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Some("*** (50 bytes)")),
+            ("graphql-transport-ws, v4.channel.k8s.io", None),
+            ("bearer, *** (22 bytes)", None),
+            ("bearer", None),
+        ] {
+            assert_eq!(masked_protocols(value.as_bytes()).as_deref(), masked, "{value}");
+        }
+        let mask = HeaderMasker(MaskRules::new(&[], &[]));
+        let fields = [("Sec-WebSocket-Protocol".to_owned(), "bearer, s3cret".to_owned())];
+        assert_eq!(mask.mask_fields(&fields)[0].1, "bearer, *** (6 bytes)");
+        let headers: Headers = [("sec-websocket-protocol", "bearer, s3cret"), ("Host", "a")].into_iter().collect();
+        let mut text = Vec::new();
+        MaskRules::new(&[], &[]).mask_headers(headers).write_to(&mut text);
+        assert_eq!(text, b"sec-websocket-protocol: bearer, *** (6 bytes)\r\nHost: a\r\n");
     }
 
     #[test]

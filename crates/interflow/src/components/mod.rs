@@ -27,7 +27,7 @@ use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::TokenCounts;
-use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::gateway::{CredentialMask, LlmGateway};
 use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::RedactionService;
@@ -142,6 +142,8 @@ impl ComponentSet {
             Arc::new(DnsNamesStage::new(Arc::clone(&names), dns.listen.is_some())),
             // Approvals decide before anything else; secrets are inserted in the last phase.
             Arc::clone(&approvals.stage) as _,
+            // First on responses, so that no other stage and no record gets the operator's keys from a provider's error.
+            Arc::new(CredentialMask::default()),
             // Later stages depend on its classification of LLM requests and on the token usage it reads.
             Arc::clone(&llm.recogniser),
             // Telemetry covers requests that later stages refuse, too.

@@ -1,6 +1,7 @@
 //! Client identity: keys with bcrypt hashes, the policy of a key, and clients behind a reverse proxy.
 
-use interflow_testkit::Answer;
+use interflow_testkit::{Answer, Origin, Reply};
+use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
 use crate::{CHAT, chat, code};
@@ -144,5 +145,39 @@ async fn a_key_works_once_the_command_that_creates_it_returns_and_no_longer_afte
         home.say(&["-c", &file, "keys", "revoke", &id]).ok();
         assert_eq!(tell(&running, &key).await.status, 401, "{id}");
     }
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_response_id_of_another_key_does_not_lead_to_its_originals() {
+    let first = std::sync::Mutex::new(None::<String>);
+    let provider = Origin::http()
+        .answering(move |request| {
+            let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            let said = body["input"].as_str().unwrap_or_default().to_owned();
+            let text = first.lock().unwrap().get_or_insert(said).clone();
+            let content = json!([{ "type": "output_text", "text": text }]);
+            Reply::json(&json!({ "id": "resp_7", "object": "response", "model": "m", "status": "completed",
+                "output": [{ "type": "message", "role": "assistant", "content": content }] }))
+        })
+        .start()
+        .await;
+    let home = Home::new().await;
+    let keys = ["ann", "bob"].map(|id| home.keys(&["add", "--id", id, "--owner", "team"]).ok().trim().to_owned());
+    let running =
+        home.start(&format!("[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-real\"\n", provider.url("")));
+    let ask = async |fields: &str, input: &str, previous: Option<&str>| {
+        let body = json!({ "model": "m", "input": input, "previous_response_id": previous }).to_string();
+        let answer = running.post("/openai/v1/responses", fields, &body).await;
+        answer.json()["output"][0]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    };
+    let [ann, bob] = keys.each_ref().map(|key| format!("Authorization: Bearer {key}\r\n"));
+    let said = "I am anna.berg@firm.com";
+    assert_eq!(ask(&ann, said, None).await, said);
+    running.until(async || ask(&ann, "who am I?", Some("resp_7")).await == said).await;
+    let other = ask(&bob, "who am I?", Some("resp_7")).await;
+    assert!(other.starts_with("I am EMAIL_"), "{other}");
+    // The same key in the field of another SDK.
+    assert_eq!(ask(&format!("x-api-key: {}\r\n", keys[0]), "who am I?", Some("resp_7")).await, said);
     running.stop();
 }

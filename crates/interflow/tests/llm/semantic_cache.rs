@@ -132,6 +132,10 @@ async fn redacted_texts_are_never_compared_and_a_failing_provider_is_only_a_miss
     let running = home.start(&config(&home, &embed, "guard = false\nthreshold = 0.5"));
     let secret = chat("How do I reset the password of anna.berg@firm.com?");
     assert_eq!(cached(&ask(&running, "", &secret).await).0, "MISS");
+    for placeholder in ["EMAIL_vjqr2dzw", "EMAIL_kqz4mmw2"] {
+        let again = chat(&format!("How do I reset the password of {placeholder}?"));
+        assert_eq!(cached(&ask(&running, "", &again).await).0, "MISS");
+    }
     assert_eq!(embed.served(), 0, "no embedding of a text with placeholders");
     for _ in 0..2 {
         let answer = ask(&running, "", &chat("reset of what is broken")).await;

@@ -215,7 +215,21 @@ impl Guardrail for HeuristicGuardrail {
             let HeuristicScore { score, reason, range } = found;
             Some(Finding { text, range, score, reason: reason.into(), replacement: None })
         });
-        MaybeFuture::Ready(Ok(findings.collect()))
+        let mut findings: Vec<Finding> = findings.collect();
+        for joined in input.joined(" ") {
+            let place = joined.index().and_then(|index| input.texts().find(|t| t.0 == index)).map(|t| t.1);
+            let found = score(self.set, &joined.text, place.unwrap_or_default()).filter(|s| s.score >= self.threshold);
+            if let Some(HeuristicScore { score, reason, range }) = found {
+                findings.extend(joined.split(&range).into_iter().map(|(text, range)| Finding {
+                    text,
+                    range,
+                    score,
+                    reason: reason.into(),
+                    replacement: None,
+                }));
+            }
+        }
+        MaybeFuture::Ready(Ok(findings))
     }
 }
 

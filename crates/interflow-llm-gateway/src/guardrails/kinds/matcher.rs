@@ -1,6 +1,7 @@
 //! Words and regular expressions: found in whole texts, and in texts that are still arriving.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use interflow_types::MaybeFuture;
@@ -9,6 +10,7 @@ use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Anchored, Input};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
+use super::normalize::NormalizedText;
 
 /// Memory for one compiled expression, in bytes.
 const MAX_REGEX_BYTES: usize = 4 << 20;
@@ -47,6 +49,13 @@ impl TextMatcher {
             let plain = word_pattern(word).ok_or_else(|| format!("words[{i}]: it is empty"))?;
             alternatives.push(bounded(word, &plain));
             prefixes.push(plain);
+            // As it reads in a text that is read so.
+            for reading in NormalizedText::readings(word, false) {
+                if let Some(plain) = word_pattern(&reading.text) {
+                    alternatives.push(bounded(&reading.text, &plain));
+                    prefixes.push(plain);
+                }
+            }
         }
         // The longest first, since the first alternative wins.
         alternatives.sort_by_key(|a| std::cmp::Reverse(a.len()));
@@ -86,6 +95,19 @@ impl TextMatcher {
                     break;
                 }
             }
+        }
+        found.sort_by_key(|(range, _)| (range.start, range.end));
+        found
+    }
+
+    /// The matches in a text as it is written, and as it reads: without invisible characters, and with look-alikes,
+    /// full-width forms and, for words, spelled letters undone.
+    pub(in crate::guardrails) fn find_all(&self, text: &str) -> Vec<(Range<usize>, usize)> {
+        let mut found = self.find(text, 0);
+        let mut known: HashSet<(usize, usize)> = found.iter().map(|(range, i)| (range.start, *i)).collect();
+        for reading in NormalizedText::readings(text, self.name == "word") {
+            let more = self.find(&reading.text, 0).into_iter().map(|(range, i)| (reading.original_range(&range), i));
+            found.extend(more.filter(|(range, i)| !range.is_empty() && known.insert((range.start, *i))));
         }
         found.sort_by_key(|(range, _)| (range.start, range.end));
         found
@@ -150,10 +172,10 @@ impl Expression {
     }
 }
 
-/// A word as a pattern: its characters, with any white space between its parts.
+/// A word as a pattern: its characters, with any white space or hyphens between its parts.
 fn word_pattern(word: &str) -> Option<String> {
     let parts: Vec<String> = word.split_whitespace().map(regex::escape).collect();
-    (!parts.is_empty()).then(|| parts.join(r"\s+"))
+    (!parts.is_empty()).then(|| parts.join(r"[\s_.\p{Pd}]+"))
 }
 
 fn join(patterns: &[String]) -> String {
@@ -182,8 +204,20 @@ impl Guardrail for MatchGuardrail {
     fn check<'a>(&'a self, input: CheckInput<'a>) -> MaybeFuture<'a, CheckResult> {
         let mut findings = Vec::new();
         for (text, _, content) in input.texts() {
-            for (range, i) in self.0.find(content, 0) {
+            for (range, i) in self.0.find_all(content) {
                 findings.push(Finding { text, range, score: 1.0, reason: self.0.reason(i), replacement: None });
+            }
+        }
+        // A word may be split between two parts of a message, with the space at the edge of one or within the word.
+        for joined in ["", " "].into_iter().flat_map(|between| input.joined(between)) {
+            for (range, i) in self.0.find_all(&joined.text) {
+                findings.extend(joined.split(&range).into_iter().map(|(text, range)| Finding {
+                    text,
+                    range,
+                    score: 1.0,
+                    reason: self.0.reason(i),
+                    replacement: None,
+                }));
             }
         }
         MaybeFuture::Ready(Ok(findings))
@@ -222,9 +256,10 @@ impl Guardrail for TopicGuardrail {
         let mut findings = Vec::new();
         for (text, _, content) in input.texts() {
             for (name, matcher) in &self.topics {
-                let found = matcher.find(content, 0);
-                let mut different: Vec<String> =
-                    found.iter().filter_map(|(r, _)| content.get(r.clone())).map(str::to_lowercase).collect();
+                let found = matcher.find_all(content);
+                let reading =
+                    |(range, _): &(Range<usize>, usize)| NormalizedText::new(content.get(range.clone())?).text.into();
+                let mut different: Vec<String> = found.iter().filter_map(reading).collect();
                 different.sort_unstable();
                 different.dedup();
                 if different.len() < self.min_matches {
@@ -255,7 +290,7 @@ mod tests {
     }
 
     fn found<'t>(matcher: &TextMatcher, text: &'t str) -> Vec<&'t str> {
-        matcher.find(text, 0).into_iter().map(|(r, _)| &text[r]).collect()
+        matcher.find_all(text).into_iter().map(|(r, _)| &text[r]).collect()
     }
 
     #[test]
@@ -267,6 +302,14 @@ mod tests {
             ("in C++17", vec!["C++"]),
             ("これは機密です", vec!["機密"]),
             ("bánk", vec![]),
+            ("project-falcon and project_falcon", vec!["project-falcon", "project_falcon"]),
+            ("a b\u{200b}a\u{ad}nk", vec!["b\u{200b}a\u{ad}nk"]),
+            ("ｂａｎｋ", vec!["ｂａｎｋ"]),
+            ("my b\u{430}nk", vec!["b\u{430}nk"]),
+            ("b\u{336}a\u{336}n\u{336}k\u{336}!", vec!["b\u{336}a\u{336}n\u{336}k\u{336}"]),
+            ("ba\u{301}nk", vec!["ba\u{301}nk"]),
+            ("b a n k", vec!["b a n k"]),
+            ("\u{e0062}\u{e0061}\u{e006e}\u{e006b}", vec!["\u{e0062}\u{e0061}\u{e006e}\u{e006b}"]),
         ] {
             assert_eq!(found(&matcher, text), expected, "{text}");
         }

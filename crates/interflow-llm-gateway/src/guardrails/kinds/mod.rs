@@ -5,7 +5,7 @@ mod http;
 mod json_schema;
 pub(super) mod matcher;
 mod moderation;
-mod normalize;
+pub(super) mod normalize;
 mod schema;
 mod service_call;
 

@@ -4,9 +4,10 @@
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::{compose, is_combining_mark};
 
 /// A normalised text.
-pub(super) struct NormalizedText {
+pub(in crate::guardrails) struct NormalizedText {
     pub text: String,
     /// The offset in the original of each byte, and of the end.
     map: Vec<u32>,
@@ -20,14 +21,41 @@ pub(super) struct NormalizedText {
 
 impl NormalizedText {
     pub fn new(original: &str) -> Self {
-        let mut builder = Builder::default();
-        let mut latin_in_word = has_latin_words(original);
-        for (at, c) in original.char_indices() {
-            builder.push(at, c, &mut latin_in_word);
-        }
-        let mut normalized = builder.finish(original.len());
+        let mut normalized = Self::folded(original, Folding::All);
         normalized.join_spaced_letters();
         normalized
+    }
+
+    /// How a text reads where lists of words and expressions are searched, if it is not written so: with its case and
+    /// its accented letters. `joins` also joins spelled words.
+    pub fn readings(original: &str, joins: bool) -> Vec<Self> {
+        if original.is_ascii() && !(joins && has_spelled_word(original)) {
+            return Vec::new();
+        }
+        let has_marks = original.chars().any(is_combining_mark);
+        let foldings: &[Folding] = if has_marks { &[Folding::Marks, Folding::Composed] } else { &[Folding::Marks] };
+        let reading = |folding: &Folding| {
+            let mut reading = Self::folded(original, *folding);
+            if joins {
+                reading.join_spaced_letters();
+            }
+            reading
+        };
+        foldings.iter().map(reading).filter(|reading| reading.text != original).collect()
+    }
+
+    fn folded(original: &str, folding: Folding) -> Self {
+        let mut builder = Builder { folding, ..Builder::default() };
+        let latin = has_latin_words(original);
+        for (at, c) in original.char_indices() {
+            builder.push(at, c, latin);
+        }
+        builder.finish(original.len())
+    }
+
+    /// The offset of what an offset of the original became.
+    pub fn derived(&self, original: usize) -> usize {
+        self.map.partition_point(|at| (*at as usize) < original).min(self.text.len())
     }
 
     /// The range of the original that a range of the normalised text came from.
@@ -76,8 +104,34 @@ impl NormalizedText {
     }
 }
 
+/// What of a text is folded besides disguises.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Folding {
+    /// Case, accents, and marks that are written as characters of their own.
+    #[default]
+    All,
+    /// Only such marks.
+    Marks,
+    /// Nothing: such marks and their letters are composed (NFC).
+    Composed,
+}
+
+/// Whether there may be a word that is spelled with something between its letters.
+fn has_spelled_word(text: &str) -> bool {
+    let is_gap = |b: u8| b" .-_*|/".contains(&b);
+    let mut run = 0;
+    text.as_bytes().windows(2).any(|pair| {
+        // Letters and gaps in turn.
+        let goes_on =
+            pair[0].is_ascii_alphanumeric() != pair[1].is_ascii_alphanumeric() && (is_gap(pair[0]) || is_gap(pair[1]));
+        run = if goes_on { run + 1 } else { 0 };
+        run >= 5
+    })
+}
+
 #[derive(Default)]
 struct Builder {
+    folding: Folding,
     text: String,
     map: Vec<u32>,
     invisible: usize,
@@ -95,12 +149,12 @@ struct WordScripts {
 }
 
 impl Builder {
-    fn push(&mut self, at: usize, c: char, latin: &mut bool) {
+    fn push(&mut self, at: usize, c: char, latin: bool) {
         // Tag characters are a hidden copy of ASCII.
         if let 0xe0020..=0xe007e = c as u32 {
             self.has_tags = true;
             if let Some(plain) = char::from_u32(c as u32 - 0xe0000) {
-                self.add(at, plain.to_ascii_lowercase());
+                self.add(at, if self.folding == Folding::All { plain.to_ascii_lowercase() } else { plain });
             }
             return;
         }
@@ -121,11 +175,16 @@ impl Builder {
             return;
         }
         self.was_space = false;
+        if is_combining_mark(c) && self.fold_mark(c) {
+            return;
+        }
         let alike = look_alike(c);
         self.word.latin |= c.is_ascii_alphabetic();
         self.word.alike |= alike.is_some();
-        match alike.filter(|_| *latin) {
+        match alike.filter(|_| latin) {
+            Some(plain) if self.folding != Folding::All && c.is_uppercase() => self.add(at, plain.to_ascii_uppercase()),
             Some(plain) => self.add(at, plain),
+            None if self.folding != Folding::All => std::iter::once(c).nfkc().for_each(|plain| self.add(at, plain)),
             None => {
                 for plain in std::iter::once(c).nfkc().flat_map(char::to_lowercase) {
                     // Accents are left out: `ïgnöre` reads as `ignore`.
@@ -134,6 +193,20 @@ impl Builder {
                 }
             }
         }
+    }
+
+    /// A mark over the letter before it: left out, or composed with it. False if the letter needs the mark, as in scripts
+    /// that write vowels so.
+    fn fold_mark(&mut self, mark: char) -> bool {
+        let Some(letter) = self.text.chars().next_back().filter(char::is_ascii_alphanumeric) else { return false };
+        if self.folding == Folding::Composed
+            && let Some(composed) = compose(letter, mark)
+        {
+            let at = self.map.pop().map_or(0, |at| at as usize);
+            self.text.pop();
+            self.add(at, composed);
+        }
+        true
     }
 
     fn add(&mut self, at: usize, c: char) {
@@ -215,6 +288,7 @@ mod tests {
             ("one\n  two", "one\ntwo"),
             ("Привет мир", "привет мир"),
             ("\u{e0069}\u{e0067}\u{e006e}", "ign"),
+            ("i\u{336}g\u{301}nore", "ignore"),
         ] {
             assert_eq!(NormalizedText::new(text).text, expected, "{text}");
         }

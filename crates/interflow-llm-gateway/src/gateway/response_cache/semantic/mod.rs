@@ -133,7 +133,9 @@ impl SemanticIndex {
         let mut recipients = call.upstream.iter().chain(&call.others);
         let may = is_comparable(call.operation) && !is_redacted && recipients.any(|name| name.as_str() == provider);
         let max = usize::try_from(self.config.max_text.0).unwrap_or(usize::MAX);
-        if may { SemanticQuery::read(body, max) } else { None }
+        // The client itself may have sent one, of an answer that it got.
+        let query = if may { SemanticQuery::read(body, max) } else { None };
+        query.filter(|query| !interflow_redact::holds_placeholder(&query.text))
     }
 
     /// Asks the embedding service.

@@ -1,4 +1,5 @@
-//! Replaces byte strings in streams: placeholders by secrets in requests, secrets by placeholders in responses.
+//! Replaces known byte strings in header fields and in bodies as they are forwarded: placeholders by secrets, and
+//! secrets by something that may be seen.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,22 +10,27 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
 
-pub(super) struct Replacer {
+/// Replaces each of several byte strings by another.
+#[derive(Debug)]
+pub struct Replacer {
     find: AhoCorasick,
     texts: Vec<Vec<u8>>,
     with: Vec<Vec<u8>>,
     /// The longest search string, in bytes.
     longest: usize,
+    /// Whether every replacement is as long as what it replaces.
+    keeps_length: bool,
 }
 
 impl Replacer {
     /// From pairs of search string and replacement; `None` if there are none.
     pub fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
         let longest = pairs.iter().map(|(from, _)| from.len()).max().filter(|n| *n > 0)?;
+        let keeps_length = pairs.iter().all(|(from, with)| from.len() == with.len());
         let (from, with): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         // Longest match: a placeholder that contains another one as its beginning is replaced as a whole.
         let find = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from).ok()?;
-        Some(Self { find, texts: from, with, longest })
+        Some(Self { find, texts: from, with, longest, keeps_length })
     }
 
     /// Replaces all matches; also returns their indices. `None` if there are none.
@@ -88,7 +94,7 @@ impl AsRef<Replacer> for Replacer {
 }
 
 /// Replaces in a body as it is forwarded, including trailers. `seen` is called with the index of each match.
-pub(super) struct ReplacingBody<S, F> {
+pub struct ReplacingBody<S, F> {
     body: Body,
     swap: Arc<S>,
     held: BytesMut,
@@ -137,10 +143,15 @@ impl<S: AsRef<Replacer> + Send + Sync, F: FnMut(usize) + Send> BodyStream for Re
             }
         }
     }
+
+    fn remaining(&self) -> Option<u64> {
+        let remaining = self.body.remaining().filter(|_| (*self.swap).as_ref().keeps_length)?;
+        Some(remaining + self.held.len() as u64)
+    }
 }
 
 /// Replaces in header fields, including Basic credentials (RFC 7617); also returns the indices of the matches.
-pub(super) fn replace_in_headers(swap: &Replacer, headers: &Headers) -> (Headers, Vec<usize>) {
+pub fn replace_in_headers(swap: &Replacer, headers: &Headers) -> (Headers, Vec<usize>) {
     let mut out = Headers::with_capacity(headers.len(), headers.size());
     let mut all = Vec::new();
     for (name, value) in headers {
@@ -216,6 +227,15 @@ mod tests {
         {
             assert_eq!(swap.partial_match_len(text), kept, "{}", String::from_utf8_lossy(text));
         }
+    }
+
+    #[test]
+    fn the_length_of_a_body_is_kept_if_every_replacement_is_as_long_as_what_it_replaces() {
+        let body = |with: &[u8]| {
+            let swap = Replacer::new(vec![(b"secret".to_vec(), with.to_vec())]).unwrap();
+            ReplacingBody::wrap(Body::from(Bytes::from_static(b"a secret")), Arc::new(swap), |_| {})
+        };
+        assert_eq!((body(b"******").remaining(), body(b"*").remaining()), (Some(8), None));
     }
 
     proptest! {

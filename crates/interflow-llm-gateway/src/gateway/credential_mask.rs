@@ -1,0 +1,220 @@
+//! Masks the credentials that a request was sent with in its response. A provider's error may repeat the operator's
+//! key, which neither clients nor the record may get.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashlink::LruCache;
+use interflow_codec::content_coding::{self as coding, ContentDecoder};
+use interflow_limits::KeyContext;
+use interflow_llm::{LlmCall, realtime};
+use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
+use interflow_types::{
+    Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict, Method, Phase,
+    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
+};
+use parking_lot::Mutex;
+
+/// Header fields in which the gateway sends credentials.
+const FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token"];
+/// Shorter credentials are no secrets, such as `EMPTY` for a local server. They may be words of the response.
+const MIN_LENGTH: usize = 8;
+/// As [`MIN_LENGTH`], for responses that are no errors: what a model says must not be changed by chance.
+const MIN_LENGTH_IN_REPLIES: usize = 16;
+/// Maximum decoded size of an error.
+const MAX_DECODED_BYTES: u64 = 64 << 20;
+/// Credentials whose masks are kept; the least recently used ones go.
+const MAX_CACHED: usize = 256;
+
+/// The first stage of responses to requests that the gateway sends, and to those in which it replaced a virtual key.
+pub struct CredentialMask {
+    masks: Mutex<LruCache<Vec<Vec<u8>>, MaskedForms>>,
+}
+
+/// What replaces credentials, by as many asterisks, so that lengths stay as they are sent.
+#[derive(Clone, Default)]
+struct MaskedForms {
+    /// In all encodings in which an error may repeat them.
+    errors: Option<Arc<Replacer>>,
+    /// As they are, in replies, which are long and many.
+    replies: Option<Arc<Replacer>>,
+}
+
+/// The phases of requests by clients.
+const RESPONSES: PhaseSet =
+    PhaseSet::from_phase(Phase::RequestBody).with(Phase::ResponseHead).with(Phase::ResponseBody).with(Phase::Message);
+
+/// The masks of a WebSocket's messages, kept with its flow.
+#[derive(Default)]
+struct MessageMask(Option<Arc<Replacer>>);
+
+impl Default for CredentialMask {
+    fn default() -> Self {
+        Self { masks: Mutex::new(LruCache::new(MAX_CACHED)) }
+    }
+}
+
+impl MaskedForms {
+    fn of(credentials: &[Vec<u8>]) -> Self {
+        let mask = |form: Vec<u8>| {
+            let stars = vec![b'*'; form.len()];
+            (form, stars)
+        };
+        let texts = || credentials.iter().filter_map(|c| std::str::from_utf8(c).ok());
+        let long = texts().filter(|c| c.len() >= MIN_LENGTH_IN_REPLIES);
+        let replies = Replacer::new(long.map(|c| mask(c.as_bytes().to_vec())).collect());
+        let errors = Replacer::new(texts().flat_map(encoded_forms).map(mask).collect());
+        Self { errors: errors.map(Arc::new), replies: replies.map(Arc::new) }
+    }
+}
+
+impl CredentialMask {
+    /// What to replace in the response to a request; nothing if the request has no credentials.
+    fn masks(&self, flow: &Flow, request: &RequestHead) -> MaskedForms {
+        let is_sent_by_gateway = match flow.transport {
+            // An attempt at a deployment; a replay is the operator's own.
+            EntryKind::Internal => flow.parent.is_none() && flow.tags.iter().any(|tag| tag.starts_with("deployment:")),
+            EntryKind::Gateway => flow.extension::<LlmCall>().is_some(),
+            _ => flow.extension::<KeyContext>().is_some_and(|context| context.key.is_some()),
+        };
+        let credentials = if is_sent_by_gateway { credentials(&request.headers) } else { Vec::new() };
+        if credentials.is_empty() {
+            return MaskedForms::default();
+        }
+        let mut cached = self.masks.lock();
+        if let Some(masks) = cached.get(&credentials) {
+            return masks.clone();
+        }
+        let masks = MaskedForms::of(&credentials);
+        cached.insert(credentials, masks.clone());
+        masks
+    }
+}
+
+/// The credentials in a request's header fields, without authentication scheme.
+fn credentials(headers: &Headers) -> Vec<Vec<u8>> {
+    let secret = |name: &&str| {
+        let value = headers.get(name)?.trim_ascii();
+        let (scheme, secret) = match value.iter().position(u8::is_ascii_whitespace).filter(|_| **name == *FIELDS[0]) {
+            Some(at) => (&value[..at], value[at..].trim_ascii_start()),
+            None => (&b""[..], value),
+        };
+        // A signature is worth nothing in another request.
+        let is_key = secret.len() >= MIN_LENGTH && !scheme.starts_with(b"AWS4-");
+        is_key.then(|| secret.to_vec())
+    };
+    FIELDS.iter().filter_map(secret).collect()
+}
+
+fn mask_head(swap: &Replacer, head: &mut ResponseHead) {
+    if head.headers.iter().any(|(_, value)| swap.replace(value).is_some()) {
+        head.headers = replace_in_headers(swap, &head.headers).0;
+    }
+    if let Some((reason, _)) = swap.replace(&head.reason) {
+        head.reason = reason.into();
+    }
+}
+
+/// Whether a response is text, in which a reply that is an error may repeat a key.
+fn is_text(headers: &Headers) -> bool {
+    let media_type = headers.get_str("content-type").unwrap_or_default().trim_start().to_ascii_lowercase();
+    media_type.starts_with("text/") || media_type.contains("json")
+}
+
+/// Masks an error in any coding that can be decoded, and a reply without one.
+fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
+    let is_error = !head.status.is_success();
+    let swap = if is_error { masks.errors } else { masks.replies.filter(|_| is_text(&head.headers)) };
+    let Some(swap) = swap.filter(|_| !body.is_empty()) else { return Ok(body) };
+    let body = match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
+        Ok(None) => body,
+        _ if !is_error => return Ok(body),
+        Ok(Some(decoder)) => {
+            coding::strip_stale_headers(&mut head.headers);
+            DecodedBody::wrap(body, decoder, "the provider's error cannot be decoded".to_owned())
+        }
+        Err(e) => {
+            let why = format!("the provider's error cannot be decoded ({e}), so that a key in it cannot be masked");
+            return Err(EarlyExit::Deny(Error::new(ErrorKind::BadResponse, why)));
+        }
+    };
+    Ok(match body {
+        Body::Full(bytes) => match swap.replace(&bytes) {
+            Some((masked, _)) => Bytes::from(masked).into(),
+            None => bytes.into(),
+        },
+        body => ReplacingBody::wrap(body, swap, |_| {}),
+    })
+}
+
+impl Stage for CredentialMask {
+    fn name(&self) -> &'static str {
+        "llm-credentials"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        match scope.transport {
+            // The responses to Interflow's own requests are shown to stages of this phase alone.
+            EntryKind::Internal => PhaseSet::from_phase(Phase::BeforeSend),
+            EntryKind::Gateway | EntryKind::Absolute => RESPONSES,
+            _ if scope.intercepted => RESPONSES,
+            _ => PhaseSet::NONE,
+        }
+    }
+
+    /// The credentials of a WebSocket are those of its handshake, which every stage has seen by now.
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        if realtime::is_websocket(head)
+            && let Some(mask) = self.masks(flow, head).replies
+        {
+            flow.extension_mut::<MessageMask>().0 = Some(mask);
+        }
+        MaybeFuture::Ready(Ok(body))
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        let masks = self.masks(flow, request);
+        let swap = if head.status.is_success() { masks.replies } else { masks.errors };
+        if let Some(swap) = swap {
+            mask_head(&swap, head);
+        }
+        MaybeFuture::Ready(RequestVerdict::Continue)
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        if request.method == Method::HEAD {
+            return MaybeFuture::Ready(Ok(body));
+        }
+        MaybeFuture::Ready(mask_body(self.masks(flow, request), head, body))
+    }
+
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        flow.extension::<MessageMask>().is_some()
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        if message.direction == Direction::Response
+            && let Some(swap) = flow.extension::<MessageMask>().and_then(|mask| mask.0.as_ref())
+            && let Some((masked, _)) = swap.replace(&message.payload)
+        {
+            message.payload = masked.into();
+        }
+        MaybeFuture::Ready(MessageVerdict::Continue)
+    }
+}

@@ -1,0 +1,154 @@
+//! The sessions of conversations: whose they are, and those that a provider continues by an id.
+
+use std::sync::Arc;
+
+use hashlink::LruCache;
+use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
+use interflow_types::{Flow, RequestHead};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::RedactionService;
+use super::effective_policy::EffectivePolicy;
+use crate::limits::KeyContext;
+
+/// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
+/// processed, never across an await.
+pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
+
+/// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
+pub(crate) const SESSION_HEADERS: [&str; 4] =
+    ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
+
+/// Header fields with credentials, by which clients without a virtual key are told apart.
+const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// Whose a conversation is: of a virtual key, else of the client's own credentials, and in each case of a user. Ids of
+/// conversations are in URLs and records, so that an id alone must not lead to the originals of another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionOwner([u8; 32]);
+
+impl SessionOwner {
+    pub fn of(flow: &Flow, head: &RequestHead) -> Self {
+        let mut parts = HashedParts::default();
+        parts.add(flow.user.as_deref().unwrap_or_default().as_bytes());
+        match flow.extension::<KeyContext>().and_then(|context| context.key.as_deref()) {
+            // The provider's key is the same for all virtual keys, and a client may present its own in several fields.
+            Some(key) => {
+                parts.add(b"key");
+                parts.add(key.id.as_bytes());
+            }
+            None => {
+                parts.add(b"credentials");
+                CREDENTIALS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
+                let key = head.url.query().and_then(|q| q.split('&').find_map(|pair| pair.strip_prefix("key=")));
+                parts.add(key.unwrap_or_default().as_bytes());
+            }
+        }
+        Self(parts.finish())
+    }
+
+    /// The key of a conversation's vault, by the id that the client gave it, or its first message.
+    fn vault_key(&self, service: &RedactionService, head: &RequestHead, first: &[u8]) -> VaultKey {
+        let mut parts = HashedParts::default();
+        parts.add(&self.0);
+        match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
+            Some(named) => parts.add(named),
+            None => parts.add(first),
+        }
+        VaultKey::for_conversation(&service.master, &parts.finish())
+    }
+}
+
+/// A hash of parts, each preceded by its length, so that no two lists of parts collide.
+#[derive(Default)]
+struct HashedParts(Sha256);
+
+impl HashedParts {
+    fn add(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// Sessions of conversations that the provider continues by an id (Responses API: `previous_response_id`), each for its
+/// owner alone; those not used for the longest time are evicted first. Without its session, a continued conversation
+/// would show placeholders to the client.
+pub(super) struct SessionCache(Mutex<LruCache<[u8; 32], SharedSession>>);
+
+impl Default for SessionCache {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(0)))
+    }
+}
+
+impl SessionCache {
+    pub fn get(&self, owner: SessionOwner, id: &str) -> Option<SharedSession> {
+        self.0.lock().get(&Self::key(owner, id)).cloned()
+    }
+
+    /// Adds a session; at most `most` are kept.
+    pub fn insert(&self, owner: SessionOwner, id: &str, session: SharedSession, most: usize) {
+        let mut sessions = self.0.lock();
+        sessions.set_capacity(most);
+        sessions.insert(Self::key(owner, id), session);
+    }
+
+    fn key(owner: SessionOwner, id: &str) -> [u8; 32] {
+        let mut parts = HashedParts::default();
+        parts.add(&owner.0);
+        parts.add(id.as_bytes());
+        parts.finish()
+    }
+}
+
+/// A session whose findings are not restored.
+pub(super) fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
+    Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
+}
+
+/// The session of a conversation: the one of the response that it continues, if this owner's, else a new one, whose
+/// placeholders are derived from the conversation, so that they are the same in each of its requests.
+pub(super) fn conversation_session(
+    service: &RedactionService,
+    choice: &EffectivePolicy,
+    owner: SessionOwner,
+    head: &RequestHead,
+    continues: Option<&[u8]>,
+    first: &[u8],
+) -> SharedSession {
+    let id = continues.and_then(|id| std::str::from_utf8(id).ok());
+    if let Some(known) = id.and_then(|id| service.kept.get(owner, id)) {
+        return known;
+    }
+    // Values in fixed prompts get the same placeholders in all of a client's conversations, so that the provider's
+    // prompt cache keeps matching.
+    let vault = PlaceholderVault::new(&owner.vault_key(service, head, first))
+        .with_fixed(&VaultKey::for_installation(&service.master));
+    Arc::new(Mutex::new(RedactionSession::reversible(vault).in_context(choice.context.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> SharedSession {
+        Arc::new(Mutex::new(RedactionSession::one_way()))
+    }
+
+    #[test]
+    fn a_session_that_is_used_outlives_one_that_is_not() {
+        let (cache, owner, other) = (SessionCache::default(), SessionOwner([1; 32]), SessionOwner([2; 32]));
+        cache.insert(owner, "used", session(), 2);
+        cache.insert(owner, "idle", session(), 2);
+        assert!(cache.get(owner, "used").is_some());
+        cache.insert(owner, "new", session(), 2);
+        assert!(cache.get(owner, "used").is_some() && cache.get(owner, "new").is_some());
+        assert!(cache.get(owner, "idle").is_none());
+        assert!(cache.get(other, "used").is_none(), "the id of another owner");
+    }
+}
