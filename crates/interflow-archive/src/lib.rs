@@ -390,9 +390,7 @@ pub fn exporter_with<'w>(
         ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
         ArchiveFormat::Parquet => Box::new(parquet::ParquetWriter::new(out, options.bodies)?),
         ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
-        ArchiveFormat::RawRequest => {
-            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))
-        }
+        ArchiveFormat::RawRequest => per_flow_exporter(out, raw::write_request),
         ArchiveFormat::RawResponse => {
             per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response))
         }
