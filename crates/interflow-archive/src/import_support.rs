@@ -127,7 +127,7 @@ impl<'s> ImportSink<'s> {
         }
         // Notes are about parts that were left out; the flow itself was imported.
         for note in notes {
-            self.report.skip(format!("{place}: {note}"));
+            self.report.note(format!("{place}: {note}"));
         }
         Ok(())
     }

@@ -390,9 +390,7 @@ pub fn exporter_with<'w>(
         ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
         ArchiveFormat::Parquet => Box::new(parquet::ParquetWriter::new(out, options.bodies)?),
         ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
-        ArchiveFormat::RawRequest => {
-            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))
-        }
+        ArchiveFormat::RawRequest => per_flow_exporter(out, raw::write_request),
         ArchiveFormat::RawResponse => {
             per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response))
         }
@@ -432,9 +430,9 @@ where
 pub struct ImportReport {
     /// Flows that the sink accepted.
     pub flows: u64,
-    /// Skipped entries, with location and reason; at most [`MAX_SKIPS`](Self::MAX_SKIPS).
+    /// What was left out, whole entries or parts of them, with location and reason; at most [`MAX_SKIPS`].
     pub skipped: Vec<String>,
-    /// All skipped entries, including those without a listed reason.
+    /// How many entries were skipped as a whole, including those without a listed reason.
     pub skips: u64,
 }
 
@@ -442,8 +440,14 @@ pub struct ImportReport {
 pub const MAX_SKIPS: usize = 50;
 
 impl ImportReport {
+    /// An entry was skipped.
     pub(crate) fn skip(&mut self, reason: String) {
         self.skips += 1;
+        self.note(reason);
+    }
+
+    /// A part of an entry was left out.
+    pub(crate) fn note(&mut self, reason: String) {
         if self.skipped.len() < MAX_SKIPS {
             self.skipped.push(reason);
         }

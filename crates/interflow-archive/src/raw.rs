@@ -12,11 +12,34 @@ use interflow_store::FlowRow;
 /// # Errors
 /// A body cannot be read, or the output cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
-    write_side(out, row, contents, Direction::Request)?;
+    write_request(out, row, contents)?;
     if row.request.is_some() && row.response.is_some() {
         out.write_all(b"\r\n")?;
     }
     write_side(out, row, contents, Direction::Response)
+}
+
+/// Writes the request so that it can be sent: a body that was chunked is chunked again. The transfer coding is a field
+/// of the connection, and not recorded.
+///
+/// # Errors
+/// A body cannot be read, or the output cannot be written.
+pub fn write_request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    // A request of HTTP/1.1 with a body and without a length was chunked; no other ends with the connection.
+    let unframed = row.request.as_ref().is_some_and(|request| {
+        request.version == "HTTP/1.1"
+            && request.body.kept > 0
+            && !request.headers.contains("content-length")
+            && !request.headers.contains("transfer-encoding")
+    });
+    if !unframed {
+        return write_side(out, row, contents, Direction::Request);
+    }
+    let mut framed = row.clone();
+    if let Some(request) = &mut framed.request {
+        request.headers.append_unchecked(b"Transfer-Encoding", b"chunked");
+    }
+    write_side(out, &framed, contents, Direction::Request)
 }
 
 /// Writes one side: its head, its body with the transfer coding that the head names, its trailers. Writes nothing if
@@ -44,7 +67,7 @@ pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource,
     head.extend_from_slice(b"\r\n");
     out.write_all(&head)?;
     let body = contents.body(row, side)?;
-    // The body was recorded without its transfer coding, so chunks are made again to match the head.
+    // The body was recorded without its chunks, so they are made again to match the head.
     if headers.has_token("transfer-encoding", "chunked") {
         write_chunked(out, body, trailers)
     } else {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
-use interflow_types::{Body, ByteStr, HttpVersion, Method, Request, RequestHead, Url};
+use interflow_types::{Body, ByteStr, HttpVersion, Method, Request, RequestHead, Scheme, Url};
 
 use super::request::{is_masked, replay_headers};
 use interflow_store::{FlowKind, FlowRow, MissingReason};
@@ -142,8 +142,10 @@ impl ComposedParts {
             let wrong = || ReplayError::Header(format!("{name}: {value}"));
             headers.append(name, value.trim()).map_err(|_| wrong())?;
         }
-        headers.retain(|name, _| !is_framing(name));
-        let version = HttpVersion::Http11;
+        headers.retain(|name, value| !is_framing(name, value));
+        // gRPC needs HTTP/2, which is not negotiated in plain text.
+        let grpc = headers.get_str("content-type").is_some_and(|t| t.starts_with("application/grpc"));
+        let version = if grpc { HttpVersion::H2 } else { HttpVersion::Http11 };
         Ok(Self { head: RequestHead { method, url: target, version, headers, protocol: None }, body })
     }
 
@@ -153,19 +155,20 @@ impl ComposedParts {
 }
 
 /// Fields that belong to one connection, or that describe how the body is sent.
-fn is_framing(name: &[u8]) -> bool {
-    const FIELDS: [&[u8]; 9] = [
+fn is_framing(name: &[u8], value: &[u8]) -> bool {
+    const FIELDS: [&[u8]; 8] = [
         b"connection",
         b"content-length",
         b"keep-alive",
         b"proxy-authorization",
         b"proxy-connection",
-        b"te",
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
     ];
-    FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
+    // gRPC servers require `TE: trailers`.
+    let codings = name.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers");
+    codings || FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
 }
 
 impl RequestEdits {
@@ -234,10 +237,12 @@ impl RequestEdits {
             }
         }
         let body = self.body.clone().unwrap_or(body);
-        // The version is what the client asked with; the upstream connection may use another.
+        // The version is what the client asked with; with TLS, the upstream connection negotiates its own. In plain text
+        // it is sent with the version that the origin was spoken to.
+        let spoken = row.upstream.as_ref().filter(|u| url.scheme == Scheme::Http && !u.version.is_empty());
         let version = if request.version == "HTTP/1.0" {
             HttpVersion::Http10
-        } else if request.version.starts_with("HTTP/1") {
+        } else if spoken.map_or(&request.version, |u| &u.version).starts_with("HTTP/1") {
             HttpVersion::Http11
         // Later versions are sent as HTTP/2.
         } else {

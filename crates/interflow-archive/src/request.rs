@@ -103,7 +103,9 @@ pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
         let name = name.to_ascii_lowercase();
         match name.as_slice() {
             b"connection" | b"upgrade" => web_socket,
-            b"content-length" | b"transfer-encoding" | b"keep-alive" | b"te" | b"trailer" => false,
+            b"content-length" | b"transfer-encoding" | b"keep-alive" | b"trailer" => false,
+            // gRPC servers require it; transfer codings are the sender's.
+            b"te" => value.eq_ignore_ascii_case(b"trailers"),
             b"proxy-connection" | b"proxy-authorization" => false,
             b"host" => !value.eq_ignore_ascii_case(host.as_bytes()),
             other => web_socket || !named.iter().any(|n| n == other),

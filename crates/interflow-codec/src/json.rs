@@ -6,6 +6,9 @@ use std::ops::Range;
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 256;
 
+/// The reason of a [`JsonError`] for text that may be valid, but is nested deeper than [`MAX_DEPTH`].
+pub const TOO_DEEP: &str = "nested too deeply";
+
 /// Why a text is not valid JSON, and at which byte of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid JSON at byte {at}: {reason}")]
@@ -150,7 +153,7 @@ impl<'j> JsonReader<'j> {
             b'{' | b'[' => {
                 // Bounded, so that `open` cannot grow with the body.
                 if self.open.len() >= MAX_DEPTH {
-                    return self.fail("nested too deeply");
+                    return self.fail(TOO_DEEP);
                 }
                 self.at += 1;
                 let object = byte == b'{';
@@ -345,6 +348,6 @@ mod tests {
         ] {
             assert!(tokens(json).is_err(), "{json}");
         }
-        assert_eq!(tokens(&"[".repeat(MAX_DEPTH + 1)).unwrap_err().reason, "nested too deeply");
+        assert_eq!(tokens(&"[".repeat(MAX_DEPTH + 1)).unwrap_err().reason, TOO_DEEP);
     }
 }

@@ -12,6 +12,9 @@ use crate::cursor::Cursor;
 /// A message and its length in bytes; `None` if more bytes are needed.
 pub type SocksParseResult<T> = Result<Option<(T, usize)>, SocksError>;
 
+/// The reply to a request of SOCKS4, which is not supported: rejected, in the format of that version.
+pub const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
+
 const VERSION: u8 = 5;
 /// The version of the subnegotiation (RFC 1929 2).
 const AUTH_VERSION: u8 = 1;

@@ -185,6 +185,9 @@ impl ProxyWorker {
             ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
                 Box::pin(socks::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
             }
+            ClientProtocol::Socks4 if role == ListenerRole::Proxy => {
+                Box::pin(ingress::socks5::reject_version4(io)).await.map(Ok)
+            }
             // TLS within TLS on a port is not unwrapped again.
             ClientProtocol::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {
@@ -211,6 +214,7 @@ impl ProxyWorker {
             | ClientProtocol::ProxyRequest(_)
             | ClientProtocol::Tls(_)
             | ClientProtocol::Unknown
+            | ClientProtocol::Socks4
             | ClientProtocol::Socks5 => Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await),
         }
     }

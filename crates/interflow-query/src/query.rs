@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use interflow_types::{Direction, Phase};
 
-use crate::ast::{Expr, TermTest};
+use crate::ast::{Expr, TermTest, TextPattern};
 use crate::error::QueryError;
 use crate::key::{Flag, Key};
 use crate::limits::MAX_LENGTH;
@@ -64,6 +64,28 @@ impl Query {
             return Self::parse(text);
         }
         mitmproxy::parse(text).map(Self::from)
+    }
+
+    /// What its author probably did not mean, as a hint for them: an operator in lower case is searched as a word.
+    /// `text` is what this query was parsed from.
+    pub fn hint(&self, text: &str) -> Option<String> {
+        // A term in quotes is meant as a word.
+        let is_bare = |word: &str| text.split([' ', '\t', '\n', '(', ')']).any(|part| part == word);
+        let (mut terms, mut found) = (0, None);
+        self.expr.visit(&mut |term| {
+            terms += 1;
+            if let (Key::Word, TermTest::Text(TextPattern::Text(word))) = (term.key, &term.test)
+                && matches!(word.as_str(), "or" | "and" | "not")
+                && is_bare(word)
+            {
+                found = found.take().or(Some(word.clone()));
+            }
+        });
+        let word = found.filter(|_| terms > 1)?;
+        let operator = word.to_ascii_uppercase();
+        Some(format!(
+            "`{word}` is searched as a word: write {operator} for the operator, or \"{word}\" if the word is meant"
+        ))
     }
 
     /// The query simplified for the moment of a request (no response yet) or of a response: what is certain then is

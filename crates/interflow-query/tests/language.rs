@@ -18,6 +18,27 @@ fn check(table: &[(&str, &str)]) {
 }
 
 #[test]
+fn operators_in_lower_case_are_words_and_said_to_be() {
+    for (text, word) in [
+        ("host:a or host:b", Some("or")),
+        ("a and b", Some("and")),
+        ("not status:200", Some("not")),
+        ("(a or b) c", Some("or")),
+        ("host:a OR host:b", None),
+        ("host:a \"or\" host:b", None),
+        ("\"a or b\" c", None),
+        ("or", None),
+        ("tag:or a", None),
+    ] {
+        let hint = Query::parse(text).unwrap().hint(text);
+        assert_eq!(hint.is_some(), word.is_some(), "{text}: {hint:?}");
+        if let (Some(hint), Some(word)) = (hint, word) {
+            assert!(hint.contains(&format!("`{word}`")) && hint.contains(&word.to_uppercase()), "{hint}");
+        }
+    }
+}
+
+#[test]
 fn operator_precedence_is_as_documented() {
     check(&[
         ("", ""),

@@ -15,8 +15,8 @@ pub struct RulesConfig {
     pub files: Vec<PathBuf>,
     /// Maximum size of a body that is buffered for a rule that needs the whole of it.
     pub max_body: ByteSize,
-    /// What happens to a flow when a rule cannot be applied: a body too large or in an unknown coding, a script or
-    /// service that fails.
+    /// What happens to a flow when a rule cannot be applied: it depends on content that is too large, in an unknown
+    /// coding or charset, or JSON that is too complex; or its script fails.
     pub on_failure: OnFailure,
     /// How long `hold` waits for a decision.
     pub hold_timeout: HumanDuration,

@@ -260,13 +260,23 @@ async fn process_middleware_uses_json_lines_and_is_restarted() {
     let program = dir.path().join("mw.sh");
     let text = r#"read -r line
 test "$GREYPROXY_TRANSPORT" = stdio || exit 9
+# Cargo gives its own variables to the test: they are not for the program.
+test -z "$CARGO_PKG_NAME" -a -n "$PATH" -a "$TOKEN" = "t of interflow-rules" || exit 8
 echo '{"type":"hello","name":"sh","hooks":[{"type":"http-request"}]}'
 read -r line
 id=$(printf '%s' "$line" | sed 's/.*"id":"\([^"]*\)".*/\1/')
 echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{\"X-Sh\":[\"1\"]}}"
 "#;
     std::fs::write(&program, text).unwrap();
-    let p = load(&calling(json!({"command": ["sh", program.display().to_string()], "timeout": "5s"})), None).unwrap();
+    let p = load(
+        &calling(json!({
+            "command": ["sh", program.display().to_string()],
+            "env": {"TOKEN": "t of ${env.CARGO_PKG_NAME}"},
+            "timeout": "5s",
+        })),
+        None,
+    )
+    .unwrap();
     // It exits after each reply: the next flow finds it restarted, or `on_failure` applies.
     let mut answered = 0;
     for _ in 0..40 {
@@ -307,6 +317,8 @@ fn invalid_service_definitions_are_refused() {
         (json!({"url": "ftp://a/"}), "not the URL of a service"),
         (json!({"url": "a"}), "not the URL of a service"),
         (json!({"command": []}), "names no program"),
+        (json!({"post": "http://a/", "env": {"A": "1"}}), "`env` is for the program"),
+        (json!({"command": ["sh"], "env": {"A=B": "1"}}), "not the name of an environment variable"),
         (json!({"ulr": "ws://a/"}), "did you mean `url`?"),
     ] {
         let error = load(&calling(service.clone()), None).unwrap_err();

@@ -33,9 +33,11 @@ mod mount;
 mod original;
 pub mod path;
 pub mod percent;
+mod process_environment;
 mod random;
 mod recorder;
 mod request_id;
+mod requested_range;
 pub mod secret_names;
 mod stage;
 mod timings;
@@ -63,12 +65,14 @@ pub use message::{
 };
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
+pub use process_environment::INHERITED_VARIABLES;
 pub use random::random_bytes;
 pub use recorder::{
     ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, FlowStored, MessageKind, Recorder, SecretBodies,
     StreamMessage,
 };
 pub use request_id::RequestId;
+pub use requested_range::RequestedRange;
 pub use stage::{
     CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,

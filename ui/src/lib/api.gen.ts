@@ -520,6 +520,8 @@ export interface components {
             query?: string;
             /** @description Whether it selects every flow. */
             all?: boolean;
+            /** @description What in it is probably not meant, such as an operator in lower case, which is searched as a word. */
+            hint?: string;
             error?: components["schemas"]["ErrorDetails"];
         };
         CheckedRules: {

@@ -38,6 +38,9 @@ pub(crate) struct CheckedQuery {
     /// Whether it selects every flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     all: Option<bool>,
+    /// What in it is probably not meant, such as an operator in lower case, which is searched as a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorDetails>,
 }
@@ -62,6 +65,7 @@ pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> 
             ok: true,
             query: Some(query.to_string()),
             all: Some(query.is_all()),
+            hint: query.hint(&typed.q),
             ..CheckedQuery::default()
         },
         Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },

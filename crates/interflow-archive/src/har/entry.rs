@@ -359,12 +359,19 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
 /// several fields.
 fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> Headers {
     let mut headers = Headers::new();
+    if list.is_some_and(|l| !l.is_array() && !l.is_null()) {
+        notes.push(format!("{side}.headers: not a list of name and value, and left out"));
+    }
     for field in list.and_then(Value::as_array).into_iter().flatten() {
         let name = field.get("name").and_then(Value::as_str).unwrap_or_default();
-        let value = string(field.get("value")).unwrap_or_default();
         if name.starts_with(':') {
             continue;
         }
+        if matches!(field.get("value"), Some(Value::Object(_) | Value::Array(_))) {
+            notes.push(format!("{side}.headers: the value of '{}' is not a text and is left out", shorten(name)));
+            continue;
+        }
+        let value = string(field.get("value")).unwrap_or_default();
         let mut lines = value.split('\n').map(|l| l.trim_matches(['\r', ' ', '\t']));
         if lines.any(|line| headers.append(name, line).is_err()) {
             notes.push(format!("{side}.headers: '{}' is not a valid header field and is left out", shorten(name)));

@@ -164,10 +164,10 @@ impl HarReader<'_> {
                 (self.sink)(flow)?;
                 self.report.flows += 1;
             }
-            Err(problem) => notes.push(problem),
+            Err(problem) => self.report.skip(format!("log.entries[{index}].{problem}")),
         }
         for note in notes {
-            self.report.skip(format!("log.entries[{index}].{note}"));
+            self.report.note(format!("log.entries[{index}].{note}"));
         }
         Ok(())
     }

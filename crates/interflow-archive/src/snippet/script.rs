@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::literal::{hex_escaped, json, php as php_literal};
+use super::literal::{hex_escaped, json, latin1, php as php_literal};
 use crate::request::ReplayableRequest;
 
 /// A call of `fetch` for a browser's console or Node.
@@ -12,7 +12,8 @@ pub(super) fn fetch(request: &ReplayableRequest) -> String {
         // A list of pairs, because an object could not repeat a name.
         .headers
         .iter()
-        .map(|(n, v)| serde_json::json!([String::from_utf8_lossy(n), String::from_utf8_lossy(v)]).to_string())
+        // `fetch` sends the characters of a value as the bytes with the same numbers.
+        .map(|(n, v)| format!("[{}, {}]", json(&latin1(n)), json(&latin1(v))))
         .collect();
     let mut lines = vec![format!("  method: {}", json(&request.method))];
     if !headers.is_empty() {

@@ -169,8 +169,8 @@ fn httpie_fetch_and_python_commands_reproduce_the_request() {
     );
     assert_eq!(
         exported(ArchiveFormat::Fetch, &flow),
-        "await fetch(\"https://api.example.com/x?a='\", {\n  method: \"POST\",\n  headers: [\n    [\"A\",\"é\\\"\"],\n    \
-         [\"B\",\"\"],\n    [\"A\",\"2\"]\n  ],\n  body: \"bo\\\"dy\\n\"\n});\n"
+        "await fetch(\"https://api.example.com/x?a='\", {\n  method: \"POST\",\n  headers: [\n    [\"A\", \"Ã©\\\"\"],\n    \
+         [\"B\", \"\"],\n    [\"A\", \"2\"]\n  ],\n  body: \"bo\\\"dy\\n\"\n});\n"
     );
     assert_eq!(
         exported(ArchiveFormat::Python, &flow),
@@ -186,13 +186,27 @@ fn httpie_fetch_and_python_commands_reproduce_the_request() {
 
 #[test]
 fn raw_export_is_byte_identical_to_the_wire() {
-    let flow = exchange("POST", "/x", &[("Host", "api.example.com"), ("B", "\u{e9}")], b"\0body", b"{}");
-    let request = b"POST /x HTTP/1.1\r\nHost: api.example.com\r\nB: \xc3\xa9\r\n\r\n\0body";
+    let fields = [("Host", "api.example.com"), ("B", "\u{e9}"), ("Content-Length", "5")];
+    let flow = exchange("POST", "/x", &fields, b"\0body", b"{}");
+    let request = b"POST /x HTTP/1.1\r\nHost: api.example.com\r\nB: \xc3\xa9\r\nContent-Length: 5\r\n\r\n\0body";
     let response = b"HTTP/1.1 200 Fine\r\nContent-Type: application/json\r\nSet-Cookie: a=1; Path=/; Secure\r\n\r\n{}";
     let one = |format| export(format, std::slice::from_ref(&flow));
     assert_eq!(one(ArchiveFormat::RawRequest), request);
     assert_eq!(one(ArchiveFormat::RawResponse), response);
     assert_eq!(one(ArchiveFormat::Raw), [&request[..], b"\r\n", response].concat());
+}
+
+#[test]
+fn raw_requests_that_were_chunked_are_framed() {
+    let flow = exchange("POST", "/x", &[("Host", "api.example.com")], b"hello", b"");
+    let one = export(ArchiveFormat::RawRequest, std::slice::from_ref(&flow));
+    let framed =
+        b"POST /x HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(String::from_utf8_lossy(&one), String::from_utf8_lossy(framed));
+    let empty = exchange("GET", "/x", &[("Host", "api.example.com")], b"", b"");
+    assert!(
+        export(ArchiveFormat::RawRequest, std::slice::from_ref(&empty)).ends_with(b"Host: api.example.com\r\n\r\n")
+    );
 }
 
 #[test]

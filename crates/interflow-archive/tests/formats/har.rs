@@ -266,6 +266,34 @@ fn invalid_har_is_reported_with_its_position() {
 }
 
 #[test]
+fn fields_that_are_not_text_are_left_out_and_reported() {
+    let request = json!({"method": "GET", "url": "http://a/", "headers": [
+        {"name": "X-Object", "value": {"0": "a"}}, {"name": "X-List", "value": ["a"]},
+        {"name": "X-Number", "value": 7}, {"name": "X-Empty", "value": ""}]});
+    let response = json!({"status": 200, "headers": {"Server": "x"}});
+    let har = json!({"log": {"entries": [
+        {"startedDateTime": "2026-01-01T00:00:00Z", "request": request, "response": response}, 7]}});
+    let mut flows = Vec::new();
+    let report = interflow_archive::import(None, har.to_string().as_bytes(), &mut |flow| {
+        flows.push(flow);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(
+        report.skipped,
+        [
+            "log.entries[0].request.headers: the value of 'X-Object' is not a text and is left out",
+            "log.entries[0].request.headers: the value of 'X-List' is not a text and is left out",
+            "log.entries[0].response.headers: not a list of name and value, and left out",
+            "log.entries[1].request: missing, or no object",
+        ]
+    );
+    assert_eq!((report.flows, report.skips), (1, 1), "one entry was skipped, and parts of another were left out");
+    let fields: Vec<_> = flows[0].row.request.as_ref().unwrap().headers.iter().map(|(_, v)| v.to_vec()).collect();
+    assert_eq!(fields, [b"7".to_vec(), b"".to_vec()]);
+}
+
+#[test]
 fn invalid_entries_are_skipped_and_reported() {
     let entry = |request: Value| json!({"startedDateTime": "2026-01-01T00:00:00Z", "request": request});
     let good = json!({"method": "GET", "url": "http://a/b c#frag"});

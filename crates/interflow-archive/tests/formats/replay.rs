@@ -78,6 +78,25 @@ fn replay_edits_change_only_the_given_parts() {
 }
 
 #[test]
+fn grpc_is_replayed_with_its_fields_and_version() {
+    let mut flow =
+        exchange("POST", "/s/M", &[("TE", "trailers"), ("Content-Type", "application/grpc")], b"\0\0\0\0\0", b"");
+    let replayed = |flow: &FlowWithBodies| RequestEdits::default().apply(&flow.row, flow.request_body.clone()).unwrap();
+    flow.row.request.as_mut().unwrap().version = "HTTP/2".into();
+    let request = replayed(&flow);
+    assert_eq!((request.head.headers.get_str("te"), request.head.version), (Some("trailers"), HttpVersion::H2));
+    // In plain text nothing is negotiated: as the origin was spoken to.
+    flow.row.scheme = interflow_types::Scheme::Http;
+    for (spoken, version) in [("HTTP/2", HttpVersion::H2), ("HTTP/1.1", HttpVersion::Http11)] {
+        let upstream = interflow_store::UpstreamRow { version: spoken.into(), ..Default::default() };
+        flow.row.upstream = Some(upstream);
+        assert_eq!(replayed(&flow).head.version, version, "{spoken}");
+    }
+    let codings = exchange("GET", "/", &[("TE", "gzip, trailers")], b"", b"");
+    assert!(!replayed(&codings).head.headers.contains("te"), "transfer codings are the sender's");
+}
+
+#[test]
 fn invalid_replay_edits_are_refused_with_a_hint() {
     let parse = |method, url, header: Option<&str>| {
         let headers: Vec<String> = header.into_iter().map(str::to_owned).collect();

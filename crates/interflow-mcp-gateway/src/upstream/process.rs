@@ -6,26 +6,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_types::INHERITED_VARIABLES;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-
-/// Variables of Interflow's own environment that a server gets; the others may be secrets that are not for it.
-#[cfg(unix)]
-const INHERITED: [&str; 8] = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
-#[cfg(not(unix))]
-const INHERITED: [&str; 10] = [
-    "APPDATA",
-    "HOMEDRIVE",
-    "HOMEPATH",
-    "LOCALAPPDATA",
-    "PATH",
-    "PROCESSOR_ARCHITECTURE",
-    "SYSTEMROOT",
-    "TEMP",
-    "USERNAME",
-    "USERPROFILE",
-];
 
 /// Bound on the lines of standard error that are kept for an error message, and on their length in bytes.
 const MAX_STDERR_LINES: usize = 5;
@@ -59,7 +43,7 @@ impl CommandLine {
     pub fn start(&self) -> Result<(ProcessGroup, ProcessStreams), String> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
-        let inherited = INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let inherited = INHERITED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         command.envs(inherited).envs(&self.env);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);

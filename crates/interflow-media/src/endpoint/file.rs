@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_types::{Body, BodyFrame, Method, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, Method, RequestedRange, Response, ResponseHead, StatusCode};
 use parking_lot::Mutex;
 
 use super::decrypt;
@@ -19,7 +19,7 @@ use super::error::{EndpointResult, MediaError};
 use super::router::MediaRequest;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment, ProgressiveFile};
-use crate::relay::body_parts::{RequestedRange, chain_body, slice_body};
+use crate::relay::body_parts::{chain_body, slice_body};
 use crate::relay::resume::{content_range, resumable_body};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 

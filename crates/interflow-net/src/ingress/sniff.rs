@@ -24,6 +24,8 @@ pub enum ClientProtocol {
     Http2,
     Tls(Box<ClientHello>),
     Socks5,
+    /// Only detected on a port for HTTP.
+    Socks4,
     Unknown,
     /// No bytes arrived in time: a protocol in which the server speaks first.
     Timeout,
@@ -160,6 +162,8 @@ fn classify(buf: &[u8], place: SniffContext) -> Option<ClientProtocol> {
         22 => classify_tls(buf),
         // 5 is the version of SOCKS5 (RFC 1928 3).
         5 => Some(ClientProtocol::Socks5),
+        // No request of HTTP begins with this byte.
+        4 if place == SniffContext::Port => Some(ClientProtocol::Socks4),
         // Before the methods, because `PRI` looks like one.
         _ if PREFACE.starts_with(buf.get(..PREFACE.len()).unwrap_or(buf)) => {
             (buf.len() >= PREFACE.len()).then_some(ClientProtocol::Http2)
@@ -297,7 +301,6 @@ mod tests {
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", "Http2"),
             (b"PRI * HTTP/2.0\r\n\r\nSMtp", "Http1"),
             (&[5, 1, 0], "Socks5"),
-            (&[4, 1, 0, 80], "Unknown"),
             (&[0, 0, 0, 0], "Unknown"),
             (&hello, "Tls a.test"),
             (&broken, "Unknown"),
@@ -309,6 +312,10 @@ mod tests {
             for place in [SniffContext::Port, SniffContext::Tunnel] {
                 assert_eq!(detected(bytes, false, place).await, (want.to_owned(), bytes.to_vec()), "{bytes:?}");
             }
+        }
+        // The protocol of a tunnel is not judged by one byte.
+        for (place, want) in [(SniffContext::Port, "Socks4"), (SniffContext::Tunnel, "Unknown")] {
+            assert_eq!(detected(&[4, 1, 0, 80], false, place).await.0, want);
         }
     }
 

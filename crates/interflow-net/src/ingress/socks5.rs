@@ -58,6 +58,19 @@ pub async fn reply(io: &mut IoStream, reply: SocksReply, bound: Option<SocketAdd
     io.flush().await
 }
 
+/// Refuses a request of SOCKS4, in the format of that version.
+///
+/// # Errors
+/// Always: why the connection ends.
+pub async fn reject_version4(mut io: IoStream) -> Result<()> {
+    let _ = io.write_all(&socks5::SOCKS4_REJECTED).await;
+    let _ = io.shutdown().await;
+    Err(Error::new(
+        ErrorKind::UnknownProtocol,
+        "the client uses SOCKS4, which is not supported: configure it to use SOCKS5 or HTTP",
+    ))
+}
+
 async fn read_message<T>(peek: &mut PeekReader, parse: fn(&[u8]) -> socks5::SocksParseResult<T>) -> Result<T> {
     peek.read_message(parse).await.map_err(|stop| stop.into_error(READ_CONTEXT))?.map_err(|e| bad_request(&e))
 }

@@ -190,6 +190,7 @@ async fn sniff(
         ClientProtocol::Closed => tracker.discard(),
         ClientProtocol::ProxyRequest(_)
         | ClientProtocol::Socks5
+        | ClientProtocol::Socks4
         | ClientProtocol::Unknown
         | ClientProtocol::Timeout => {
             // A proxy protocol within the tunnel is not for Interflow: it goes to the proxy at the tunnel's end.

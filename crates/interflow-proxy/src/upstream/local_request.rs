@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_net::egress::{UpstreamClient, UpstreamResponse};
+use interflow_net::egress::{UpstreamClient, UpstreamProtocol, UpstreamResponse};
 use interflow_net::ingress::InformationalSender;
 use interflow_types::{
-    Body, EarlyExit, EntryKind, Error, ErrorKind, Flow, Phase, Request, RequestHead, Response, ResponseHead, Result,
+    Body, EarlyExit, EntryKind, Error, ErrorKind, Flow, HttpVersion, Phase, Request, RequestHead, Response,
+    ResponseHead, Result, Scheme,
 };
 
 use crate::downstream::connection::ClientConnection;
@@ -55,6 +56,14 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
     if is_direct {
         route.via = Arc::from([]);
+    }
+    // As its origin was spoken to before, or as gRPC needs it: HTTP/2 is not negotiated in plain text.
+    if is_chosen
+        && head.version == HttpVersion::H2
+        && head.url.scheme == Scheme::Http
+        && !live.settings.is_http1_only(&head.url.authority)
+    {
+        route.protocol = UpstreamProtocol::Http2;
     }
     let leaving = before_send(&mut tracker, &head, body).await;
     let sent = match leaving {

@@ -62,6 +62,26 @@ async fn each_kind_of_client_goes_where_it_may_and_is_recorded_as_it_says() {
 }
 
 #[tokio::test]
+async fn a_replay_in_plain_text_uses_the_http_version_that_it_names() {
+    let origin = Origin::http().start().await;
+    let local = LocalClient::default();
+    let _proxy = proxy(&local);
+    for (version, content_type) in [(HttpVersion::H2, "application/grpc"), (HttpVersion::Http11, "text/plain")] {
+        let mut request = ask(&origin);
+        request.head.version = version;
+        request.head.headers.append("Content-Type", content_type).unwrap();
+        request.head.headers.append("TE", "trailers").unwrap();
+        local.send_chosen(request, None).await.1.unwrap();
+        let seen = origin.requests().pop().unwrap();
+        assert_eq!((seen.version.to_string(), seen.header("te")), (version.as_str().to_owned(), Some("trailers")));
+    }
+    let mut component = ask(&origin);
+    component.head.version = HttpVersion::H2;
+    local.send(component).await.unwrap();
+    assert_eq!(origin.requests().pop().unwrap().version, "HTTP/1.1", "a component's request does not know its origin");
+}
+
+#[tokio::test]
 async fn a_tls_connection_of_its_own_waits_for_the_server() {
     let origin = Origin::https().start().await;
     let local = LocalClient::default();

@@ -170,6 +170,14 @@ async fn socks5_takes_names_and_addresses() {
 }
 
 #[tokio::test]
+async fn socks4_is_refused_in_its_own_format() {
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    wire.send([&[4, 1, 0, 80, 127, 0, 0, 1][..], b"user\0"].concat()).await.unwrap();
+    assert_eq!(&wire.to_end().await.unwrap()[..], [0, 91, 0, 0, 0, 0, 0, 0], "rejected, without a page of HTTP");
+}
+
+#[tokio::test]
 async fn a_tunnel_to_an_unreachable_origin_fails_with_its_protocols_error() {
     let nobody = Nobody::new();
     let proxy = Proxy::start(|c| c.intercept.mode = InterceptMode::None).await;

@@ -2,13 +2,15 @@
 
 use std::io::Write as _;
 
-use interflow_types::{Direction, Error, ErrorKind};
+use interflow_types::{Error, ErrorKind};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, PendingAction};
+use super::effect::{ActionEffect, PendingAction, action_failed};
 use crate::action::Action;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::disk::{self, FileOutcome};
+use crate::flow::json_answers::JsonSelection;
+use crate::host_rules::unread_error;
 use crate::params::{AppendFileParams, CaptureParams, CaptureSource, LogLevel, LogParams};
 
 pub(super) fn apply(
@@ -35,7 +37,7 @@ pub(super) fn apply(
                 at.state().set_variable(name, value);
             }
         }
-        Action::Capture(c) => capture_value(at, c, program),
+        Action::Capture(c) => return capture_value(at, c, rule, program),
         Action::Log(line) => log_line(at, line, rule, program),
         Action::Print(t) => {
             let line = at.render(program, t);
@@ -54,38 +56,61 @@ pub(super) fn apply(
 
 /// Stores a part of the flow in variables: the whole text, or the groups of a regex. Nothing is stored if it is
 /// absent.
-fn capture_value(at: &mut ActionContext<'_>, c: &CaptureParams, program: &RuleProgram) {
-    let mut found: Vec<(String, String)> = Vec::new();
-    {
+fn capture_value(
+    at: &mut ActionContext<'_>,
+    c: &CaptureParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let selected = {
         let view = at.view(program);
-        let text = match &c.source {
-            CaptureSource::Text(t) => Some(t.render_view(&view).into_owned()),
-            CaptureSource::Json(side, path) => {
-                let body = if *side == Direction::Request { view.request_body } else { view.response_body };
-                let value: Option<serde_json::Value> = body.and_then(|b| serde_json::from_slice(b).ok());
-                value.as_ref().and_then(|v| path.find(v).first().copied()).map(|v| match v {
-                    serde_json::Value::String(s) => s.clone(),
-                    other => other.to_string(),
-                })
-            }
-        };
-        let Some(text) = text else { return };
-        match &c.regex {
-            None => found.push((c.name.clone(), text)),
-            Some(regex) => {
-                let Some(groups) = regex.captures(text.as_bytes()) else { return };
-                let lossy = |m: regex::bytes::Match<'_>| String::from_utf8_lossy(m.as_bytes()).into_owned();
-                // The first group if there is one, else the whole match.
-                found.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m))));
-                found.extend(
-                    crate::matching::text_predicate::group_names(regex)
-                        .filter_map(|n| Some((n.to_owned(), lossy(groups.name(n)?)))),
-                );
-            }
+        match &c.source {
+            CaptureSource::Text(t) => Some(Ok([t.render_view(&view).into_owned().into()].into())),
+            CaptureSource::Json(side, path) => match view.body_of(*side) {
+                Some(content) => at.json.select(*side, path, content),
+                None => return ActionEffect::Continue,
+            },
+        }
+    };
+    match (selected, at.json.take_wanted()) {
+        (Some(selected), _) => capture_selected(at, c, selected, rule, program),
+        (None, Some(run)) => ActionEffect::Wait(PendingAction::Capture(Box::new((*run, c.clone())))),
+        (None, None) => ActionEffect::Continue,
+    }
+}
+
+/// Stores the first of the selected values.
+pub(super) fn capture_selected(
+    at: &mut ActionContext<'_>,
+    c: &CaptureParams,
+    selected: JsonSelection,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = match selected {
+        Ok(values) => match values.first() {
+            Some(text) => text.clone(),
+            None => return ActionEffect::Continue,
+        },
+        Err(why) => return action_failed(program, rule, at.flow, unread_error(&rule.name, at, &why)),
+    };
+    let mut found: Vec<(String, String)> = Vec::new();
+    match &c.regex {
+        None => found.push((c.name.clone(), lossy(&text))),
+        Some(regex) => {
+            let Some(groups) = regex.captures(&text) else { return ActionEffect::Continue };
+            // The first group if there is one, else the whole match.
+            found.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m.as_bytes()))));
+            found.extend(
+                crate::matching::text_predicate::group_names(regex)
+                    .filter_map(|n| Some((n.to_owned(), lossy(groups.name(n)?.as_bytes())))),
+            );
         }
     }
     let state = at.state();
     found.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
+    ActionEffect::Continue
 }
 
 fn log_line(at: &ActionContext<'_>, line: &LogParams, rule: &CompiledRule, program: &RuleProgram) {

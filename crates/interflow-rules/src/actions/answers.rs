@@ -4,12 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
+use interflow_types::{Body, Error, ErrorKind, Method, Response, ResponseHead, StatusCode, media_type};
 
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::actions::static_files;
+use crate::actions::static_files::{self, FileConditions};
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
@@ -17,9 +17,6 @@ use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
 use crate::text::template::TextTemplate;
-
-/// Maximum size of a file served as a response body, which is held in memory.
-const MAX_FILE_SIZE: u64 = 256 << 20;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -133,27 +130,34 @@ pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody, program: &R
     }
 }
 
-/// Reads a file up to [`MAX_FILE_SIZE`], unless it is private.
+/// Reads a file up to [`static_files::MAX_FILE_SIZE`], unless it is private.
 pub(super) async fn read_file(path: PathBuf, private: PrivateFiles) -> Result<Bytes, Error> {
-    let shown = path.display().to_string();
-    disk::run(move || private.check_read(&path).and_then(|()| read_bounded(&path)))
-        .await
-        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {shown} cannot be read: {e}")))
+    on_disk(path, private, |path| {
+        static_files::check_size(std::fs::metadata(path)?.len())?;
+        std::fs::read(path).map(Bytes::from)
+    })
+    .await
 }
 
-fn read_bounded(path: &Path) -> io::Result<Bytes> {
-    let size = std::fs::metadata(path)?.len();
-    if size > MAX_FILE_SIZE {
-        let text = format!("it has {size} bytes, and at most {MAX_FILE_SIZE} are answered with");
-        return Err(io::Error::other(text));
-    }
-    std::fs::read(path).map(Bytes::from)
+/// Reads a file that is not private on a thread for files.
+async fn on_disk<T: Send + 'static>(
+    path: PathBuf,
+    private: PrivateFiles,
+    read: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    let shown = path.display().to_string();
+    disk::run(move || private.check_read(&path).and_then(|()| read(&path)))
+        .await
+        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {shown} cannot be read: {e}")))
 }
 
 fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> ActionEffect {
     // The action's own regex may not match this URL.
     let Some(wanted) = local_file(at, l, program) else { return ActionEffect::Continue };
     let (status, content_type, fall_through) = (l.status, l.content_type.clone(), l.fall_through);
+    // Another status says something else about the file than that it is there.
+    let conditions = at.request().filter(|_| status == 200).map(FileConditions::of).unwrap_or_default();
+    let is_head = at.request().is_some_and(|r| r.method == Method::HEAD);
     let private = program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let found = disk::run(move || Ok(wanted.find())).await;
@@ -168,8 +172,8 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgr
         let media = content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
         let mut head = response_head(status);
         let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-        let body = Body::from(read_file(found, private).await?);
-        Ok(FileOutcome::Response(Box::new(Response { head, body })))
+        let response = on_disk(found, private, move |path| conditions.answer(path, head, is_head)).await?;
+        Ok(FileOutcome::Response(Box::new(response)))
     })))
 }
 

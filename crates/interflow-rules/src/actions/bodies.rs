@@ -12,7 +12,7 @@ use super::effect::{ActionEffect, PendingAction, action_failed};
 use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
 use crate::body::fault_injection::{BodyFault, Throttle};
-use crate::body::{html, is_event_stream};
+use crate::body::{html, is_event_stream, strip_body_headers};
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
@@ -94,6 +94,7 @@ fn edit_body(
     program: &RuleProgram,
 ) -> ActionEffect {
     if has_no_body(at) {
+        forget_length(at);
         return ActionEffect::Continue;
     }
     if let EditParams::File(path) = edit {
@@ -127,6 +128,13 @@ fn has_no_body(at: &ActionContext<'_>) -> bool {
         && at.response.as_ref().is_some_and(|r| {
             head || matches!(r.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT)
         })
+}
+
+/// To a response without its body: the length and digests that the origin announced are not those of the edited body.
+fn forget_length(at: &mut ActionContext<'_>) {
+    if let Some(response) = at.response.as_deref_mut().filter(|r| r.status != StatusCode::PARTIAL_CONTENT) {
+        strip_body_headers(&mut response.headers, false);
+    }
 }
 
 fn edit_message(
@@ -188,10 +196,11 @@ fn inject_html(
     let media =
         at.response.as_ref().and_then(|r| r.headers.get_str("content-type")).unwrap_or_default().to_ascii_lowercase();
     let streams = at.response.as_ref().is_some_and(|r| is_event_stream(&r.headers));
-    if has_no_body(at)
-        || streams
-        || (tag.only_html && !media.starts_with("text/html") && !media.starts_with("application/xhtml"))
-    {
+    if streams || (tag.only_html && !media.starts_with("text/html") && !media.starts_with("application/xhtml")) {
+        return ActionEffect::Continue;
+    }
+    if has_no_body(at) {
+        forget_length(at);
         return ActionEffect::Continue;
     }
     let foreign = media.split_once("charset=").is_some_and(|(_, c)| !c.trim_matches(['"', ' ']).starts_with("utf-8"));

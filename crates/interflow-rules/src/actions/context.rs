@@ -1,14 +1,20 @@
 //! The flow at the phase in which rules act on it.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Direction, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides};
+use interflow_types::{
+    Direction, Error, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides,
+};
 
 use crate::body::BodyEdits;
+use crate::body::content::BodyContent;
+use crate::body::edit::BodyChange;
 use crate::compiled::program::RuleProgram;
 use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
+use crate::flow::json_answers::JsonAnswers;
 use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
 use crate::text::template::TextTemplate;
@@ -19,7 +25,7 @@ pub(crate) enum RequestAccess<'a> {
     Seen(&'a RequestHead),
     Changing(&'a mut RequestHead),
     /// Saved at an earlier phase, because the pipeline no longer has it.
-    Kept(std::sync::Arc<RequestHead>),
+    Kept(Arc<RequestHead>),
 }
 
 /// A head before the rules edited it, for the record of changes.
@@ -38,7 +44,11 @@ pub(crate) struct ActionContext<'a> {
     pub overrides: Option<&'a mut UpstreamOverrides>,
     pub message: Option<&'a mut StreamMessage>,
     /// The body of this phase's side without its content coding, if it was buffered.
-    pub body: Option<Bytes>,
+    pub body: Option<BodyContent>,
+    /// Why the body of this phase's side cannot be read, if it was needed.
+    pub unread: Option<Arc<Error>>,
+    /// What JSONPaths select in the bodies of this phase.
+    pub json: JsonAnswers,
     /// Edits to apply to the body of this phase, in the order of the rules.
     pub edits: BodyEdits,
     /// The flow is an intercepted tunnel: its requests are matched individually, so actions on requests do not run
@@ -62,6 +72,8 @@ impl<'a> ActionContext<'a> {
             overrides: None,
             message: None,
             body: None,
+            unread: None,
+            json: JsonAnswers::default(),
             edits: BodyEdits::default(),
             opens: false,
             url: OnceCell::new(),
@@ -96,13 +108,14 @@ impl<'a> ActionContext<'a> {
         view.message = self.message.as_deref();
         view.shared_url = Some(&self.url);
         view.exec = Some(&self.exec);
+        view.json = Some(&self.json);
         match self.phase {
-            Phase::RequestBody => view.request_body = self.body.as_deref(),
-            Phase::ResponseBody => view.response_body = self.body.as_deref(),
+            Phase::RequestBody => view.request_body.clone_from(&self.body),
+            Phase::ResponseBody => view.response_body.clone_from(&self.body),
             _ => {}
         }
         if self.phase > Phase::RequestBody {
-            view.request_body = self.flow.extension::<RuleState>().and_then(|s| s.request_body.as_deref());
+            view.request_body = self.flow.extension::<RuleState>().and_then(|s| s.request_body.clone());
         }
         view
     }
@@ -133,6 +146,27 @@ impl<'a> ActionContext<'a> {
         } else {
             Direction::Request
         }
+    }
+
+    /// Why the body of a side cannot be read, if it was needed.
+    pub fn unread(&self, side: Direction) -> Option<Arc<Error>> {
+        match (side, self.phase) {
+            (Direction::Request, Phase::RequestBody) | (Direction::Response, Phase::ResponseBody) => {
+                self.unread.clone()
+            }
+            (Direction::Request, phase) if phase > Phase::RequestBody => {
+                self.flow.extension::<RuleState>().and_then(|s| s.unread_request.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Replaces the body by this text, for the rules that follow and for what is sent.
+    pub fn set_body(&mut self, text: Bytes) {
+        self.body = Some(self.body.take().unwrap_or_default().with_text(text.clone()));
+        self.unread = None;
+        self.json.clear();
+        self.edits.changes.push(BodyChange::Set(text));
     }
 
     pub fn state(&mut self) -> &mut RuleState {

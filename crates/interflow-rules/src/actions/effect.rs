@@ -8,7 +8,9 @@ use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
 use crate::disk::FileTask;
 use crate::flow::exec_run::ExecRun;
+use crate::flow::json_answers::JsonRun;
 use crate::flow::verdict::RuleVerdict;
+use crate::params::CaptureParams;
 
 pub(crate) enum ActionEffect {
     Continue,
@@ -24,6 +26,10 @@ pub(crate) enum ActionEffect {
 pub(crate) enum PendingAction {
     /// The program of a condition, which is evaluated again after it.
     Exec(Box<ExecRun>),
+    /// The JSONPath of a condition, which is evaluated again after it.
+    Json(Box<JsonRun>),
+    /// The JSONPath of a variable, which is set after it.
+    Capture(Box<(JsonRun, CaptureParams)>),
     Sleep(Duration),
     Service(std::sync::Arc<crate::service::ExternalService>),
     Script(Box<crate::script::ScriptRun>),

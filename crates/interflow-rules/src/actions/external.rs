@@ -9,7 +9,6 @@ use super::answers;
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::body::edit::BodyChange;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
 use crate::flow::verdict::RuleVerdict;
@@ -44,7 +43,7 @@ pub(super) fn apply(
 
 /// Answers from a recording, or as configured if it does not contain the request.
 fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &CompiledRule) -> ActionEffect {
-    let answer = at.request().and_then(|request| r.answer(request, at.body.as_deref()));
+    let answer = at.request().and_then(|request| r.answer(request, at.body.as_ref().map(|b| &b.bytes()[..])));
     match (answer, r.extra) {
         (Some(response), _) => {
             at.flow.tag("replayed");
@@ -161,13 +160,25 @@ pub(super) async fn call_service(
     if !hello.wants_message(kind, at.flow, at.request(), at.response.as_deref()) {
         return ActionEffect::Continue;
     }
+    // A service that limits the size of bodies expects messages without one.
+    if let Some(why) = at.unread.clone().filter(|_| hello.wants_every_body()) {
+        return service_failed(at, &service, rule, &format!("the body cannot be read: {why}"));
+    }
     let Some(head) = at.request() else { return ActionEffect::Continue };
+    let body = at.body.as_ref().map(|b| &b.text()[..]);
     let message = if request {
-        crate::service::request_message(&hello, &id, at.flow, head, at.body.as_deref())
+        crate::service::request_message(&hello, &id, at.flow, head, body)
     } else {
         let asked = at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
         let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
-        crate::service::response_message(&hello, &id, at.flow, (head, asked.as_deref()), response, at.body.as_deref())
+        crate::service::response_message(
+            &hello,
+            &id,
+            at.flow,
+            (head, asked.as_ref().map(|b| &b.text()[..])),
+            response,
+            body,
+        )
     };
     match service.ask(&id, message).await {
         Err(why) => service_failed(at, &service, rule, &why),
@@ -210,8 +221,7 @@ fn apply_rewrite(
         }
     }
     if let Some(body) = body {
-        at.body = Some(body.clone());
-        at.edits.changes.push(BodyChange::Set(body));
+        at.set_body(body);
     }
 }
 

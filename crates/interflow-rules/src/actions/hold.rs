@@ -8,7 +8,7 @@ use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseH
 use super::answers;
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
-use crate::body::edit::BodyChange;
+use crate::body::content::BodyContent;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::flow::external_changes::ExternalChanges;
 use crate::flow::verdict::RuleVerdict;
@@ -29,7 +29,7 @@ pub(super) fn hold(
     at.flow.tag("held");
     let body = match (&at.message, &at.body) {
         (Some(m), _) => Some(&m.payload),
-        (None, body) => body.as_ref(),
+        (None, body) => body.as_ref().map(BodyContent::text),
     };
     let body =
         body.filter(|b| b.len() <= MAX_SHOWN_BODY).and_then(|b| std::str::from_utf8(b).ok().map(ToOwned::to_owned));
@@ -163,10 +163,7 @@ impl ExternalChanges {
         if let Some(body) = self.body {
             match at.message.as_deref_mut() {
                 Some(message) => message.payload = body,
-                None => {
-                    at.body = Some(body.clone());
-                    at.edits.changes.push(BodyChange::Set(body));
-                }
+                None => at.set_body(body),
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ pub(crate) mod static_files;
 mod upstream;
 
 pub(crate) use context::{ActionContext, HeadBeforeEdit, RequestAccess};
-pub(crate) use effect::{ActionEffect, PendingAction};
+pub(crate) use effect::{ActionEffect, PendingAction, action_failed};
 pub(crate) use headers::disable_caching;
 
 use crate::action::Action;
@@ -24,7 +24,12 @@ use crate::flow::verdict::RuleVerdict;
 impl PendingAction {
     /// Whether a message inside a body can wait for it; flows cannot be held or delayed there.
     pub const fn is_possible_in_body(&self) -> bool {
-        matches!(self, Self::Script(_) | Self::Exec(_) | Self::File(_))
+        matches!(self, Self::Script(_) | Self::Exec(_) | Self::Json(_) | Self::Capture(_) | Self::File(_))
+    }
+
+    /// Whether the end of a flow can wait for it.
+    pub const fn is_possible_at_end(&self) -> bool {
+        matches!(self, Self::Exec(_) | Self::Json(_) | Self::Capture(_) | Self::File(_))
     }
 
     /// Waits for the operation and applies its result to the flow as it is then.
@@ -39,6 +44,18 @@ impl PendingAction {
                 let (key, answer) = (run.key(), run.run().await);
                 at.exec.record(key, answer);
                 ActionEffect::Continue
+            }
+            Self::Json(run) => {
+                let done = run.run().await;
+                at.json.record(done);
+                ActionEffect::Continue
+            }
+            Self::Capture(capture) => {
+                let (run, params) = *capture;
+                let done = run.run().await;
+                let selected = done.selected.clone();
+                at.json.record(done);
+                annotate::capture_selected(at, &params, selected, rule, program)
             }
             Self::Sleep(time) => {
                 tokio::time::sleep(time).await;

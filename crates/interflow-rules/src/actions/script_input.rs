@@ -44,7 +44,10 @@ impl ScriptSnapshot {
             request,
             response: view.response.map(|r| (r.status.as_u16(), fields(&r.headers))),
             message: view.message.map(|m| if m.direction == Direction::Request { "client" } else { "server" }),
-            body: view.message.map(|m| m.payload.clone()).or_else(|| at.body.clone().filter(|_| bodies)),
+            body: view
+                .message
+                .map(|m| m.payload.clone())
+                .or_else(|| at.body.as_ref().filter(|_| bodies).map(|b| b.text().clone())),
         }
     }
 }

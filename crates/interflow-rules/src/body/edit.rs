@@ -10,7 +10,9 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::html::HtmlInjector;
+use crate::flow::json_answers::JSON_SLOTS;
 use crate::text::json::{JsonPath, PatchOperation, patch};
+use crate::text::json_document::{JsonDocument, JsonFailure};
 
 /// Maximum size of a server-sent event that is edited; a larger one ends the editing, not the stream.
 const MAX_EVENT_SIZE: usize = 16 << 20;
@@ -44,6 +46,10 @@ impl BodyChange {
         matches!(self, Self::Find(..) | Self::Html(..) | Self::Set(_))
     }
 
+    pub fn is_json(&self) -> bool {
+        matches!(self, Self::JsonSet(_) | Self::JsonRemove(_) | Self::JsonPatch(_))
+    }
+
     /// Applies the edit; `None` if nothing changes.
     ///
     /// # Errors
@@ -61,12 +67,16 @@ impl BodyChange {
                 Ok(changed.then(|| out.into_owned().into()))
             }
             Self::JsonSet(sets) => {
-                edit_json(text, |value| Ok(sets.iter().map(|(path, new)| path.set(value, new)).sum::<usize>() > 0))
+                let paths: Vec<&JsonPath> = sets.iter().map(|(path, _)| path).collect();
+                edit_json(text, &paths, |value| {
+                    Ok(sets.iter().map(|(path, new)| path.set(value, new)).sum::<usize>() > 0)
+                })
             }
             Self::JsonRemove(paths) => {
-                edit_json(text, |value| Ok(paths.iter().map(|p| p.remove(value)).sum::<usize>() > 0))
+                let all: Vec<&JsonPath> = paths.iter().collect();
+                edit_json(text, &all, |value| Ok(paths.iter().map(|p| p.remove(value)).sum::<usize>() > 0))
             }
-            Self::JsonPatch(operations) => edit_json(text, |value| patch(value, operations).map(|()| true)),
+            Self::JsonPatch(operations) => edit_json(text, &[], |value| patch(value, operations).map(|()| true)),
             Self::Html(tag, html) => {
                 let mut injector = HtmlInjector::new(Arc::clone(tag), html.clone());
                 let mut out = injector.feed(text);
@@ -91,9 +101,25 @@ pub(crate) fn expand(parts: &[ReplacementPart], groups: &regex::bytes::Captures<
     out
 }
 
-fn edit_json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String>) -> Result<Option<Bytes>> {
+/// Changes JSON as a tree, after a check that the tree and the search for the paths in it are within bounds.
+fn edit_json(
+    text: &[u8],
+    paths: &[&JsonPath],
+    change: impl FnOnce(&mut Value) -> Result<bool, String>,
+) -> Result<Option<Bytes>> {
     let failed =
         |e: String| Error::new(ErrorKind::StageFailed, format!("the JSON of this body cannot be changed: {e}"));
+    let checked = JsonDocument::read(Bytes::copy_from_slice(text)).and_then(|document| {
+        paths.iter().try_for_each(|path| path.check_edit(&document))?;
+        document.reserve_tree().map_err(JsonFailure::Exceeds)
+    });
+    let _held = match checked {
+        Ok(held) => Some(held),
+        Err(JsonFailure::Exceeds(e)) if e.kind() == ErrorKind::Overloaded => return Err(e),
+        Err(JsonFailure::Exceeds(e)) => return Err(failed(e.to_string())),
+        // The parser below says why.
+        Err(JsonFailure::NotJson) => None,
+    };
     let mut value: Value = serde_json::from_slice(text).map_err(|e| failed(e.to_string()))?;
     let changed = change(&mut value).map_err(failed)?;
     Ok(changed.then(|| serde_json::to_vec(&value).expect("a value that was read can be written").into()))
@@ -143,6 +169,20 @@ pub(crate) fn apply_all(changes: &[BodyChange], text: &[u8]) -> Result<Option<By
         }
     }
     Ok(now)
+}
+
+/// As [`apply_all`], on a blocking thread: edits of JSON take long, and much memory, for a long text.
+///
+/// # Errors
+/// As [`apply_all`].
+pub(crate) async fn apply_all_off_thread(changes: Vec<BodyChange>, text: Bytes) -> Result<Option<Bytes>> {
+    let failed = |e: String| Error::new(ErrorKind::Internal, e);
+    let slot = Arc::clone(&JSON_SLOTS).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+    let applied = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        apply_all(&changes, &text)
+    });
+    applied.await.map_err(|e| failed(e.to_string()))?
 }
 
 /// Applies one edit to a streaming body.

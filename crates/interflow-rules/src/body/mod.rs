@@ -1,5 +1,7 @@
 //! Body processing by rules: buffered where a rule needs the whole body, otherwise streamed.
 
+pub(crate) mod accept_encoding;
+pub(crate) mod content;
 pub(crate) mod content_coding;
 pub(crate) mod edit;
 pub(crate) mod fault_injection;
@@ -14,12 +16,15 @@ use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 
 use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::files::private_files::PrivateFiles;
+use content::BodyContent;
 use edit::BodyChange;
 
 /// What the rules of a phase requested for a body; applied together when all have run.
 #[derive(Debug, Default)]
 pub(crate) struct BodyEdits {
     pub changes: Vec<BodyChange>,
+    /// What they make of the whole body, if that was computed already; the inner value is `None` if nothing changes.
+    pub changed: Option<Result<Option<Bytes>>>,
     /// The names of the rules that requested them.
     pub by: Vec<String>,
     pub faults: Vec<BodyFault>,
@@ -45,13 +50,46 @@ impl BodyEdits {
         !self.changes.is_empty() || !self.faults.is_empty() || !self.chunks.is_empty()
     }
 
+    /// Whether the edits are made of what is in the body, rather than put another in its place.
+    pub fn needs_content(&self) -> bool {
+        let sets = self.changes.iter().any(|c| matches!(c, BodyChange::Set(_)));
+        !self.chunks.is_empty() || !self.changes.is_empty() && !sets
+    }
+
+    /// The edits that have an effect, and the text that they start from, if not that of the body: those before the last
+    /// `Set` have none.
+    fn effective(&self) -> (Option<&Bytes>, &[BodyChange]) {
+        let set = self.changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
+        match self.changes.get(set.unwrap_or(0)..) {
+            Some([BodyChange::Set(text), changes @ ..]) => (Some(text), changes),
+            Some(changes) => (None, changes),
+            None => (None, &[]),
+        }
+    }
+
+    /// The edits, and the text that they are for, if they change JSON and the text is long: they are applied away from
+    /// the thread that serves the connection.
+    pub fn long_json(&self, seen: &BodyReadState, headers: &Headers) -> Option<(Vec<BodyChange>, Bytes)> {
+        let BodyReadState::Whole(WholeBody { content: Some(content), .. }) = seen else { return None };
+        let (text, changes) = self.effective();
+        let text = text.unwrap_or(content.text());
+        if text.len() <= MAX_INLINE_JSON || is_event_stream(headers) || !changes.iter().any(BodyChange::is_json) {
+            return None;
+        }
+        Some((changes.to_vec(), text.clone()))
+    }
+
     /// Whether the edits need the whole text of a body with this head.
     pub fn needs_whole(&self, headers: &Headers) -> bool {
         let sets = self.changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
         let after = &self.changes[sets.unwrap_or(0)..];
-        !is_event_stream(headers) && after.iter().any(|c| !c.streams())
+        let converts = content::is_wide(headers);
+        !is_event_stream(headers) && after.iter().any(|c| !c.streams() || converts && !matches!(c, BodyChange::Set(_)))
     }
 }
+
+/// In a text up to this size, JSON is edited on the calling thread.
+const MAX_INLINE_JSON: usize = 16 << 10;
 
 /// A body, streaming or buffered, depending on what the rules need.
 #[derive(Debug)]
@@ -64,27 +102,42 @@ pub(crate) enum BodyReadState {
 pub(crate) struct WholeBody {
     /// As received, to be forwarded if nothing changes.
     pub raw: Bytes,
-    /// Without its content coding, as conditions and edits see it.
-    pub plain: Bytes,
+    /// What conditions and edits see; `None` if it cannot be read.
+    pub content: Option<BodyContent>,
     pub trailers: Option<Headers>,
 }
 
-/// Buffers a body of at most `cap` bytes; a larger one is returned as a stream.
+/// Buffers a body of at most `cap` bytes; a larger one is returned as a stream. The second value says why its content
+/// cannot be read.
 ///
 /// # Errors
-/// The body broke off or could not be decoded.
-pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<BodyReadState> {
+/// The body broke off, or the memory budget is exhausted.
+pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<(BodyReadState, Option<Error>)> {
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
-            let plain = match content_coding::is_encoded(headers) {
-                Some(true) => content_coding::decode(headers, &raw).await?,
-                _ => raw.clone(),
+            let (content, unread) = match read_content(headers, &raw).await {
+                Ok(content) => (Some(content), None),
+                Err(e) if e.kind() == ErrorKind::Overloaded => return Err(e),
+                Err(e) => (None, Some(e)),
             };
-            Ok(BodyReadState::Whole(WholeBody { raw, plain, trailers }))
+            Ok((BodyReadState::Whole(WholeBody { raw, content, trailers }), unread))
         }
-        Err(CollectError::TooLarge(body)) => Ok(BodyReadState::Stream(body)),
+        Err(CollectError::TooLarge(body)) => {
+            let why = format!("the body is larger than {cap} bytes (rules.max_body)");
+            Ok((BodyReadState::Stream(body), Some(Error::new(ErrorKind::BodyTooLarge, why))))
+        }
         Err(CollectError::Broken(e)) => Err(e),
     }
+}
+
+async fn read_content(headers: &Headers, raw: &Bytes) -> Result<BodyContent> {
+    // Content codings and charsets say nothing about a body that is not there.
+    if raw.is_empty() {
+        return Ok(BodyContent::default());
+    }
+    let plain = content_coding::decode(headers, raw).await?;
+    let unread = |charset| Error::new(ErrorKind::StageFailed, format!("the charset {charset} is not supported"));
+    BodyContent::read(headers, plain).await?.map_err(unread)
 }
 
 /// Whether a head announces server-sent events.
@@ -99,9 +152,10 @@ pub(crate) fn is_event_stream(headers: &Headers) -> bool {
 /// # Errors
 /// An edit that does not apply, or an unknown content coding.
 pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
-    let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&work.changes, seen, headers)? };
+    let mut work = work;
+    let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&mut work, seen, headers)? };
     if !work.chunks.is_empty() {
-        let coded = content_coding::is_encoded(headers) == Some(true);
+        let coded = content_coding::is_encoded(headers)?;
         // Services get plain chunks.
         body = content_coding::decode_stream(headers, body);
         strip_body_headers(headers, coded);
@@ -129,28 +183,27 @@ pub(crate) fn into_body(seen: BodyReadState) -> Body {
     }
 }
 
-fn apply_changes(changes: &[BodyChange], seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
-    // Edits before the last `Set` have no effect.
-    let set = changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
-    let changes = &changes[set.unwrap_or(0)..];
-    if let Some(BodyChange::Set(text)) = changes.first() {
-        let body = edit::apply_all(&changes[1..], text)?.unwrap_or_else(|| text.clone());
+fn apply_changes(work: &mut BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
+    let changed = work.changed.take();
+    let (text, changes) = work.effective();
+    let apply = |text: &Bytes| changed.unwrap_or_else(|| edit::apply_all(changes, text));
+    if let Some(text) = text {
+        let body = apply(text)?.unwrap_or_else(|| text.clone());
         strip_body_headers(headers, true);
-        return Ok(Body::from(body));
+        return Ok(Body::from(match &seen {
+            BodyReadState::Whole(WholeBody { content: Some(content), .. }) => content.encode(body),
+            _ => body,
+        }));
     }
-    let Some(coded) = content_coding::is_encoded(headers) else {
-        return Err(Error::new(
-            ErrorKind::StageFailed,
-            "a rule cannot change this body: its content coding is not known; ask for none with the action `anticomp`",
-        ));
-    };
+    let coded = content_coding::is_encoded(headers)?;
     match seen {
-        BodyReadState::Whole(whole) if !is_event_stream(headers) => {
-            let Some(new) = edit::apply_all(changes, &whole.plain)? else {
-                return Ok(Body::with_trailers(whole.raw, whole.trailers));
+        BodyReadState::Whole(WholeBody { raw, content, trailers }) if !is_event_stream(headers) => {
+            let content = content.ok_or_else(|| Error::new(ErrorKind::StageFailed, "its content cannot be read"))?;
+            let Some(new) = apply(content.text())? else {
+                return Ok(Body::with_trailers(raw, trailers));
             };
             strip_body_headers(headers, coded);
-            Ok(Body::with_trailers(new, whole.trailers))
+            Ok(Body::with_trailers(content.encode(new), trailers))
         }
         seen => {
             let events = is_event_stream(headers);
@@ -204,7 +257,7 @@ mod tests {
         for whole in [true, false] {
             let mut headers = html("gzip");
             let body = Body::from(gzip(b"one two"));
-            let seen = if whole { collect(body, &headers, 1000).await.unwrap() } else { BodyReadState::Stream(body) };
+            let seen = if whole { collect(body, &headers, 1000).await.unwrap().0 } else { BodyReadState::Stream(body) };
             let work = BodyEdits { changes: vec![find("two", "three")], ..BodyEdits::default() };
             let body = finish(work, seen, &mut headers).unwrap();
             assert_eq!(&body.collect(100).await.unwrap().0[..], b"one three");
@@ -217,7 +270,7 @@ mod tests {
     async fn unedited_body_keeps_its_bytes() {
         let mut headers = html("gzip");
         let raw = gzip(b"one two");
-        let seen = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
+        let (seen, _) = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
         let work = BodyEdits { changes: vec![find("four", "five")], ..BodyEdits::default() };
         let body = finish(work, seen, &mut headers).unwrap();
         assert_eq!(body.collect(100).await.unwrap().0, raw);
@@ -229,15 +282,15 @@ mod tests {
         let body = || BodyReadState::Stream(Body::from(Bytes::from_static(b"??")));
         let work = |c| BodyEdits { changes: vec![c], ..BodyEdits::default() };
         let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked")).unwrap_err();
-        assert!(error.to_string().contains("anticomp"), "{error}");
+        assert!(error.to_string().contains("aws-chunked"), "{error}");
         let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked")).unwrap();
         assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
     }
 
     #[tokio::test]
     async fn oversized_body_is_returned_as_a_stream() {
-        let seen = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
-        assert!(matches!(seen, BodyReadState::Stream(_)));
+        let (seen, unread) = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
+        assert!(matches!(seen, BodyReadState::Stream(_)) && unread.unwrap().kind() == ErrorKind::BodyTooLarge);
         assert_eq!(&into_body(seen).collect(9).await.unwrap().0[..], b"abcdef");
     }
 }

@@ -75,7 +75,7 @@ impl JsonSchema for PhaseName {
 }
 
 /// A constant; its text may contain `${env.NAME}`.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FileConstant {
     pub text: String,
     /// Whether the text was made from an environment variable.

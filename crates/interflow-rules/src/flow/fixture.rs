@@ -102,13 +102,13 @@ impl FlowFixture {
             view.request = self.request.as_ref();
         }
         if phase >= Phase::RequestBody {
-            view.request_body = self.request.as_ref().map(|_| &self.request_body[..]);
+            view.request_body = self.request.as_ref().map(|_| self.request_body.clone().into());
         }
         if phase >= Phase::ResponseHead {
             view.response = self.response.as_ref();
         }
         if phase >= Phase::ResponseBody {
-            view.response_body = self.response.as_ref().map(|_| &self.response_body[..]);
+            view.response_body = self.response.as_ref().map(|_| self.response_body.clone().into());
         }
         view
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use interflow_types::{RequestHead, Response, ResponseHead};
+use interflow_types::{Error, RequestHead, Response, ResponseHead};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::body::BodyEdits;
+use crate::body::content::BodyContent;
 use crate::body::fault_injection::Throttle;
 
 /// The flow extension that holds rule state; created on demand.
@@ -28,7 +29,9 @@ pub(crate) struct RuleState {
     /// Cookies of the response are stored (`sticky-cookie`).
     pub sticky: bool,
     /// The decoded request body, for services that are called about the response.
-    pub request_body: Option<bytes::Bytes>,
+    pub request_body: Option<BodyContent>,
+    /// Why the request's body cannot be read, if a rule needed it.
+    pub unread_request: Option<Arc<Error>>,
     /// The request's head, for phases that do not receive it.
     pub request: Option<Arc<RequestHead>>,
     /// The response's head, for the phase `done`.

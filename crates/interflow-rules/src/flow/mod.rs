@@ -4,6 +4,7 @@ pub(crate) mod exec_run;
 pub(crate) mod external_changes;
 pub(crate) mod fixture;
 pub(crate) mod flow_state;
+pub(crate) mod json_answers;
 pub(crate) mod render;
 pub(crate) mod verdict;
 pub(crate) mod view;

@@ -140,9 +140,11 @@ fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
             out.push_str(&uuid::Builder::from_random_bytes(interflow_types::random_bytes()).into_uuid().to_string());
             Ok(())
         }
-        "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        "req.body" => view.request_body.as_ref().map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b.text()))),
         "message" => view.message.map_or(Ok(()), |m| out.write_str(&String::from_utf8_lossy(&m.payload))),
-        "resp.body" => view.response_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        "resp.body" => {
+            view.response_body.as_ref().map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b.text())))
+        }
         _ => Ok(()),
     };
     written.expect("a String takes all");

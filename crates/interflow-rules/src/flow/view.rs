@@ -8,8 +8,11 @@ use interflow_types::{
     Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
 
+use crate::body::content::BodyContent;
 use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
+use crate::flow::json_answers::{JsonAnswers, evaluate_now};
+use crate::text::json::JsonPath;
 
 /// Constants of the rule files, sorted by name for binary search.
 pub(crate) type RuleConstants = Vec<(String, String)>;
@@ -20,16 +23,16 @@ pub(crate) struct FlowView<'a> {
     pub flow: &'a Flow,
     pub request: Option<&'a RequestHead>,
     pub response: Option<&'a ResponseHead>,
-    /// The request's body without its content coding.
-    pub request_body: Option<&'a [u8]>,
-    /// The response's body without its content coding.
-    pub response_body: Option<&'a [u8]>,
+    pub request_body: Option<BodyContent>,
+    pub response_body: Option<BodyContent>,
     pub message: Option<&'a StreamMessage>,
     pub constants: &'a RuleConstants,
     /// Shared cache of the URL text for several views of the same request.
     pub shared_url: Option<&'a OnceCell<String>>,
     /// What programs answered; `None` where they are not run.
     pub exec: Option<&'a ExecAnswers>,
+    /// What JSONPaths select; `None` where nothing can be waited for.
+    pub json: Option<&'a JsonAnswers>,
     url: OnceCell<String>,
 }
 
@@ -46,6 +49,7 @@ impl<'a> FlowView<'a> {
             constants,
             shared_url: None,
             exec: None,
+            json: None,
             url: OnceCell::new(),
         }
     }
@@ -87,10 +91,26 @@ impl<'a> FlowView<'a> {
     }
 
     /// The body of one side, once it is complete.
-    pub fn body_of(&self, side: Direction) -> Option<&'a [u8]> {
+    pub fn body_of(&self, side: Direction) -> Option<&BodyContent> {
         match side {
-            Direction::Request => self.request_body,
-            Direction::Response => self.response_body,
+            Direction::Request => self.request_body.as_ref(),
+            Direction::Response => self.response_body.as_ref(),
+        }
+    }
+
+    /// Calls `fits` with what the path selects in the body or message of one side, until it returns true. A string is
+    /// compared as it is, any other value as JSON text; a body that is not JSON has no values.
+    pub fn json(&self, side: Direction, path: &JsonPath, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        let message = self.message.filter(|m| m.direction == side).map(|m| BodyContent::from(m.payload.clone()));
+        let Some(content) = message.as_ref().or(self.body_of(side)) else { return Tristate::NotYet };
+        let selected = match self.json {
+            Some(answers) => answers.select(side, path, content),
+            None => Some(evaluate_now(side, path, content)),
+        };
+        match selected {
+            Some(Ok(values)) => Tristate::Known(values.iter().any(|v| fits(v))),
+            // Not known: neither the condition nor its opposite holds.
+            Some(Err(_)) | None => Tristate::NotYet,
         }
     }
 
@@ -208,7 +228,8 @@ impl QuerySubject for FlowView<'_> {
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
-        let (sent, received) = (self.request_body.map(|b| b.len() as u64), self.response_body.map(|b| b.len() as u64));
+        let size = |body: &Option<BodyContent>| body.as_ref().map(|b| b.len() as u64);
+        let (sent, received) = (size(&self.request_body), size(&self.response_body));
         let later = |n: Option<u64>| n.map_or(Fact::NotYet, Fact::Is);
         let timings = &self.flow.timings;
         match key {
@@ -284,7 +305,7 @@ impl QuerySubject for FlowView<'_> {
             return Tristate::Known(fits(&m.payload));
         }
         match self.body_of(side) {
-            Some(body) => Tristate::Known(fits(body)),
+            Some(body) => Tristate::Known(body.readings().any(|text| fits(text))),
             None if self.message.is_some() => Tristate::Known(false),
             None => Tristate::NotYet,
         }
@@ -351,6 +372,7 @@ pub(crate) fn copy_facts(flow: &Flow) -> Flow {
         let note = copy.extension_mut::<RuleState>();
         vars.into_iter().for_each(|(n, v)| note.set_variable(&n, v));
         note.request_body.clone_from(&state.request_body);
+        note.unread_request.clone_from(&state.unread_request);
     }
     copy
 }

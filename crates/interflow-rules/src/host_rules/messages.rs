@@ -7,15 +7,17 @@ use bytes::Bytes;
 use interflow_codec::sse::{SseEvent, SseParser};
 use interflow_types::Phase;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, Direction, Flow, Headers, InjectedMessages, MessageKind, MessageVerdict,
-    RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
+    Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
+    MessageVerdict, RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
 };
 
 use super::HostRules;
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::{content_coding, is_event_stream, strip_body_headers};
+use crate::config::OnFailure;
 
-/// Maximum size of an event in bytes that rules see; from a larger one on, the stream passes unchanged.
+/// Maximum size of an event in bytes that rules see; with a larger one, the stream ends or passes unchanged from there
+/// on, depending on `on_failure`.
 const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
 /// What is needed to evaluate message rules on a body. It outlives the phase, so it owns copies.
@@ -78,9 +80,9 @@ pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Bod
     }
     let body = match content_coding::is_encoded(headers) {
         // Content that cannot be decoded cannot be inspected.
-        None => return body,
-        Some(false) => body,
-        Some(true) => {
+        Err(_) => return body,
+        Ok(false) => body,
+        Ok(true) => {
             let plain = content_coding::decode_stream(headers, body);
             strip_body_headers(headers, true);
             plain
@@ -137,8 +139,13 @@ impl EventRuleRunner {
                     }
                     self.watched.write_injected(&mut out);
                 }
-                // The event is too large: from here on, bytes pass as they are.
+                Err(_) if self.watched.bound.program.config.on_failure == OnFailure::Deny => {
+                    let why = format!("a rule cannot judge an event of more than {MAX_MESSAGE_SIZE} bytes");
+                    return Err(Error::new(ErrorKind::StageFailed, why));
+                }
+                // From here on, bytes pass as they are.
                 Err(_) => {
+                    tracing::warn!(flow = %self.watched.flow.id, "an event is larger than {MAX_MESSAGE_SIZE} bytes: rules on messages are passed over");
                     out.extend_from_slice(&parser.rest());
                     self.parser = None;
                     return Ok(out);

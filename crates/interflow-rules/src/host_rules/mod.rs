@@ -1,5 +1,6 @@
 //! The rules that can match one host, as the stage that its plan calls.
 
+mod bodies;
 mod by_host;
 mod messages;
 mod originals;
@@ -8,6 +9,7 @@ mod requirements;
 mod stage;
 
 pub(crate) use by_host::RulesByHost;
+pub(crate) use requirements::unread_error;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,12 +23,11 @@ use interflow_types::{
 
 use crate::action::Action;
 use crate::actions::{
-    ActionContext, ActionEffect, PendingAction, RequestAccess, apply, capture_groups, disable_caching,
+    ActionContext, ActionEffect, PendingAction, RequestAccess, action_failed, apply, capture_groups, disable_caching,
 };
 use crate::body::{self, BodyReadState};
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
-use crate::flow::exec_run::ExecRun;
 use crate::flow::flow_state::RuleState;
 use crate::flow::verdict::RuleVerdict;
 use crate::matching::index::{Candidates, Prefilter, RequestIndex};
@@ -54,6 +55,18 @@ struct PhaseRule {
     gate: Prefilter,
 }
 
+impl PhaseRule {
+    /// Whether it judges or edits the content of a response, rather than replace it.
+    fn reads_content(&self, phase: Phase, program: &RuleProgram) -> bool {
+        let actions = &program.rules[self.rule as usize].actions;
+        let mut actions = self.actions.iter().map(|i| &actions[usize::from(*i)].1);
+        phase == Phase::Message
+            || self.asks_body
+            || self.whole
+            || actions.any(|a| matches!(a, Action::EditResponseBody(_) | Action::InjectHtml(_)))
+    }
+}
+
 /// The rules of one phase, in the order of the files.
 #[derive(Debug, Default)]
 struct PhaseRuleList {
@@ -62,10 +75,6 @@ struct PhaseRuleList {
     may_want_whole: bool,
     index: Option<RequestIndex>,
 }
-
-/// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
-/// streamed.
-const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
 
 const PHASE_COUNT: usize = Phase::Done as usize + 1;
 
@@ -93,6 +102,8 @@ pub(crate) struct HostRules {
     calls: bool,
     /// Rules of later phases that read the request's body, which is kept for them.
     later_body_rules: Vec<u32>,
+    /// Whether rules may need the content of responses, which must then be in a coding that can be decoded.
+    reads_responses: bool,
 }
 
 /// Position in the evaluation of a phase's rules, to continue after an operation that had to be waited for.
@@ -105,8 +116,10 @@ struct RuleCursor {
 enum RuleMatch {
     Yes,
     No,
-    /// That depends on a program, which has not run yet.
-    Run(Box<ExecRun>),
+    /// That depends on a program or on JSON, which must be evaluated first.
+    Run(PendingAction),
+    /// That depends on content that cannot be read.
+    Unread(Arc<Error>),
 }
 
 impl From<bool> for RuleMatch {
@@ -168,6 +181,12 @@ impl HostRules {
                 entry.gate = Prefilter::new(&rule.cond, rule.judged, phase, index.is_some());
             }
         }
+        let reads_responses = [Phase::ResponseBody, Phase::Message]
+            .iter()
+            .any(|phase| lists[*phase as usize].entries.iter().any(|e| e.reads_content(*phase, &program)));
+        if reads_responses {
+            interest = interest.with(Phase::RequestHead);
+        }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
         let marks_at_connect =
@@ -193,6 +212,7 @@ impl HostRules {
             answers_at_connect,
             calls,
             later_body_rules: looks_back,
+            reads_responses,
             lists,
             program,
             by_host,
@@ -211,7 +231,7 @@ impl HostRules {
     /// Evaluates the rules of a phase until one ends the flow or must wait.
     fn run_rules(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, mut from: RuleCursor) -> WalkResult {
         let entries = &self.phase_rules(at.phase).entries;
-        loop {
+        'rules: loop {
             // In the middle of a rule's actions its condition has already been decided.
             if let Some(picked) = picked.filter(|_| from.action == 0) {
                 from.entry = next_candidate(picked, from.entry);
@@ -229,7 +249,14 @@ impl HostRules {
                         from.entry += 1;
                         continue;
                     }
-                    RuleMatch::Run(program) => return WalkResult::Wait(from, PendingAction::Exec(program)),
+                    RuleMatch::Run(waiting) => return WalkResult::Wait(from, waiting),
+                    RuleMatch::Unread(why) => match self.pass_over_unread(at, entry, &why) {
+                        Some(verdict) => return WalkResult::Done(verdict),
+                        None => {
+                            from.entry += 1;
+                            continue;
+                        }
+                    },
                 }
             }
             let rule = &self.program.rules[entry.rule as usize];
@@ -238,7 +265,17 @@ impl HostRules {
             }
             while let Some(i) = entry.actions.get(from.action) {
                 from.action += 1;
-                match apply(at, &rule.actions[usize::from(*i)].1, rule, &self.program) {
+                let action = &rule.actions[usize::from(*i)].1;
+                if let Some(why) = requirements::unread_content(action, at) {
+                    match self.pass_over_unread(at, entry, &why) {
+                        Some(verdict) => return WalkResult::Done(verdict),
+                        None => {
+                            from = RuleCursor { entry: from.entry + 1, action: 0 };
+                            continue 'rules;
+                        }
+                    }
+                }
+                match apply(at, action, rule, &self.program) {
                     ActionEffect::Continue => {}
                     ActionEffect::Stop => return WalkResult::Done(RuleVerdict::Continue),
                     ActionEffect::End(verdict) => return WalkResult::Done(verdict),
@@ -272,12 +309,20 @@ impl HostRules {
         {
             return RuleMatch::from(before);
         }
-        let answer = path_variants::evaluate(rule, at, &self.program);
-        if let Some(program) = at.exec.take_wanted() {
-            return RuleMatch::Run(program);
+        let answer = match requirements::evaluate_captured_json(rule, at, &self.program) {
+            true => path_variants::evaluate(rule, at, &self.program),
+            false => Tristate::NotYet,
+        };
+        if let Some(run) = at.json.take_wanted() {
+            return RuleMatch::Run(PendingAction::Json(run));
         }
-        // Still open in its last phase: it does not match.
-        let Tristate::Known(holds) = answer else { return RuleMatch::No };
+        if let Some(program) = at.exec.take_wanted() {
+            return RuleMatch::Run(PendingAction::Exec(program));
+        }
+        // Still open in its last phase: it does not match, unless it judges what cannot be read.
+        let Tristate::Known(holds) = answer else {
+            return requirements::unread_by_condition(rule, at).map_or(RuleMatch::No, RuleMatch::Unread);
+        };
         if rule.remembers {
             at.state().record_decision(entry.rule, holds);
         }
@@ -290,6 +335,19 @@ impl HostRules {
             capture_groups(at, rule, &self.program);
         }
         RuleMatch::from(holds)
+    }
+
+    /// A rule depends on content that cannot be read: `on_failure` decides whether the flow ends.
+    fn pass_over_unread(&self, at: &mut ActionContext<'_>, entry: &PhaseRule, why: &Error) -> Option<RuleVerdict> {
+        let rule = &self.program.rules[entry.rule as usize];
+        if rule.remembers {
+            at.state().record_decision(entry.rule, false);
+        }
+        let error = requirements::unread_error(&rule.name, at, why);
+        match action_failed(&self.program, rule, at.flow, error) {
+            ActionEffect::End(verdict) => Some(verdict),
+            _ => None,
+        }
     }
 
     /// Evaluates the rules of the connection phases again for a request in a tunnel, which is a flow of its own:
@@ -309,10 +367,9 @@ impl HostRules {
                 let matches = loop {
                     match self.rule_matches(&mut at, entry) {
                         RuleMatch::Yes => break true,
-                        RuleMatch::No => break false,
-                        RuleMatch::Run(program) => {
-                            let (key, answer) = (program.key(), program.run().await);
-                            at.exec.record(key, answer);
+                        RuleMatch::No | RuleMatch::Unread(_) => break false,
+                        RuleMatch::Run(waiting) => {
+                            waiting.complete(&mut at, rule, &self.program).await;
                         }
                     }
                 };
@@ -386,198 +443,6 @@ impl HostRules {
         }
     }
 
-    /// Runs a phase with a body, which is buffered only if a rule that may act needs it whole.
-    fn run_with_body<'a>(&'a self, at: ActionContext<'a>, body: Body) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let mut at = at;
-        // State is created only for flows that need it.
-        if at.flow.extension::<RuleState>().is_some_and(|s| s.pending.is_some()) {
-            at.edits = at.state().pending.take().unwrap_or_default();
-            at.snapshot_head();
-        }
-        let picked = self.candidates(&at);
-        if self.wants_whole(&mut at, picked.as_ref(), &body) {
-            return MaybeFuture::pending(self.run_on_whole_body(at, body, picked));
-        }
-        let (cursor, waiting) = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
-            WalkResult::Done(verdict) => match verdict.into_result() {
-                Ok(()) if self.must_read_body(&at, &body) => {
-                    return MaybeFuture::pending(self.read_and_apply_edits(at, body));
-                }
-                Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
-                Err(exit) => return MaybeFuture::Ready(Err(exit)),
-            },
-            WalkResult::Wait(cursor, waiting) => (cursor, waiting),
-        };
-        MaybeFuture::pending(async move {
-            self.resume(&mut at, picked.as_ref(), cursor, waiting).await.into_result()?;
-            match self.must_read_body(&at, &body) {
-                true => self.read_and_apply_edits(at, body).await,
-                false => self.apply_body_edits(at, BodyReadState::Stream(body)),
-            }
-        })
-    }
-
-    async fn read_and_apply_edits(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
-        let seen = self.read_body(&mut at, body).await?;
-        self.apply_body_edits(at, seen)
-    }
-
-    async fn run_on_whole_body(
-        &self,
-        mut at: ActionContext<'_>,
-        body: Body,
-        picked: Option<Candidates>,
-    ) -> Result<Body, EarlyExit> {
-        let seen = self.read_body(&mut at, body).await?;
-        let verdict = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
-            WalkResult::Done(verdict) => verdict,
-            WalkResult::Wait(cursor, waiting) => self.resume(&mut at, picked.as_ref(), cursor, waiting).await,
-        };
-        verdict.into_result()?;
-        self.apply_body_edits(at, seen)
-    }
-
-    /// Whether a rule that may act needs the whole body, for its condition or its action.
-    fn wants_whole(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, body: &Body) -> bool {
-        if at.phase == Phase::RequestBody && self.may_need_request_body(at) {
-            return true;
-        }
-        if !self.phase_rules(at.phase).may_want_whole {
-            return false;
-        }
-        // An event stream may never end: a condition on its body stays undecided instead of holding it back.
-        let endless = matches!(body, Body::Stream(_)) && at.head().is_some_and(body::is_event_stream);
-        let entries = &self.phase_rules(at.phase).entries;
-        entries.iter().enumerate().any(|(i, entry)| {
-            if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
-                return false;
-            }
-            if !entry.gate.may_match(at.request(), at.response.as_deref()) {
-                return false;
-            }
-            let rule = &self.program.rules[entry.rule as usize];
-            if let Some(before) = at.flow.extension::<RuleState>().and_then(|s| s.decided(entry.rule)) {
-                return before && entry.whole;
-            }
-            match evaluate_uncounted(rule, at, &self.program) {
-                Tristate::NotYet => !endless,
-                Tristate::Known(holds) => holds && entry.whole && self.requires_whole_body(entry, at),
-            }
-        })
-    }
-
-    /// Whether a rule that may still act reads the request's body later.
-    fn may_need_request_body(&self, at: &ActionContext<'_>) -> bool {
-        self.later_body_rules.iter().any(|id| {
-            let rule = &self.program.rules[*id as usize];
-            !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
-        })
-    }
-
-    /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
-    fn requires_whole_body(&self, entry: &PhaseRule, at: &ActionContext<'_>) -> bool {
-        let rule = &self.program.rules[entry.rule as usize];
-        let kind =
-            if at.phase == Phase::RequestBody { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
-        entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).any(|action| match action {
-            Action::Call(names) => {
-                let service = names.0.first().and_then(|n| self.program.services.get(n));
-                let hello = service.and_then(|s| s.handshake_if_ready());
-                // Later response rules may read the request's body.
-                hello.is_none_or(|h| {
-                    h.wants_message(kind, at.flow, at.request(), at.response.as_deref())
-                        || kind == ServiceMessageKind::Request && h.wants_kind(ServiceMessageKind::Response)
-                })
-            }
-            other => needs_whole_body(other),
-        })
-    }
-
-    fn must_read_body(&self, at: &ActionContext<'_>, body: &Body) -> bool {
-        let Some(headers) = at.head() else { return false };
-        // Many origins reject requests without a length, which a streaming edit cannot know in advance.
-        let short = || {
-            headers
-                .get_str("content-length")
-                .and_then(|n| n.parse::<u64>().ok())
-                .is_some_and(|n| n <= MAX_BUFFERED_REQUEST)
-        };
-        let sized = || at.side() == Direction::Request && !at.edits.changes.is_empty() && short();
-        matches!(body, Body::Stream(_) | Body::Full(_)) && (at.edits.needs_whole(headers) || sized())
-    }
-
-    /// Buffers the body up to `rules.max_body`; a larger one goes on as a stream, which rules do not see whole.
-    async fn read_body(&self, at: &mut ActionContext<'_>, body: Body) -> Result<BodyReadState> {
-        let headers = at.head().cloned().unwrap_or_default();
-        let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
-        let seen = body::collect(body, &headers, cap).await?;
-        match &seen {
-            BodyReadState::Whole(whole) => {
-                at.body = Some(whole.plain.clone());
-                if at.phase == Phase::RequestBody && (self.calls || !self.later_body_rules.is_empty()) {
-                    at.state().request_body = Some(whole.plain.clone());
-                }
-            }
-            BodyReadState::Stream(_) => {
-                tracing::debug!(flow = %at.flow.id, "the body is larger than rules.max_body: rules that need it whole do not see it");
-            }
-        }
-        Ok(seen)
-    }
-
-    /// Applies the collected edits, then message rules. `on_failure` decides about a body that cannot be edited.
-    fn apply_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {
-        let mut work = std::mem::take(&mut at.edits);
-        let side = at.side();
-        if let Some(cap) = at.flow.extension::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
-            work.throttle = Some(cap);
-        }
-        let messages = self.messages.then(|| messages::MessageRuleContext::new(self, &at, side)).flatten();
-        if work.is_empty() && messages.is_none() {
-            at.keep_original(None);
-            return Ok(body::into_body(seen));
-        }
-        let Some(headers) = at.head_mut() else { return Ok(body::into_body(seen)) };
-        let too_large = matches!(seen, BodyReadState::Stream(Body::Stream(_))) && work.needs_whole(headers);
-        let mut original = None;
-        let finished = if too_large {
-            let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
-            BodyFailure::Kept(Error::new(ErrorKind::BodyTooLarge, what), seen)
-        } else {
-            // `finish` consumes the body; a copy shares its bytes.
-            let spare = match (&seen, self.program.config.on_failure) {
-                (BodyReadState::Whole(whole), OnFailure::Pass) => Some(BodyReadState::Whole(whole.clone())),
-                _ => None,
-            };
-            let by = work.by.join("`, `");
-            let seen = if work.may_change_body() { originals::tee_original(seen, &mut original) } else { seen };
-            match body::finish(work, seen, headers) {
-                Ok(body) => {
-                    let original = original.filter(|o| originals::is_different(o, &body));
-                    let body = messages::apply_message_rules(messages, body, headers);
-                    at.keep_original(original);
-                    return Ok(body);
-                }
-                Err(e) => {
-                    let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
-                    match spare {
-                        Some(seen) => BodyFailure::Kept(e, seen),
-                        None => BodyFailure::Lost(e),
-                    }
-                }
-            }
-        };
-        at.flow.tag("rule_failed");
-        at.keep_original(None);
-        match (finished, self.program.config.on_failure) {
-            (BodyFailure::Kept(e, seen), OnFailure::Pass) => {
-                tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
-                Ok(body::into_body(seen))
-            }
-            (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(EarlyExit::Deny(e)),
-        }
-    }
-
     /// Evaluates message rules for bodies that contain messages.
     pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> MessageVerdict {
         match self.run_rules(at, None, RuleCursor::default()) {
@@ -589,11 +454,6 @@ impl HostRules {
             WalkResult::Wait(..) => MessageVerdict::Continue,
         }
     }
-}
-
-enum BodyFailure {
-    Kept(Error, BodyReadState),
-    Lost(Error),
 }
 
 /// The next candidate at or after `from`; past the end if there is none.

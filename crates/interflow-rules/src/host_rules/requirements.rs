@@ -1,11 +1,15 @@
 //! What rules and actions require: whole bodies, the request's body at a later phase, or nothing but annotations.
 
-use interflow_types::Phase;
+use std::sync::Arc;
+
+use interflow_types::{Direction, Error, ErrorKind, Phase};
 
 use crate::action::Action;
+use crate::actions::ActionContext;
 use crate::compiled::action_templates::visit_templates;
-use crate::compiled::program::CompiledRule;
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::matching::condition::ConditionExpr;
+use crate::matching::text_predicate::{TextField, graphql_paths};
 use crate::params::{CaptureParams, CaptureSource};
 
 /// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
@@ -43,9 +47,17 @@ pub(crate) fn runs_program(rule: &CompiledRule) -> bool {
     runs
 }
 
-/// Whether a rule has to be waited for at the end of a flow: it runs a program, or appends to a file.
+/// Whether a rule has to be waited for at the end of a flow: it runs a program, evaluates JSON, or appends to a
+/// file.
 pub(crate) fn waits_at_end(rule: &CompiledRule) -> bool {
-    runs_program(rule) || rule.actions.iter().any(|(_, action)| matches!(action, Action::AppendFile(_)))
+    let mut reads_json = false;
+    rule.cond.visit(&mut |leaf| {
+        reads_json |= matches!(leaf, ConditionExpr::Text(TextField::Json(..) | TextField::GraphqlOperation, _));
+    });
+    let waits = |action: &Action| {
+        matches!(action, Action::AppendFile(_) | Action::Capture(CaptureParams { source: CaptureSource::Json(..), .. }))
+    };
+    reads_json || runs_program(rule) || rule.actions.iter().any(|(_, action)| waits(action))
 }
 
 /// Whether a rule acts after the request and reads the request's body.
@@ -56,7 +68,7 @@ pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
         visit_templates(action, &mut |t| wants |= t.wants_bodies().0);
         wants
     });
-    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
+    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.reads_body(Direction::Request)
 }
 
 /// Whether an action needs the whole body, by its kind or by a template that reads it.
@@ -69,4 +81,94 @@ pub(crate) fn needs_whole_body(action: &Action) -> bool {
     };
     visit_templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
     needs
+}
+
+/// Evaluates the JSON from which the rule takes variables; whether that is done, or need not be.
+pub(crate) fn evaluate_captured_json(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> bool {
+    if rule.captures.is_empty() {
+        return true;
+    }
+    let view = at.view(program);
+    rule.captures.iter().all(|(field, _)| match field {
+        TextField::Json(..) | TextField::GraphqlOperation => {
+            let _ = field.evaluate(&view, &mut |_| false);
+            !at.json.wants_any()
+        }
+        _ => true,
+    })
+}
+
+/// Why the content that the condition judges cannot be read.
+pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -> Option<Arc<Error>> {
+    for side in [Direction::Request, Direction::Response] {
+        if let Some(why) = at.unread(side)
+            && rule.cond.reads_body(side)
+        {
+            return Some(why);
+        }
+    }
+    let mut why = None;
+    rule.cond.visit(&mut |leaf| {
+        let failed = match leaf {
+            ConditionExpr::Text(TextField::Json(side, path), _) => at.json.failure(*side, path),
+            ConditionExpr::Text(TextField::GraphqlOperation, _) => {
+                graphql_paths().into_iter().find_map(|path| at.json.failure(Direction::Request, path))
+            }
+            _ => None,
+        };
+        if let Some(failed) = failed {
+            why = Some(failed);
+        }
+    });
+    why
+}
+
+/// Why the content cannot be read without which an action would do something else than it should. Text for people is
+/// made of what there is; a person decides without it, and a service as its own `on_failure` says.
+pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<Arc<Error>> {
+    let mut reads = [false; 2];
+    match action {
+        Action::Tag(_)
+        | Action::Comment(_)
+        | Action::Colour(_)
+        | Action::Log(_)
+        | Action::Print(_)
+        | Action::PrintError(_)
+        | Action::AppendFile(_)
+        | Action::Hold(_)
+        | Action::Call(_) => return None,
+        Action::Script(_) => reads[at.side() as usize] = true,
+        Action::Capture(CaptureParams { source: CaptureSource::Json(side, path), .. }) => {
+            if let Some(why) = at.json.failure(*side, path) {
+                return Some(why);
+            }
+            reads[*side as usize] = true;
+        }
+        Action::Replay(_) => reads[Direction::Request as usize] = needs_whole_body(action),
+        _ => {}
+    }
+    visit_templates(action, &mut |t| {
+        let (request, response) = t.wants_bodies();
+        reads[Direction::Request as usize] |= request;
+        reads[Direction::Response as usize] |= response;
+    });
+    [Direction::Request, Direction::Response]
+        .into_iter()
+        .filter(|side| reads[*side as usize])
+        .find_map(|s| at.unread(s))
+}
+
+/// The error that ends a flow whose content a rule cannot read.
+pub(crate) fn unread_error(rule: &str, at: &ActionContext<'_>, why: &Error) -> Error {
+    let (kind, side) = match at.side() {
+        Direction::Request => (ErrorKind::Denied, "request"),
+        Direction::Response => (ErrorKind::BadResponse, "response"),
+    };
+    let kind = match why.kind() {
+        ErrorKind::BodyTooLarge if side == "request" => ErrorKind::BodyTooLarge,
+        ErrorKind::Overloaded => ErrorKind::Overloaded,
+        ErrorKind::Internal => ErrorKind::Internal,
+        _ => kind,
+    };
+    Error::new(kind, format!("rule `{rule}` depends on content of this {side} that cannot be read: {why}"))
 }

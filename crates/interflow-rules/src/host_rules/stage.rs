@@ -3,6 +3,7 @@
 use futures_util::FutureExt as _;
 
 use super::*;
+use crate::body::accept_encoding;
 
 impl Stage for HostRules {
     fn name(&self) -> &'static str {
@@ -135,15 +136,22 @@ impl HostRules {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
     ) -> MaybeFuture<'a, RequestVerdict> {
+        let accepts_others = self.reads_responses && accept_encoding::accepts_others(&head.headers);
         if self.keeps_request {
             flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
-        } else if self.is_idle(Phase::RequestHead, flow, head, None) {
+        } else if !accepts_others && self.is_idle(Phase::RequestHead, flow, head, None) {
             return MaybeFuture::Ready(RequestVerdict::Continue);
         }
-        self.run_without_body(ActionContext {
-            request: RequestAccess::Changing(head),
-            ..ActionContext::new(Phase::RequestHead, flow)
-        })
+        let mut at =
+            ActionContext { request: RequestAccess::Changing(head), ..ActionContext::new(Phase::RequestHead, flow) };
+        // Before the rules, which may ask for something else.
+        if accepts_others && self.may_read_response(&at) {
+            at.snapshot_head();
+            if let Some(headers) = at.head_mut() {
+                accept_encoding::keep_readable(headers);
+            }
+        }
+        self.run_without_body(at)
     }
 
     /// Runs the rules at the end of a flow, on a copy: their changes are not recorded. They have to be waited for
@@ -163,8 +171,8 @@ impl HostRules {
         MaybeFuture::pending(async move {
             let mut at =
                 ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
-            if let WalkResult::Wait(cursor, run @ (PendingAction::Exec(_) | PendingAction::File(_))) =
-                this.run_rules(&mut at, None, RuleCursor::default())
+            if let WalkResult::Wait(cursor, run) = this.run_rules(&mut at, None, RuleCursor::default())
+                && run.is_possible_at_end()
             {
                 this.resume(&mut at, None, cursor, run).await;
             }

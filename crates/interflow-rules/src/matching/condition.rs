@@ -160,7 +160,7 @@ impl ConditionExpr {
             Self::Query(query) => query.evaluate(view),
             Self::Text(place, test) => place.evaluate(view, &mut |v| test.fits(v, view)),
             Self::HasBody(side) => match (view.body_of(*side), view.head_of(*side)) {
-                (Some(body), _) => Tristate::Known(!body.is_empty()),
+                (Some(body), _) => Tristate::Known(body.len() > 0),
                 // The client side knows more than the head: in HTTP/2 a body needs no length.
                 (None, Some(_)) if *side == Direction::Request && view.flow.has_request_body.is_some() => {
                     Tristate::Known(view.flow.has_request_body == Some(true))
@@ -216,16 +216,20 @@ impl ConditionExpr {
         }
     }
 
-    /// Whether it reads the request's body, or its size.
-    pub(crate) fn wants_request_body(&self) -> bool {
+    /// Whether it reads the body of this side, or its size.
+    pub(crate) fn reads_body(&self, side: Direction) -> bool {
+        let (phase, size) = match side {
+            Direction::Request => (Phase::RequestBody, Key::ReqSize),
+            Direction::Response => (Phase::ResponseBody, Key::RespSize),
+        };
         let mut wants = false;
         self.visit(&mut |leaf| {
             wants |= match leaf {
-                Self::Text(place, _) => place.phase() == Phase::RequestBody,
+                Self::Text(place, _) => place.phase() == phase,
                 Self::Query(query) => {
                     let mut sized = false;
-                    query.expr().visit(&mut |term| sized |= matches!(term.key, Key::ReqSize | Key::Size));
-                    sized || query.wants_body(Direction::Request)
+                    query.expr().visit(&mut |term| sized |= term.key == size || term.key == Key::Size);
+                    sized || query.wants_body(side)
                 }
                 _ => false,
             };

@@ -1,6 +1,7 @@
 //! Text predicates, and the textual fields of a flow on which they are evaluated.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use interflow_query::Tristate;
 use interflow_types::{Direction, Phase};
@@ -255,13 +256,12 @@ impl TextField {
             Self::Message => view.message.map_or(Tristate::NotYet, |m| Tristate::Known(fits(&m.payload))),
             Self::Body(side) => match view.message.filter(|m| m.direction == *side) {
                 Some(m) => Tristate::Known(fits(&m.payload)),
-                None => view.body_of(*side).map_or(Tristate::NotYet, |b| Tristate::Known(fits(b))),
+                None => view
+                    .body_of(*side)
+                    .map_or(Tristate::NotYet, |b| Tristate::Known(b.readings().any(|text| fits(text)))),
             },
-            Self::Json(side, path) => match view.message.filter(|m| m.direction == *side) {
-                Some(m) => json_values(&m.payload, path, fits),
-                None => view.body_of(*side).map_or(Tristate::NotYet, |b| json_values(b, path, fits)),
-            },
-            Self::GraphqlOperation => view.request_body.map_or(Tristate::NotYet, |b| graphql_operation(b, fits)),
+            Self::Json(side, path) => view.json(*side, path, fits),
+            Self::GraphqlOperation => graphql_operation(view, fits),
             _ => match view.request {
                 Some(request) => self.evaluate_request(view, request, fits),
                 None => view.no_request(),
@@ -347,26 +347,33 @@ fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
     }
 }
 
-/// JSON values that are not strings are compared as JSON text. A body that is not JSON has no values.
-fn json_values(body: &[u8], path: &JsonPath, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return Tristate::Known(false) };
-    Tristate::Known(path.find(&value).into_iter().any(|v| match v {
-        serde_json::Value::String(s) => fits(s.as_bytes()),
-        other => fits(other.to_string().as_bytes()),
-    }))
+/// The paths of a GraphQL request (GraphQL over HTTP).
+static OPERATION_NAME: LazyLock<JsonPath> = LazyLock::new(|| JsonPath::parse("$.operationName").expect("a path"));
+static GRAPHQL_DOCUMENT: LazyLock<JsonPath> = LazyLock::new(|| JsonPath::parse("$.query").expect("a path"));
+
+/// The paths that a condition on the operation of a GraphQL request reads.
+pub(crate) fn graphql_paths() -> [&'static JsonPath; 2] {
+    [&OPERATION_NAME, &GRAPHQL_DOCUMENT]
 }
 
 /// `operationName`, or the name in the document (GraphQL over HTTP).
-fn graphql_operation(body: &[u8], fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return Tristate::Known(false) };
-    if let Some(name) = value["operationName"].as_str() {
-        return Tristate::Known(fits(name.as_bytes()));
+fn graphql_operation(view: &FlowView<'_>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+    let mut named = false;
+    let by_name = view.json(Direction::Request, &OPERATION_NAME, &mut |name| {
+        // Without a name, it is null or absent.
+        named = name != b"null";
+        named && fits(name)
+    });
+    if named || by_name == Tristate::NotYet {
+        return by_name;
     }
-    let document = value["query"].as_str().unwrap_or_default();
-    // Good enough for the first operation of a document; its grammar is not parsed.
-    let mut words = document.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
-    let name = words.find(|w| matches!(*w, "query" | "mutation" | "subscription")).and_then(|_| words.next());
-    Tristate::Known(name.is_some_and(|n| fits(n.as_bytes())))
+    view.json(Direction::Request, &GRAPHQL_DOCUMENT, &mut |document| {
+        let document = String::from_utf8_lossy(document);
+        // Good enough for the first operation of a document; its grammar is not parsed.
+        let mut words = document.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
+        let name = words.find(|w| matches!(*w, "query" | "mutation" | "subscription")).and_then(|_| words.next());
+        name.is_some_and(|n| fits(n.as_bytes()))
+    })
 }
 
 /// The product name of a `User-Agent`. The order of the known ones matters, since browsers also name those they are
@@ -451,8 +458,11 @@ mod tests {
             (r#"{"query":"{ a }"}"#, None),
             ("no json", None),
         ] {
+            let mut sample = FlowFixture::for_request("POST", "http://a.test/graphql").unwrap();
+            sample.request_body = body.into();
+            let constants = Vec::new();
             let mut seen = None;
-            graphql_operation(body.as_bytes(), &mut |n| {
+            let _ = TextField::GraphqlOperation.evaluate(&sample.view(Phase::RequestBody, &constants), &mut |n| {
                 seen = Some(String::from_utf8_lossy(n).into_owned());
                 true
             });

@@ -1,14 +1,14 @@
 //! A persistent connection to an external service: connect, handshake, reconnect with backoff.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
-use interflow_types::{Authority, BoxFuture, Error};
+use interflow_types::{Authority, BoxFuture, Error, INHERITED_VARIABLES};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::files::rule_file::FileConstant;
 
 use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 
@@ -44,7 +46,8 @@ pub(crate) enum ServiceTarget {
     WebSocket(Box<Request<()>>),
     /// A WebSocket over TLS with this authority.
     Secure(Box<Request<()>>, Authority),
-    Command(Vec<String>),
+    /// A program with its arguments, and variables of its environment.
+    Command(Vec<String>, Vec<(String, String)>),
 }
 
 impl ServiceTarget {
@@ -70,11 +73,14 @@ impl ServiceTarget {
         Ok(Self::Secure(Box::new(request), authority))
     }
 
-    pub fn command(words: &[String]) -> Result<Self, String> {
+    pub fn command(words: &[String], env: &BTreeMap<String, FileConstant>) -> Result<Self, String> {
         if words.is_empty() {
             return Err("`command` names no program".into());
         }
-        Ok(Self::Command(words.to_vec()))
+        if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(format!("`{name}` is not the name of an environment variable"));
+        }
+        Ok(Self::Command(words.to_vec(), env.iter().map(|(n, v)| (n.clone(), v.text.clone())).collect()))
     }
 
     async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<ServiceConnection, String> {
@@ -97,9 +103,11 @@ impl ServiceTarget {
                     .map(|(ws, _)| ServiceConnection::Secure(Box::new(ws)))
                     .map_err(|e| format!("it cannot be reached: {e}"))
             }
-            Self::Command(words) => {
+            Self::Command(words, env) => {
                 let mut command = Command::new(&words[0]);
-                command.args(&words[1..]).env("GREYPROXY_TRANSPORT", "stdio").kill_on_drop(true);
+                let inherited = INHERITED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+                command.args(&words[1..]).env_clear().envs(inherited).env("GREYPROXY_TRANSPORT", "stdio");
+                command.envs(env.iter().map(|(n, v)| (n, v))).kill_on_drop(true);
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
                 // A process group of its own, so that its children end with it.
                 #[cfg(unix)]
@@ -108,7 +116,7 @@ impl ServiceTarget {
                 let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
                     return Err("it has no standard streams".into());
                 };
-                let output = BufReader::new(output).lines();
+                let output = MessageLines::new(output, MAX_MESSAGE_SIZE);
                 Ok(ServiceConnection::Process(Box::new(ServiceProcess { child: ProcessGroup(child), input, output })))
             }
         }
@@ -141,7 +149,46 @@ enum ServiceConnection {
 struct ServiceProcess {
     child: ProcessGroup,
     input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    output: MessageLines<ChildStdout>,
+}
+
+/// The lines of a stream, of limited length.
+struct MessageLines<R> {
+    reader: BufReader<R>,
+    /// What was read of the next line.
+    begun: Vec<u8>,
+    max: usize,
+}
+
+impl<R: AsyncRead + Unpin> MessageLines<R> {
+    fn new(stream: R, max: usize) -> Self {
+        Self { reader: BufReader::new(stream), begun: Vec::new(), max }
+    }
+
+    /// The next line without its end; `None` at the end of the stream. Cancel-safe.
+    ///
+    /// # Errors
+    /// The stream failed, or the line is too long.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+        loop {
+            let read = self.reader.fill_buf().await.map_err(|e| e.to_string())?;
+            if read.is_empty() {
+                let last = std::mem::take(&mut self.begun);
+                return Ok((!last.is_empty()).then_some(last));
+            }
+            let end = read.iter().position(|b| *b == b'\n');
+            let part = read.get(..end.unwrap_or(read.len())).unwrap_or_default();
+            if self.begun.len() + part.len() > self.max {
+                return Err(format!("it sent a message of more than {} bytes", self.max));
+            }
+            self.begun.extend_from_slice(part);
+            let used = end.map_or(read.len(), |end| end + 1);
+            self.reader.consume(used);
+            if end.is_some() {
+                return Ok(Some(std::mem::take(&mut self.begun)));
+            }
+        }
+    }
 }
 
 /// A process with all its children, killed when this is dropped.
@@ -175,14 +222,14 @@ impl ServiceConnection {
         loop {
             let text = match self {
                 Self::WebSocket(ws) => match message_text(ws.next().await)? {
-                    Some(text) => text,
+                    Some(text) => text.into_bytes(),
                     None => continue,
                 },
                 Self::Secure(ws) => match message_text(ws.next().await)? {
-                    Some(text) => text,
+                    Some(text) => text.into_bytes(),
                     None => continue,
                 },
-                Self::Process(process) => match process.output.next_line().await {
+                Self::Process(process) => match process.output.next().await {
                     Ok(Some(line)) => line,
                     Ok(None) => {
                         let how = process.child.0.try_wait().ok().flatten().map(|s| s.to_string());
@@ -191,10 +238,10 @@ impl ServiceConnection {
                             how.unwrap_or_else(|| "its output is closed".into())
                         ));
                     }
-                    Err(e) => return Err(e.to_string()),
+                    Err(e) => return Err(e),
                 },
             };
-            match serde_json::from_str(&text) {
+            match serde_json::from_slice(&text) {
                 Ok(value) => return Ok(value),
                 Err(e) => tracing::warn!("ignored a message of a service that is not JSON: {e}"),
             }
@@ -212,7 +259,7 @@ pub(crate) async fn run_connection(
 ) {
     let mut wait = BACKOFF[0];
     loop {
-        let began = Instant::now();
+        let mut connected = None;
         let why = match connect(target, opener).await {
             Ok((mut link, hello)) => {
                 tracing::info!(
@@ -220,6 +267,7 @@ pub(crate) async fn run_connection(
                     hello.name.as_deref().unwrap_or("one without a name")
                 );
                 let _ = says.send(ServiceStatus::Up(Arc::new(hello)));
+                connected = Some(Instant::now());
                 match exchange_messages(&mut link, &mut queued).await {
                     Ok(()) => return,
                     Err(why) => why,
@@ -229,9 +277,7 @@ pub(crate) async fn run_connection(
         };
         tracing::warn!("service {name}: {why}");
         let _ = says.send(ServiceStatus::Down(why));
-        if began.elapsed() >= HEALTHY_AFTER {
-            wait = BACKOFF[0];
-        }
+        wait = wait_after(wait, connected.map(|since| since.elapsed()));
         // Messages received during the pause are dropped, which fails their callers.
         let pause = tokio::time::sleep(crate::body::fault_injection::with_jitter(wait, wait / 5));
         tokio::pin!(pause);
@@ -243,6 +289,12 @@ pub(crate) async fn run_connection(
         }
         wait = (wait * 2).min(BACKOFF[1]);
     }
+}
+
+/// How long to wait before a reconnect, after a connection that lasted this long from its handshake on; `None` if there
+/// was none.
+fn wait_after(wait: Duration, lasted: Option<Duration>) -> Duration {
+    if lasted.is_some_and(|lasted| lasted >= HEALTHY_AFTER) { BACKOFF[0] } else { wait }
 }
 
 /// Connects and greets, within [`HANDSHAKE_TIMEOUT`].
@@ -282,5 +334,30 @@ async fn exchange_messages(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_of_a_program_are_bounded() {
+        let mut lines = MessageLines::new(&b"one\n\ntwo\nthree and more\n"[..], 5);
+        assert_eq!(lines.next().await.unwrap().unwrap(), b"one");
+        assert_eq!(lines.next().await.unwrap().unwrap(), b"");
+        assert_eq!(lines.next().await.unwrap().unwrap(), b"two");
+        assert!(lines.next().await.unwrap_err().contains("more than 5 bytes"));
+        let mut last = MessageLines::new(&b"end"[..], 5);
+        assert_eq!((last.next().await.unwrap(), last.next().await.unwrap()), (Some(b"end".to_vec()), None));
+    }
+
+    #[test]
+    fn only_a_connection_that_lasted_resets_the_wait() {
+        let long = BACKOFF[1];
+        // However long the handshake took before it timed out.
+        assert_eq!(wait_after(long, None), long);
+        assert_eq!(wait_after(long, Some(Duration::from_secs(1))), long);
+        assert_eq!(wait_after(long, Some(HEALTHY_AFTER)), BACKOFF[0]);
     }
 }

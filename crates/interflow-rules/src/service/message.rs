@@ -121,6 +121,11 @@ impl ServiceHandshake {
         self.hooks.iter().any(|h| h.kind == ask.kind())
     }
 
+    /// Whether it takes bodies of every size, and so no message without its body.
+    pub fn wants_every_body(&self) -> bool {
+        self.max_body == 0
+    }
+
     fn body(&self, body: Option<&[u8]>) -> Value {
         // Larger than the service wants: it decides without the body.
         match body {

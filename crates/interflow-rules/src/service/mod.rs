@@ -5,6 +5,7 @@ mod connection;
 mod message;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
+use crate::files::rule_file::FileConstant;
 use crate::text::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
@@ -36,6 +38,9 @@ pub struct ServiceDef {
     pub url: Option<String>,
     /// A program and its arguments, used over its standard streams, one JSON message per line.
     pub command: Option<OneOrManyStrings>,
+    /// Environment variables of the program of `command`; a text may contain `${env.NAME}`. Of Interflow's own it gets
+    /// only a few such as `PATH` and `HOME`, since the others may be secrets.
+    pub env: BTreeMap<String, FileConstant>,
     /// An HTTP server to which each message is posted as JSON.
     pub post: Option<String>,
     /// Time limit of a reply; 10 s when absent.
@@ -77,12 +82,13 @@ impl ExternalService {
         egress: Option<Arc<dyn HttpClient>>,
         opener: Option<Arc<dyn TlsConnector>>,
     ) -> Result<Arc<Self>, String> {
+        Self::check(&def)?;
         let way = match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => {
                 start_connection(name, connection::ServiceTarget::web_socket(url, def.auth_header.as_deref())?, opener)?
             }
             (None, Some(command), None) => {
-                start_connection(name, connection::ServiceTarget::command(&command.0)?, None)?
+                start_connection(name, connection::ServiceTarget::command(&command.0, &def.env)?, None)?
             }
             (None, None, Some(post)) => ServiceKind::Post { url: crate::text::url::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
@@ -95,9 +101,12 @@ impl ExternalService {
     /// # Errors
     /// What is wrong.
     pub fn check(def: &ServiceDef) -> Result<(), String> {
+        if !def.env.is_empty() && def.command.is_none() {
+            return Err("`env` is for the program of `command`, and there is none".into());
+        }
         match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
-            (None, Some(command), None) => connection::ServiceTarget::command(&command.0).map(drop),
+            (None, Some(command), None) => connection::ServiceTarget::command(&command.0, &def.env).map(drop),
             (None, None, Some(post)) => crate::text::url::parse_url(post).map(drop),
             _ => Err("a service has one of url, command and post".into()),
         }

@@ -1,16 +1,23 @@
 //! JSONPath (RFC 9535) and JSON Patch (RFC 6902) over a document whose members keep their order.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
+use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json_path::JsonPath as Query;
+
+use super::json_document::{JsonDocument, JsonFailure};
+use super::json_steps::{PathStep, count_descents_and_roots, split};
 
 /// A path into a document: `$.a.b[0]`, `$['a b']`, `$.list[?@.x > 1].y`, `$..id`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     source: String,
     query: Query,
+    /// The path as steps; `None` if a filter in it refers to the whole document.
+    steps: Option<Vec<PathStep>>,
     /// The parent's path and the key, if the path ends with a key after other than `..`.
     last_key: Option<(Query, String)>,
 }
@@ -28,12 +35,30 @@ impl JsonPath {
                  characters than letters, digits and _ as $['a-key']"
             )
         })?;
-        Ok(Self { source: text.to_owned(), query, last_key: split_last_key(text) })
+        Ok(Self { source: text.to_owned(), query, steps: split(text), last_key: split_last_key(text) })
     }
 
-    /// All matching values, in the order of the document.
-    pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        self.query.query(value).all()
+    /// The values that it selects, as text: a string itself, anything else as JSON.
+    ///
+    /// # Errors
+    /// It exceeds a bound, or `stop` was set.
+    pub(crate) fn select(&self, document: &JsonDocument, stop: &AtomicBool) -> Result<Vec<Bytes>, JsonFailure> {
+        match &self.steps {
+            Some(steps) => document.select(steps, stop),
+            None => {
+                let (descents, roots) = count_descents_and_roots(&self.source);
+                document.select_in_tree(&self.query, descents, roots)
+            }
+        }
+    }
+
+    /// Checks that [`set`](Self::set) and [`remove`](Self::remove) end in a bounded time.
+    ///
+    /// # Errors
+    /// A document for which that might take too long.
+    pub(crate) fn check_edit(&self, document: &JsonDocument) -> Result<(), JsonFailure> {
+        let (descents, roots) = count_descents_and_roots(&self.source);
+        document.check_tree_search(descents, roots)
     }
 
     /// Sets every matching value; a missing last key is created. Returns the number of changes.
@@ -213,6 +238,105 @@ mod tests {
 
     use super::*;
 
+    fn found_by(path: &JsonPath, document: &Value) -> Vec<String> {
+        let read = JsonDocument::read(document.to_string().into()).unwrap();
+        let texts = path.select(&read, &AtomicBool::new(false)).unwrap();
+        texts.iter().map(|t| String::from_utf8_lossy(t).into_owned()).collect()
+    }
+
+    fn texts_of(values: &Value) -> Vec<String> {
+        let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), ToOwned::to_owned);
+        values.as_array().unwrap().iter().map(text).collect()
+    }
+
+    #[test]
+    fn paths_select_what_the_standard_says() {
+        let doc = json!({"a": {"b": [1, 2, {"id": 7, "a": "x y"}], "it's \"q\"": 4, "\u{e9}": [5]}, "id": 1, "n": {"a": {"a": 1e2}},
+            "list": [{"k": "ab", "v": 1}, {"k": "b", "v": 2}, [3], null]});
+        for path in [
+            "$",
+            "$.a.b[0]",
+            "$ .a ['b'] [0]",
+            "$.a['it\\'s \"q\"']",
+            "$.a[\"it's \\\"q\\\"\"]",
+            "$.a.\u{e9}[0]",
+            "$.a['\\u00e9']",
+            "$.*",
+            "$[*]",
+            "$..*",
+            "$..a",
+            "$..['a','id']",
+            "$..[0]",
+            "$.list[-1]",
+            "$.list[-9]",
+            "$.list[9]",
+            "$.list[1:]",
+            "$.list[:-1]",
+            "$.list[::2]",
+            "$.list[::-1]",
+            "$.list[3:0:-2]",
+            "$.list[0:0]",
+            "$.list[::0]",
+            "$.list[1, 0, 1]",
+            "$.list[?@.v > 1].k",
+            "$.list[?@.k]",
+            "$.list[?match(@.k, 'a.*')]",
+            "$.list[?search(@.k, 'b')].v",
+            "$[?@.b]",
+            "$..[?@.a]",
+            "$.list[?@[0] == 3 || @.v == 1]",
+            "$.list[?@.v == $.id]",
+            "$.list[?@.k == '$']",
+            "$.a.b[?@..id]",
+            "$['a']['b'][2]['a']",
+            "$.id.x",
+            "$.list.k",
+            "$.n..a.a",
+        ] {
+            let p = JsonPath::parse(path).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(found_by(&p, &doc), texts_of(&json!(p.query.query(&doc).all())), "{path}");
+        }
+        // Each value once: the standard counts the ways to it.
+        let nested = json!({"a": {"a": {"a": {"a": 1}}}});
+        assert_eq!(found_by(&JsonPath::parse("$..a..a").unwrap(), &nested).len(), 3);
+    }
+
+    #[test]
+    fn hostile_documents_and_paths_end_at_a_bound() {
+        let nest = |n: usize| format!("{}1{}", "{\"a\":".repeat(n), "}".repeat(n));
+        let select = |path: &str, text: String| {
+            JsonDocument::read(text.into())
+                .and_then(|doc| JsonPath::parse(path).unwrap().select(&doc, &AtomicBool::new(false)))
+        };
+        assert_eq!(select("$..a..a..a..a", nest(250)).unwrap().len(), 247);
+        for (path, text) in [
+            ("$.a", nest(json_depth() + 1)),
+            ("$[0]", format!("[0{}]", ",0".repeat(5 << 20))),
+            ("$..*", format!("{}\"{}\"{}", "[".repeat(100), "x".repeat(1 << 20), "]".repeat(100))),
+            ("$..[?@..a..a..a..a]", nest(120)),
+            ("$..[?@.a == $.a]", nest(120)),
+            ("$[?search(@, 'x')]", format!("[0{}]", ",0".repeat(100_000))),
+        ] {
+            assert!(matches!(select(path, text), Err(JsonFailure::Exceeds(_))), "{path}");
+        }
+        assert!(matches!(select("$.a", "{\"a\":}".into()), Err(JsonFailure::NotJson)));
+        let stopped = JsonDocument::read(format!("[0{}]", ",0".repeat(100_000)).into())
+            .and_then(|doc| JsonPath::parse("$[*]").unwrap().select(&doc, &AtomicBool::new(true)));
+        assert!(matches!(stopped, Err(JsonFailure::Exceeds(_))), "the client left");
+    }
+
+    fn json_depth() -> usize {
+        interflow_codec::json::MAX_DEPTH
+    }
+
+    #[test]
+    fn names_and_strings_are_compared_without_escapes_and_the_last_member_counts() {
+        let doc = JsonDocument::read(r#"{"r\u006fle": "us\u0065r", "x": "\ud800", "role": "admin"}"#.into()).unwrap();
+        let select = |path: &str| JsonPath::parse(path).unwrap().select(&doc, &AtomicBool::new(false)).unwrap();
+        assert_eq!(select("$.role"), ["admin"]);
+        assert_eq!(select("$.*")[..2], ["user", "\\ud800"]);
+    }
+
     #[test]
     fn paths_find_set_and_remove() {
         let doc = json!({"a": {"b": [1, 2, {"id": 7}]}, "id": 1, "x y": true});
@@ -269,7 +393,7 @@ mod tests {
             ("$.id.none", json!([]), doc.clone(), doc.clone()),
         ] {
             let p = JsonPath::parse(path).unwrap();
-            assert_eq!(json!(p.find(&doc)), found, "{path}");
+            assert_eq!(found_by(&p, &doc), texts_of(&found), "{path}");
             let (mut with, mut without) = (doc.clone(), doc.clone());
             p.set(&mut with, &json!(0));
             p.remove(&mut without);

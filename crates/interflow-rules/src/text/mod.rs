@@ -3,6 +3,8 @@
 pub(crate) mod cookies;
 pub(crate) mod dates;
 pub(crate) mod json;
+pub(crate) mod json_document;
+mod json_steps;
 pub(crate) mod query_params;
 pub(crate) mod string_list;
 pub(crate) mod template;

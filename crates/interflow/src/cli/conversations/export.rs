@@ -7,12 +7,12 @@ use std::path::Path;
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
 use interflow_host::pluralize::pluralize;
-use interflow_query::Query;
 use interflow_store::{ConversationOptions, FlowStore};
 
 use super::ConversationExportArgs;
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
+use crate::cli::flows::open::parse_query;
 use crate::cli::output::ignore_broken_pipe;
 
 /// Conversations per page.
@@ -86,7 +86,7 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
         return Ok(vec![id]);
     }
     let text = args.query.join(" ");
-    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let query = parse_query(&text)?;
     let mut ids: Vec<String> = Vec::new();
     loop {
         let options = ConversationOptions {

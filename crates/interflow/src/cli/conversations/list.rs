@@ -2,19 +2,19 @@
 
 use std::io::{self, Write};
 
-use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
 use interflow_types::Timestamp;
 
 use super::ConversationListArgs;
 use crate::CliError;
+use crate::cli::flows::open::parse_query;
 use crate::cli::flows::width;
 use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
 
 /// Prints the newest conversations of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
     let text = args.query.join(" ");
-    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let query = parse_query(&text)?;
     let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };
     let mut found = store.conversations(&options)?;
     if !args.reverse {

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use interflow_conversations::conversations::search::{self, FoundConversation};
-use interflow_query::Query;
 use interflow_store::{ConversationOptions, FlowStore};
 
 use super::ConversationSearchArgs;
 use super::list::truncate;
 use crate::CliError;
+use crate::cli::flows::open::parse_query;
 use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
 
 /// Prints the conversations that contain a text, newest first, with the places.
@@ -18,7 +18,7 @@ pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()
         return Err(CliError::Usage("no text given: `conversations search \"no such table\"`".into()));
     }
     let text = args.query.join(" ");
-    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let query = parse_query(&text)?;
     let mut options = ConversationOptions { query, all: args.all, ..ConversationOptions::default() };
     let mut found: Vec<FoundConversation> = Vec::new();
     loop {

@@ -34,8 +34,16 @@ pub fn query(words: &[String]) -> Result<Query, CliError> {
              flow as an archive, and the query '\"{word}\"' finds the text"
         )));
     }
-    let text = words.join(" ");
-    Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))
+    parse_query(&words.join(" "))
+}
+
+/// Parses a query, and says on stderr what in it is probably not meant.
+pub fn parse_query(text: &str) -> Result<Query, CliError> {
+    let query = Query::parse(text).map_err(|e| CliError::Usage(e.render(text)))?;
+    if let Some(hint) = query.hint(text) {
+        interflow_host::errln!("interflow: {hint}");
+    }
+    Ok(query)
 }
 
 /// Finds a flow by ID, end of ID, `last` or `last-2`.

@@ -1,0 +1,264 @@
+//! Runs the rules of a phase that has a body: buffered if one of them needs it whole, else as a stream.
+
+use super::*;
+use crate::body::BodyEdits;
+
+/// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
+/// streamed.
+const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
+
+enum BodyFailure {
+    Kept(Error, BodyReadState),
+    Lost(Error),
+}
+
+impl HostRules {
+    /// Runs a phase with a body, which is buffered only if a rule that may act needs it whole.
+    pub(super) fn run_with_body<'a>(
+        &'a self,
+        at: ActionContext<'a>,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let mut at = at;
+        // State is created only for flows that need it.
+        if at.flow.extension::<RuleState>().is_some_and(|s| s.pending.is_some()) {
+            at.edits = at.state().pending.take().unwrap_or_default();
+            at.snapshot_head();
+        }
+        let picked = self.candidates(&at);
+        if self.wants_whole(&mut at, picked.as_ref(), &body) {
+            return MaybeFuture::pending(self.run_on_whole_body(at, body, picked));
+        }
+        let (cursor, waiting) = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
+            WalkResult::Done(verdict) => match verdict.into_result() {
+                Ok(()) if self.must_read_body(&at, &body) => {
+                    return MaybeFuture::pending(self.read_and_apply_edits(at, body));
+                }
+                Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
+                Err(exit) => return MaybeFuture::Ready(Err(exit)),
+            },
+            WalkResult::Wait(cursor, waiting) => (cursor, waiting),
+        };
+        MaybeFuture::pending(async move {
+            self.resume(&mut at, picked.as_ref(), cursor, waiting).await.into_result()?;
+            match self.must_read_body(&at, &body) {
+                true => self.read_and_apply_edits(at, body).await,
+                false => self.apply_body_edits(at, BodyReadState::Stream(body)),
+            }
+        })
+    }
+
+    async fn read_and_apply_edits(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
+        let seen = self.read_body(&mut at, body).await?;
+        self.apply_whole_body_edits(at, seen).await
+    }
+
+    async fn run_on_whole_body(
+        &self,
+        mut at: ActionContext<'_>,
+        body: Body,
+        picked: Option<Candidates>,
+    ) -> Result<Body, EarlyExit> {
+        let seen = self.read_body(&mut at, body).await?;
+        let verdict = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
+            WalkResult::Done(verdict) => verdict,
+            WalkResult::Wait(cursor, waiting) => self.resume(&mut at, picked.as_ref(), cursor, waiting).await,
+        };
+        verdict.into_result()?;
+        self.apply_whole_body_edits(at, seen).await
+    }
+
+    async fn apply_whole_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {
+        let long = at.head().and_then(|headers| at.edits.long_json(&seen, headers));
+        if let Some((changes, text)) = long {
+            at.edits.changed = Some(body::edit::apply_all_off_thread(changes, text).await);
+        }
+        self.apply_body_edits(at, seen)
+    }
+
+    /// Whether a rule that may act needs the whole body, for its condition or its action.
+    fn wants_whole(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, body: &Body) -> bool {
+        if at.phase == Phase::RequestBody && self.may_need_request_body(at) {
+            return true;
+        }
+        if !self.phase_rules(at.phase).may_want_whole {
+            return false;
+        }
+        // An event stream may never end: a condition on its body stays undecided instead of holding it back. A client
+        // sends none, so that a media type does not hide a request's body.
+        let endless = at.side() == Direction::Response
+            && matches!(body, Body::Stream(_))
+            && at.head().is_some_and(body::is_event_stream);
+        let entries = &self.phase_rules(at.phase).entries;
+        entries.iter().enumerate().any(|(i, entry)| {
+            if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
+                return false;
+            }
+            if !entry.gate.may_match(at.request(), at.response.as_deref()) {
+                return false;
+            }
+            let rule = &self.program.rules[entry.rule as usize];
+            if let Some(before) = at.flow.extension::<RuleState>().and_then(|s| s.decided(entry.rule)) {
+                return before && entry.whole;
+            }
+            let answer = evaluate_uncounted(rule, at, &self.program);
+            // Asked again when the rules run.
+            at.json.take_wanted();
+            match answer {
+                Tristate::NotYet => !endless,
+                Tristate::Known(holds) => holds && entry.whole && self.requires_whole_body(entry, at),
+            }
+        })
+    }
+
+    /// Whether a rule that may still act reads the request's body later.
+    fn may_need_request_body(&self, at: &ActionContext<'_>) -> bool {
+        self.later_body_rules.iter().any(|id| {
+            let rule = &self.program.rules[*id as usize];
+            !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
+        })
+    }
+
+    /// Whether a rule may need the content of the response, as far as the request tells.
+    pub(super) fn may_read_response(&self, at: &ActionContext<'_>) -> bool {
+        [Phase::ResponseBody, Phase::Message].into_iter().any(|phase| {
+            self.phase_rules(phase).entries.iter().any(|entry| {
+                let rule = &self.program.rules[entry.rule as usize];
+                entry.reads_content(phase, &self.program)
+                    && entry.gate.may_match(at.request(), None)
+                    && !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
+            })
+        })
+    }
+
+    /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
+    fn requires_whole_body(&self, entry: &PhaseRule, at: &ActionContext<'_>) -> bool {
+        let rule = &self.program.rules[entry.rule as usize];
+        let kind =
+            if at.phase == Phase::RequestBody { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
+        entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).any(|action| match action {
+            Action::Call(names) => {
+                let service = names.0.first().and_then(|n| self.program.services.get(n));
+                let hello = service.and_then(|s| s.handshake_if_ready());
+                // Later response rules may read the request's body.
+                hello.is_none_or(|h| {
+                    h.wants_message(kind, at.flow, at.request(), at.response.as_deref())
+                        || kind == ServiceMessageKind::Request && h.wants_kind(ServiceMessageKind::Response)
+                })
+            }
+            other => needs_whole_body(other),
+        })
+    }
+
+    fn must_read_body(&self, at: &ActionContext<'_>, body: &Body) -> bool {
+        let Some(headers) = at.head() else { return false };
+        // Many origins reject requests without a length, which a streaming edit cannot know in advance.
+        let short = || {
+            headers
+                .get_str("content-length")
+                .and_then(|n| n.parse::<u64>().ok())
+                .is_some_and(|n| n <= MAX_BUFFERED_REQUEST)
+        };
+        let sized = || at.side() == Direction::Request && !at.edits.changes.is_empty() && short();
+        matches!(body, Body::Stream(_) | Body::Full(_)) && (at.edits.needs_whole(headers) || sized())
+    }
+
+    /// Buffers the body up to `rules.max_body`; a larger one goes on as a stream. Rules that depend on content that
+    /// cannot be read fail.
+    async fn read_body(&self, at: &mut ActionContext<'_>, body: Body) -> Result<BodyReadState> {
+        let headers = at.head().cloned().unwrap_or_default();
+        let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
+        let (seen, unread) = body::collect(body, &headers, cap).await?;
+        if let BodyReadState::Whole(whole) = &seen {
+            at.body.clone_from(&whole.content);
+        }
+        at.unread = unread.map(Arc::new);
+        if at.phase == Phase::RequestBody && (self.calls || !self.later_body_rules.is_empty()) {
+            let (content, unread) = (at.body.clone(), at.unread.clone());
+            let state = at.state();
+            (state.request_body, state.unread_request) = (content, unread);
+        }
+        Ok(seen)
+    }
+
+    /// Why the edits, or rules on its messages, cannot be applied to a body, before any of it was read for them.
+    fn refuse_edits(
+        &self,
+        at: &ActionContext<'_>,
+        work: &BodyEdits,
+        seen: &BodyReadState,
+        messages: bool,
+    ) -> Option<Error> {
+        let headers = at.head()?;
+        if matches!(seen, BodyReadState::Stream(Body::Stream(_))) && work.needs_whole(headers) {
+            let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
+            return Some(Error::new(ErrorKind::BodyTooLarge, what));
+        }
+        if matches!(seen, BodyReadState::Stream(Body::Empty)) {
+            return None;
+        }
+        let by = match work.needs_content() {
+            true => work.by.join("`, `"),
+            false if messages && body::is_event_stream(headers) => "messages".to_owned(),
+            false => return None,
+        };
+        let lacks_content = matches!(seen, BodyReadState::Whole(body::WholeBody { content: None, .. }));
+        match (at.unread.as_deref().filter(|_| lacks_content), body::content_coding::is_encoded(headers)) {
+            (Some(why), _) => Some(unread_error(&by, at, why)),
+            (None, Err(why)) => Some(unread_error(&by, at, &why)),
+            (None, Ok(_)) => None,
+        }
+    }
+
+    /// Applies the collected edits, then message rules. `on_failure` decides about a body that cannot be edited.
+    fn apply_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {
+        let mut work = std::mem::take(&mut at.edits);
+        let side = at.side();
+        if let Some(cap) = at.flow.extension::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
+            work.throttle = Some(cap);
+        }
+        let messages = self.messages.then(|| messages::MessageRuleContext::new(self, &at, side)).flatten();
+        if work.is_empty() && messages.is_none() {
+            at.keep_original(None);
+            return Ok(body::into_body(seen));
+        }
+        let refused = self.refuse_edits(&at, &work, &seen, messages.is_some());
+        let Some(headers) = at.head_mut() else { return Ok(body::into_body(seen)) };
+        let mut original = None;
+        let finished = if let Some(why) = refused {
+            BodyFailure::Kept(why, seen)
+        } else {
+            // `finish` consumes the body; a copy shares its bytes.
+            let spare = match (&seen, self.program.config.on_failure) {
+                (BodyReadState::Whole(whole), OnFailure::Pass) => Some(BodyReadState::Whole(whole.clone())),
+                _ => None,
+            };
+            let by = work.by.join("`, `");
+            let seen = if work.may_change_body() { originals::tee_original(seen, &mut original) } else { seen };
+            match body::finish(work, seen, headers) {
+                Ok(body) => {
+                    let original = original.filter(|o| originals::is_different(o, &body));
+                    let body = messages::apply_message_rules(messages, body, headers);
+                    at.keep_original(original);
+                    return Ok(body);
+                }
+                Err(e) => {
+                    let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
+                    match spare {
+                        Some(seen) => BodyFailure::Kept(e, seen),
+                        None => BodyFailure::Lost(e),
+                    }
+                }
+            }
+        };
+        at.flow.tag("rule_failed");
+        at.keep_original(None);
+        match (finished, self.program.config.on_failure) {
+            (BodyFailure::Kept(e, seen), OnFailure::Pass) => {
+                tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
+                Ok(body::into_body(seen))
+            }
+            (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(EarlyExit::Deny(e)),
+        }
+    }
+}

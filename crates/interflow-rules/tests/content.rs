@@ -1,0 +1,292 @@
+//! Rules that judge content: what cannot be read whole follows `rules.on_failure`, whatever judges it.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_rules::simulate::{self, Simulation};
+use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig};
+use interflow_types::ErrorKind;
+use serde_json::json;
+
+fn program(rule: &str, on_failure: OnFailure) -> Arc<RuleProgram> {
+    let text = format!("rules: [{rule}]");
+    let config = RulesConfig { on_failure, ..RulesConfig::default() };
+    let runtime = Arc::new(RuleRuntime::new(None, None));
+    RuleProgram::from_sources(vec![RuleFileSource::from_text("r.yaml", text)], &config, runtime)
+        .unwrap_or_else(|e| panic!("{rule}: {e}"))
+}
+
+/// A flow with this body and these fields on one side, and a harmless one on the other.
+async fn run(program: &Arc<RuleProgram>, request: bool, fields: &[(&str, &str)], body: Bytes) -> Simulation {
+    let asked = json!({"method": "POST", "url": "http://a.test/x", "body": "-"});
+    let mut flow =
+        simulate::fixture_from(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(json!({})).unwrap())
+            .unwrap();
+    let (headers, side) = match request {
+        true => (&mut flow.request.as_mut().unwrap().headers, &mut flow.request_body),
+        false => (&mut flow.response.as_mut().unwrap().headers, &mut flow.response_body),
+    };
+    for (name, value) in fields {
+        headers.set(name, value).unwrap();
+    }
+    *side = body;
+    simulate::run(program, flow).await
+}
+
+fn gzip(body: &[u8], times: usize) -> Bytes {
+    let mut body = body.to_vec();
+    for _ in 0..times {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&body).unwrap();
+        body = encoder.finish().unwrap();
+    }
+    body.into()
+}
+
+fn utf16(text: &str, marked: bool) -> Bytes {
+    let mark = marked.then_some(0xfeff);
+    mark.into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect()
+}
+
+/// The ways to write content, and whether it can be read.
+fn encodings(text: &str) -> Vec<(&'static str, Vec<(&'static str, &'static str)>, Bytes, bool)> {
+    // White space, so that it is the same JSON.
+    let padded = format!("{}{text}", " ".repeat(17 << 20));
+    let mut trailing = gzip(text.as_bytes(), 1).to_vec();
+    trailing.extend(b"junk after the end");
+    vec![
+        ("plain", vec![], text.to_owned().into(), true),
+        ("gzip", vec![("Content-Encoding", "gzip")], gzip(text.as_bytes(), 1), true),
+        ("gzip x 5", vec![("Content-Encoding", "gzip, gzip, gzip, gzip, gzip")], gzip(text.as_bytes(), 5), false),
+        ("foo, gzip", vec![("Content-Encoding", "foo, gzip")], gzip(text.as_bytes(), 1), false),
+        ("not gzip", vec![("Content-Encoding", "gzip")], text.to_owned().into(), false),
+        ("gzip and junk", vec![("Content-Encoding", "gzip")], trailing.into(), false),
+        ("17 MiB", vec![], padded.clone().into(), false),
+        ("UTF-16", vec![("Content-Type", "text/plain; charset=utf-16le")], utf16(text, false), true),
+        ("UTF-16 by its mark", vec![("Content-Type", "application/json")], utf16(text, true), true),
+        ("a charset unlike ASCII", vec![("Content-Type", "text/plain; charset=IBM037")], text.to_owned().into(), false),
+        ("bomb", vec![("Content-Encoding", "gzip")], gzip(&vec![b' '; 100 << 20], 1), false),
+        ("a request's event stream", vec![("Content-Type", "text/event-stream")], text.to_owned().into(), true),
+    ]
+}
+
+/// What judges content, as a rule that blocks if it finds `needle`.
+fn judges(request: bool) -> Vec<(&'static str, String)> {
+    let (side, json, phase) = match request {
+        true => ("request", "json", "request_body"),
+        false => ("response", "response_json", "response_body"),
+    };
+    let query = if request { "req.body" } else { "resp.body" };
+    let then = "then: { block: { status: 418 } }";
+    vec![
+        ("glob", format!("{{when: {{{side}_body: '*needle*'}}, {then}}}")),
+        ("regex", format!("{{when: {{{side}_body: {{regex: 'ne+dle'}}}}, {then}}}")),
+        ("json", format!("{{when: {{{json}: {{'$..role': 'needle'}}}}, {then}}}")),
+        ("not", format!("{{when: {{not: {{not: {{{side}_body: '*needle*'}}}}}}, {then}}}")),
+        ("query", format!("{{when: '{query}:needle', {then}}}")),
+        ("named group", format!("{{when: {{{json}: {{'$.a.role': {{regex: '(?P<who>needle)'}}}}}}, {then}}}")),
+        (
+            "script",
+            format!(
+                "{{phase: {phase}, then: {{script: {{code: \"if ({side}.body or ''):find('needle') then return answer{{status = 418}} end\"}}}}}}"
+            ),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn content_that_cannot_be_read_follows_on_failure_whatever_judges_it() {
+    let text = r#"{"a": {"role": "needle"}}"#;
+    for request in [true, false] {
+        for (encoding, fields, body, readable) in encodings(text) {
+            // The other direction of an event stream may never end, so that conditions do not wait for it.
+            if encoding == "a request's event stream" && !request {
+                continue;
+            }
+            for (judge, rule) in judges(request) {
+                for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+                    let what = format!("{encoding}, request: {request}, {judge}, {on_failure:?}");
+                    let end = run(&program(&rule, on_failure), request, &fields, body.clone()).await;
+                    let status = end.response.as_ref().map(|(head, _)| head.status.as_u16());
+                    if readable {
+                        assert_eq!((end.answered, status), (true, Some(418)), "{what}: {:?}", end.denied);
+                        continue;
+                    }
+                    assert!(end.tags.iter().any(|t| t == "rule_failed"), "{what}");
+                    match (on_failure, end.denied) {
+                        (OnFailure::Deny, Some(e)) => {
+                            let kinds = match request {
+                                true => [ErrorKind::Denied, ErrorKind::BodyTooLarge],
+                                false => [ErrorKind::BadResponse, ErrorKind::BadResponse],
+                            };
+                            assert!(kinds.contains(&e.kind()), "{what}: {e}");
+                            assert!(e.to_string().contains("cannot be read"), "{what}: {e}");
+                        }
+                        (OnFailure::Pass, None) => {
+                            let sent = if request { end.request.unwrap().1 } else { end.response.unwrap().1 };
+                            assert_eq!(sent, body, "{what}");
+                        }
+                        (_, denied) => panic!("{what}: {denied:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn rules_that_judge_no_content_ignore_what_cannot_be_read() {
+    for rule in [
+        "{when: {path: /y, request_body: '*needle*'}, then: abort}",
+        "{when: 'host:b.test req.body:needle', then: abort}",
+        "{when: 'method:POST', then: {tag: seen}}",
+        "{when: {request_body: '*needle*', method: GET}, then: abort}",
+        "{when: {any: ['method:POST', {request_body: '*needle*'}]}, then: {tag: seen}}",
+        "{when: 'method:POST', then: {log: '${req.body}'}}",
+    ] {
+        let fields = [("Content-Encoding", "foo")];
+        let end = run(&program(rule, OnFailure::Deny), true, &fields, "??".into()).await;
+        assert!(end.denied.is_none() && end.request.is_some(), "{rule}: {:?}", end.denied);
+    }
+}
+
+#[tokio::test]
+async fn request_content_that_cannot_be_read_stops_a_rule_of_the_response_too() {
+    for (rule, on_failure, denied) in [
+        ("{when: {request_body: '*needle*'}, then: {set_response_header: {X-A: '1'}}}", OnFailure::Deny, true),
+        ("{when: {request_body: '*needle*'}, then: {set_response_header: {X-A: '1'}}}", OnFailure::Pass, false),
+        ("{then: {set_response_header: {X-A: '${req.body}'}}}", OnFailure::Deny, true),
+    ] {
+        let end = run(&program(rule, on_failure), true, &[("Content-Encoding", "foo")], "needle".into()).await;
+        assert_eq!(end.denied.is_some(), denied, "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn wide_text_is_edited_in_its_encoding() {
+    let fields = [("Content-Type", "text/plain; charset=utf-16le")];
+    for (rule, after) in [
+        ("{then: {edit_request_body: {find: cat, with: dog}}}", "a dög-dog"),
+        ("{then: {edit_request_body: {regex: '-c.t', with: '+'}}}", "a dög+"),
+        ("{then: {script: {code: \"request.body = request.body:upper()\"}}, phase: request_body}", "A DöG-CAT"),
+        (
+            "{then: [{script: {code: \"request.body = request.body .. '!'\"}}, {edit_request_body: {find: cat, with: dog}}], phase: request_body}",
+            "a dög-dog!",
+        ),
+    ] {
+        for marked in [true, false] {
+            let end = run(&program(rule, OnFailure::Deny), true, &fields, utf16("a dög-cat", marked)).await;
+            assert_eq!(end.request.unwrap().1, utf16(after, marked), "{rule}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn edits_of_an_unknown_coding_follow_on_failure() {
+    for request in [true, false] {
+        let side = if request { "request" } else { "response" };
+        for edit in ["{find: a, with: b}", "{regex: a, with: b}", "{json_set: {$.a: 1}}"] {
+            let rule = format!("{{then: {{edit_{side}_body: {edit}}}}}");
+            let fields = [("Content-Encoding", "dcb")];
+            let end = run(&program(&rule, OnFailure::Deny), request, &fields, "{}a".into()).await;
+            let expected = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
+            assert_eq!(end.denied.unwrap().kind(), expected, "{rule}");
+            let end = run(&program(&rule, OnFailure::Pass), request, &fields, "{}a".into()).await;
+            let sent = if request { end.request } else { None }.map(|r| r.1).or(end.response.map(|r| r.1)).unwrap();
+            assert_eq!(&sent[..], b"{}a", "{rule}");
+        }
+        let set = format!("{{then: {{edit_{side}_body: {{set: new}}}}}}");
+        let end = run(&program(&set, OnFailure::Deny), request, &[("Content-Encoding", "dcb")], "??".into()).await;
+        let sent = if request { end.request.unwrap().1 } else { end.response.unwrap().1 };
+        assert_eq!(&sent[..], b"new");
+    }
+}
+
+#[tokio::test]
+async fn json_conditions_are_bounded_in_steps_and_memory() {
+    let nested = |n: usize| format!("{}1{}", "{\"a\":".repeat(n), "}".repeat(n));
+    for (path, body, answered) in [
+        // As many ways lead to a value as there are combinations; it is visited once.
+        ("$..a..a..a", nested(250), true),
+        ("$.a", nested(300), false),
+        ("$[0]", format!("[0{}]", ",0".repeat(5 << 20)), false),
+        ("$..[?@..a..a..a]", nested(120), false),
+    ] {
+        let rule = format!("{{when: {{json: {{'{path}': '*'}}}}, then: {{block: {{status: 418}}}}}}");
+        let end = run(&program(&rule, OnFailure::Deny), true, &[], body.clone().into()).await;
+        assert_eq!((end.answered, end.denied.is_some()), (answered, !answered), "{path}: {:?}", end.denied);
+        let end = run(&program(&rule, OnFailure::Pass), true, &[], body.into()).await;
+        assert_eq!(end.request.is_some(), !answered, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn values_are_captured_from_long_json_too() {
+    let body = format!("{{\"pad\": \"{}\", \"who\": \"ann\"}}", "x".repeat(100_000));
+    let rule = "{then: [{capture: {name: who, request_json: '$.who'}}, {set_request_header: {X-Who: '${var.who}'}}], \
+                phase: request_body}";
+    let end = run(&program(rule, OnFailure::Deny), true, &[], body.clone().into()).await;
+    assert_eq!(end.request.unwrap().0.headers.get_str("x-who"), Some("ann"));
+    let rule = "{when: {json: {'$.who': {regex: '(?P<who>a.n)'}}}, then: {set_request_header: {X-Who: '${var.who}'}}}";
+    let end = run(&program(rule, OnFailure::Deny), true, &[], body.into()).await;
+    assert_eq!(end.request.unwrap().0.headers.get_str("x-who"), Some("ann"));
+}
+
+#[tokio::test]
+async fn codings_that_rules_cannot_read_are_not_asked_for() {
+    for (rule, asked) in [
+        ("{then: {edit_response_body: {find: a, with: b}}}", "gzip, zstd"),
+        ("{when: {response_body: '*a*'}, then: {tag: a}}", "gzip, zstd"),
+        ("{when: 'status:200', then: {inject_html: x}}", "gzip, zstd"),
+        ("{when: {path: /x}, then: {edit_response_body: {find: a, with: b}}}", "gzip, zstd"),
+        ("{when: {path: /y}, then: {edit_response_body: {find: a, with: b}}}", "gzip, dcb, zstd"),
+        ("{then: {edit_response_body: {set: new}}}", "gzip, zstd"),
+        ("{then: {throttle: {response: 1MB}}}", "gzip, dcb, zstd"),
+        ("{then: [{edit_response_body: {find: a, with: b}}, {set_request_header: {Accept-Encoding: br}}]}", "br"),
+    ] {
+        let end =
+            run(&program(rule, OnFailure::Deny), true, &[("Accept-Encoding", "gzip, dcb, zstd")], "".into()).await;
+        assert_eq!(end.request.unwrap().0.headers.get_str("accept-encoding"), Some(asked), "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_to_head_does_not_announce_the_length_before_an_edit() {
+    let edit = program("{then: {edit_response_body: {find: a, with: bb}}}", OnFailure::Deny);
+    let asked = json!({"method": "HEAD", "url": "http://a.test/x"});
+    for (status, kept) in [(200, None), (206, Some("3"))] {
+        let told = json!({"status": status, "headers": {"Content-Length": "3", "ETag": "x"}});
+        let flow = simulate::fixture_from(
+            &serde_json::from_value(asked.clone()).unwrap(),
+            &serde_json::from_value(told).unwrap(),
+        );
+        let head = simulate::run(&edit, flow.unwrap()).await.response.unwrap().0;
+        assert_eq!(head.headers.get_str("content-length"), kept, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn edits_of_long_json_are_bounded_too() {
+    let nested = |n: usize| format!("{}1{}", "{\"a\":".repeat(n), "}".repeat(n));
+    let long = format!("{{\"pad\": \"{}\", \"a\": {}}}", "x".repeat(100_000), nested(100));
+    for (edit, edited) in [
+        ("{json_set: {$.b: 7}}", true),
+        ("{json_remove: [$.a]}", true),
+        ("{json_patch: [{op: add, path: /b, value: 7}]}", true),
+        ("{json_remove: [$.none]}", false),
+    ] {
+        let rule = format!("{{then: {{edit_request_body: {edit}}}}}");
+        let end = run(&program(&rule, OnFailure::Deny), true, &[], long.clone().into()).await;
+        let sent = end.request.unwrap_or_else(|| panic!("{edit}: {:?}", end.denied)).1;
+        assert_eq!(sent != long, edited, "{edit}");
+        if edited && !edit.contains("remove") {
+            assert!(sent.ends_with(b",\"b\":7}"), "{edit}");
+        }
+    }
+    let rule = "{then: {edit_request_body: {json_remove: ['$..a..a..a..a']}}}";
+    let end = run(&program(rule, OnFailure::Deny), true, &[], long.clone().into()).await;
+    assert!(end.denied.unwrap().to_string().contains("nested too deeply, for the path"));
+    let end = run(&program(rule, OnFailure::Pass), true, &[], long.clone().into()).await;
+    assert_eq!(end.request.unwrap().1, long);
+}
