@@ -25,7 +25,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("bad_file", &[400], "a text file in the request is not base64 of UTF-8, so that it cannot be redacted", "send it as UTF-8"),
     code("bad_text", &[400], "a text for the redaction API is not UTF-8", "send it as UTF-8"),
     code("body_read", &[400, 408], "the request's body did not arrive completely", "send it again"),
-    code("path_not_canonical", &[400], "the path contains `//`, `.` or `..`", "send the path that is meant"),
+    code("path_not_canonical", &[400], "the path, or the name of a model that belongs in it, contains `//`, `.` or `..`", "send the path or model that is meant"),
     code("unknown_event", &[400], "a WebSocket's event has an unknown type; the connection stays open", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unknown_operation", &[400], "the request has no format that can be redacted reliably", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unsupported_content_encoding", &[400], "the body cannot be decompressed", "send it without compression"),

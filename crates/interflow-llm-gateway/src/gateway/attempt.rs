@@ -426,6 +426,9 @@ async fn untranslated(
 ) -> Result<Result<Request, LlmRefusal>> {
     let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
+    if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
+        return Ok(Err(refusal));
+    }
     let url = table.find_route(&head.url.path, head.headers.contains("anthropic-version")).and_then(|route| {
         let path = upstream.path_from(&route.upstream, route.rest, model);
         upstream.url(&path, &head.headers)

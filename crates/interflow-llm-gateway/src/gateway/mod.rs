@@ -249,7 +249,9 @@ impl GatewayMount for LlmGatewayMount {
         let route = table.find_route(request.path, anthropic)?;
         // An upstream may resolve such a path to another endpoint than the one that was detected here, and inspected
         // accordingly.
-        if !is_canonical(route.rest) {
+        // So may one that decodes the model's name first.
+        let model = route.call(request.method).model;
+        if !is_canonical(route.rest) || model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
             let message = "the path holds empty, . or .. segments; write it without";
             return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(
                 route.upstream.provider,

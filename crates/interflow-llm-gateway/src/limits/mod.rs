@@ -20,8 +20,8 @@ use interflow_limits::{
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, NotRecorded, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -315,13 +315,10 @@ impl LimitStage {
             return Ok(body);
         }
         if called.call.operation == Operation::Lookup {
-            // A lookup of one model costs nothing, but it must not reveal models that the scope hides.
-            let Some((key, model)) = key.zip(model_list::requested_model(head.url.path_only())) else {
-                return Ok(body);
+            return match key.as_deref().map_or(Ok(()), |key| lookup_scope(key, &mut called, head)) {
+                Ok(()) => Ok(body),
+                Err(why) => Err(rejections::reject_lookup(flow, &called, key.as_ref(), why)),
             };
-            called.model = Some(model.into());
-            let allowed = key.allows_model(model).then_some(body);
-            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model, None));
         }
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
@@ -508,6 +505,23 @@ impl Stage for LimitStage {
             (None, _) => grant.commit(&TokenCounts::default()),
         }
     }
+}
+
+/// Whether the scope of a key allows a request without a body. It costs nothing, but with the operator's key it reaches
+/// whatever the account holds: files, stored responses, settings of the organisation. A key that is restricted to models
+/// reaches lists of models, the models of its scope, and the paths that it was given.
+fn lookup_scope(key: &VirtualKey, called: &mut LlmRequest, head: &RequestHead) -> Result<(), ScopeViolation> {
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if let Some(model) = model_list::requested_model(head.url.path_only()).filter(|_| reads) {
+        called.model = Some(model.into());
+        return key.allows_model(model).then_some(()).ok_or(ScopeViolation::Model);
+    }
+    // The paths of the scope were compared before.
+    let is_allowed = !key.restricts_models()
+        || !key.scope.paths.is_empty()
+        || reads && model_list::lists_models(head)
+        || model_list::is_harmless(head);
+    is_allowed.then_some(()).ok_or(ScopeViolation::Path)
 }
 
 /// Sets the user of a request by its key.

@@ -68,6 +68,26 @@ pub(super) fn reject_scope(
     reject(flow, called.call.provider, &refusal)
 }
 
+/// The key is valid, but this request without a body is outside of its scope: 403.
+pub(super) fn reject_lookup(
+    flow: &mut Flow,
+    called: &LlmRequest,
+    key: Option<&Arc<VirtualKey>>,
+    why: ScopeViolation,
+) -> EarlyExit {
+    let id = key.map(|key| &*key.id).unwrap_or_default();
+    let subject = match why {
+        ScopeViolation::Path => {
+            "it names no model, and the key is restricted to models; the operator can allow it with a key that has `--path`"
+        }
+        why => out_of_scope_subject(called, why),
+    };
+    let message = format!("{why}: {subject} (key {id})");
+    let refusal =
+        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
+    reject(flow, called.call.provider, &refusal)
+}
+
 fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
     match why {
         ScopeViolation::Provider => &called.name,

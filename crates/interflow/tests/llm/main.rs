@@ -12,6 +12,7 @@ mod guardrails;
 mod held;
 mod identity;
 mod instance;
+mod key_paths;
 mod leaks;
 mod mcp;
 mod metrics;
