@@ -35,7 +35,7 @@ pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
-pub(crate) use served::ServedBy;
+pub(crate) use served::{DeliveryState, ServedBy};
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep

@@ -6,6 +6,7 @@ mod credentials;
 mod llm_request;
 mod model_list;
 mod rejections;
+mod settlement;
 mod slow_keys;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::gateway::ServedBy;
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
+pub(crate) use settlement::charged_usage;
 use slow_keys::SlowKeyChecks;
 
 /// Whether virtual keys are required, and the provider keys they stand for.
@@ -109,11 +111,19 @@ type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + 
 /// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// State kept with a flow until it ends. `status` decides whether a response without usage is charged.
+/// State kept with a flow until it ends. `status` tells whether a provider answered, and how.
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
+    reserved: Option<TokenCounts>,
     grant: Mutex<Option<UsageReservation>>,
+}
+
+impl FlowReservation {
+    fn hold(&mut self, grant: UsageReservation) {
+        self.reserved = Some(grant.estimated());
+        *self.grant.get_mut() = Some(grant);
+    }
 }
 
 /// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
@@ -354,11 +364,11 @@ impl LimitStage {
             tags,
             deployments,
         };
-        let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
+        let estimate = called.usage_estimate();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
-                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                flow.extension_mut::<FlowReservation>().hold(grant);
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -399,9 +409,9 @@ impl LimitStage {
 
     /// Reserves a request that uses no tokens.
     async fn reserve_requests(&self, flow: &mut Flow, subject: RequestAttributes) -> Result<(), EarlyExit> {
-        match self.limits.admit(subject, UsageEstimate { input: 0, max_output: Some(0) }).await {
+        match self.limits.admit(subject, UsageEstimate { max_output: Some(0), ..UsageEstimate::default() }).await {
             Ok(grant) => {
-                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                flow.extension_mut::<FlowReservation>().hold(grant);
                 Ok(())
             }
             Err(why) => Err(rejections::reject_limit(flow, Provider::Unknown, &why)),
@@ -494,15 +504,13 @@ impl Stage for LimitStage {
     fn done(&self, flow: &Flow) {
         let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
+        let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
+        let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
         let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
-        match (settled.usage, held.status) {
-            // Another request paid for the response.
-            _ if crate::gateway::response_cache::is_hit(flow) => grant.commit(&TokenCounts::default()),
-            (Some(usage), _) => grant.commit_as(&tokens(&usage), served, settled.model.as_deref()),
-            // A response without usage is charged its estimate.
-            (None, Some(status)) if status.is_success() => grant.commit_estimate(served),
-            (None, _) => grant.commit(&TokenCounts::default()),
+        let tokens = token_counts(&charged.usage);
+        match charged.is_estimated {
+            true => grant.commit_counted(&tokens, served, answered.as_deref()),
+            false => grant.commit_as(&tokens, served, answered.as_deref()),
         }
     }
 }
@@ -537,14 +545,10 @@ fn identify_user(flow: &mut Flow, key: &VirtualKey) {
     }
 }
 
-pub(crate) const fn tokens(usage: &CallUsage) -> TokenCounts {
-    TokenCounts {
-        // The usage is taken from the response even if the client disconnected: the provider bills it.
-        input: usage.input,
-        output: usage.output,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-    }
+/// Usage in the categories that have prices.
+pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
+    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
+    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
 }
 
 enum RequestBodyError {

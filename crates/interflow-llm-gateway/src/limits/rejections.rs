@@ -185,6 +185,9 @@ const fn limit_code(counter: &CounterLimit) -> &'static str {
     }
 }
 
+/// The other reason why a budget rejects.
+const TOO_LITTLE: &str = "or less of it is left than the request may use at most (max_tokens)";
+
 fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
     let what = match *counter {
         CounterLimit::Requests { .. } => "too many requests".to_owned(),
@@ -199,10 +202,11 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
     };
     match (rule, counter.period()) {
         ("team" | "organisation", Some(_)) => format!(
-            "{what} for the {rule} {who}; it begins anew with the next period, or the operator raises it with `interflow keys \
+            "{what} for the {rule} {who}, {TOO_LITTLE}; it begins anew with the next period, or the operator raises it with `interflow keys \
              {rule} change {who}`"
         ),
         ("team" | "organisation", None) => format!("{what} for the {rule} {who}"),
+        (_, Some(_)) => format!("{what}, {TOO_LITTLE} (limit `{rule}`, counted for {who})"),
         _ => format!("{what} (limit `{rule}`, counted for {who})"),
     }
 }

@@ -5,6 +5,7 @@ mod accounts;
 #[cfg(unix)]
 mod admin_port;
 mod bad_input;
+mod budgets;
 mod clouds;
 mod filter;
 mod gateway;
