@@ -12,6 +12,7 @@ mod routes;
 mod routing;
 mod served;
 mod shadow;
+mod stream_usage;
 mod token_count;
 mod translated_stream;
 mod translation;
@@ -36,6 +37,7 @@ pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::{DeliveryState, ServedBy};
+pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep

@@ -26,7 +26,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::gateway::ServedBy;
+use crate::gateway::{ServedBy, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
@@ -365,6 +365,8 @@ impl LimitStage {
             deployments,
         };
         let estimate = called.usage_estimate();
+        // Other usage need not be asked for.
+        flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {

@@ -67,6 +67,34 @@ async fn leave(running: &Running, path: &str, fields: &str, body: &str, after: O
 }
 
 #[tokio::test]
+async fn usage_of_a_stream_is_asked_for_and_hidden_from_a_client_that_did_not_ask() {
+    let home = Home::new().await;
+    let (running, key) = start(&home, &home.provider.url(""), "", 100.0).await;
+    // 40,000 output tokens at $10 per million.
+    let path = "/v1/chat/completions?size=160000&chunks=20";
+    let answer = running.post(path, &key, &ask(true, 50_000)).await;
+    let text = answer.text();
+    assert!(text.ends_with("data: [DONE]\n\n") && !text.contains("prompt_tokens"), "{}", &text[text.len() - 500..]);
+    assert!(String::from_utf8_lossy(&home.provider.only_request().body).contains(r#""include_usage":true"#));
+    until_used(&running, 0.4, 0.4001).await;
+    let asking =
+        ask(true, 50_000).replace("\"stream\":true", "\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    let answer = running.post(path, &key, &asking).await;
+    assert!(answer.text().contains("prompt_tokens"));
+    until_used(&running, 0.8, 0.8002).await;
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_stream_that_is_asked_for_without_limits_and_keys_is_not_changed() {
+    let home = Home::new().await;
+    let running = home.start(&format!("[llm.provider.openai]\nurl = \"{}\"\n", home.provider.url("")));
+    running.post("/v1/chat/completions", "Authorization: Bearer sk\r\n", &ask(true, 9)).await;
+    assert_eq!(String::from_utf8_lossy(&home.provider.only_request().body), ask(true, 9));
+    running.stop();
+}
+
+#[tokio::test]
 async fn a_provider_that_reports_no_usage_is_paid_for_what_it_sent() {
     let home = Home::new().await;
     // 8,000 words, as one delta and as a whole reply.
