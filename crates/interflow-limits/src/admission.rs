@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
@@ -26,6 +25,7 @@ use crate::counter_store::{
 };
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::redis_client::RedisServer;
+use crate::reservation::{TakenCounters, run_commit};
 use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount};
 use crate::spend::{SpendAccount, SpendLedger, SpendSums};
 use crate::tags::TagSet;
@@ -38,11 +38,13 @@ const MAX_REJECTION_ROWS: usize = 1000;
 #[error("{0}")]
 pub struct LimitsError(pub String);
 
-/// Upper bound of what a request will use, computed before it is sent: its input tokens, and its `max_tokens` if set.
+/// Upper bound of what a request will use, computed before it is sent: its input tokens, its `max_tokens` if set, and how
+/// many choices it asks for (0 counts as 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageEstimate {
     pub input: u64,
     pub max_output: Option<u64>,
+    pub choices: u64,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
@@ -163,9 +165,9 @@ impl UsageLimiter {
     }
 
     /// Admits a request or rejects it. The reservation is settled when the request ends.
-    /// Not cancel-safe with a shared store: if the future is dropped while the store answers, the amounts may have
-    /// been taken without a reservation. Concurrency slots then expire with their lease, and rates refill by
-    /// themselves.
+    ///
+    /// # Cancellation
+    /// If the future is dropped while a shared store answers, what the store takes is given back.
     ///
     /// # Errors
     /// A limit is reached, or the counter store is unreachable and `quota.shared.failure` is `closed`.
@@ -179,40 +181,52 @@ impl UsageLimiter {
         let state = self.state.load_full();
         // Without a limit in the request a fixed amount is reserved: the model's maximum would block others for
         // nothing.
-        let output = estimate.max_output.unwrap_or(u64::MAX).min(state.config.reserve_output);
+        let each = estimate.max_output.unwrap_or(state.config.reserve_output);
+        let output = each.saturating_mul(estimate.choices.max(1));
         let tokens = TokenCounts { input: estimate.input, output, ..TokenCounts::default() };
-        let guess = state.price_usage(&subject, &tokens, None, None);
-        let asks = state.rules.counter_requests(&subject, guess.0);
-        // The store is remembered with the reservation, so that it is settled there even if a reload changes the store.
-        let ledger = (!asks.is_empty()).then(|| state.ledger.counter_store());
-        let lease = match &ledger {
-            Some(_) => format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)),
-            None => String::new(),
-        };
+        // All of the input may be written to a cache, which costs more.
+        let most = TokenCounts { cache_write: tokens.input, ..tokens };
+        let guess = state.price_usage(&subject, &most, None, None);
+        let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, guess.0).into();
         // A request to which no counter applies never waits for the store.
-        if let Some(ledger) = &ledger {
-            let refusal = match ledger.take(&asks, &lease).await {
-                Ok(Ok(())) => None,
-                Ok(Err(refusal)) => asks.get(refusal.index).map(|ask| AdmissionRejection::Limit {
-                    rule: Arc::clone(&ask.rule),
-                    counter: ask.counter,
-                    who: Arc::clone(&ask.who),
-                    wait: refusal.wait,
-                }),
-                Err(e) => Some(AdmissionRejection::Unavailable(e)),
-            };
-            if let Some(refusal) = refusal {
-                if let (Some(alerts), AdmissionRejection::Limit { rule, counter, .. }) = (self.alerts.get(), &refusal) {
-                    let rejecting = asks.iter().position(|ask| ask.rule == *rule && ask.counter == *counter);
-                    alerts.record(self, &asks, &subject, rejecting);
+        let held = match asks.is_empty() {
+            true => None,
+            false => {
+                let lease = format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)).into();
+                // The store is remembered with the reservation, so that it is settled there even if a reload changes it.
+                match TakenCounters::take(state.ledger.counter_store(), Arc::clone(&asks), lease).await {
+                    Ok(Ok(taken)) => Some(taken),
+                    Ok(Err(refusal)) => {
+                        let refusal = asks.get(refusal.index).map(|ask| AdmissionRejection::Limit {
+                            rule: Arc::clone(&ask.rule),
+                            counter: ask.counter,
+                            who: Arc::clone(&ask.who),
+                            wait: refusal.wait,
+                        });
+                        let unknown = || CounterStoreError("the counters name one that was not asked".into());
+                        let refusal = refusal.unwrap_or_else(|| AdmissionRejection::Unavailable(unknown()));
+                        return Err(self.reject(&subject, &asks, refusal));
+                    }
+                    Err(e) => return Err(self.reject(&subject, &asks, AdmissionRejection::Unavailable(e))),
                 }
-                self.count_rejection(&refusal);
-                self.usage.record_rejection(&subject);
-                return Err(refusal);
             }
-        }
-        let held = ActiveReservation { ledger, asks, lease, since: Instant::now() };
+        };
         Ok(UsageReservation { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
+    }
+
+    fn reject(
+        self: &Arc<Self>,
+        subject: &RequestAttributes,
+        asks: &[CounterRequest],
+        refusal: AdmissionRejection,
+    ) -> AdmissionRejection {
+        if let (Some(alerts), AdmissionRejection::Limit { rule, counter, .. }) = (self.alerts.get(), &refusal) {
+            let rejecting = asks.iter().position(|ask| ask.rule == *rule && ask.counter == *counter);
+            alerts.record(self, asks, subject, rejecting);
+        }
+        self.count_rejection(&refusal);
+        self.usage.record_rejection(subject);
+        refusal
     }
 
     /// Adds a request of the operator's own to the ledger, such as the copy for a shadow deployment: no key pays it, and
@@ -458,15 +472,9 @@ fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
 pub struct UsageReservation {
     limits: Arc<UsageLimiter>,
     subject: RequestAttributes,
-    held: Option<ActiveReservation>,
+    /// `None` once it was settled; without counters if none apply.
+    held: Option<Option<TakenCounters>>,
     estimated: TokenCounts,
-}
-
-struct ActiveReservation {
-    ledger: Option<Arc<dyn CounterStore>>,
-    asks: Vec<CounterRequest>,
-    lease: String,
-    since: Instant,
 }
 
 impl UsageReservation {
@@ -491,10 +499,10 @@ impl UsageReservation {
         self.finish(tokens, served, answered, false);
     }
 
-    /// Ends a request whose usage is not known, and charges its estimate.
-    pub fn commit_estimate(mut self, served: Option<&ServedModel>) {
-        let estimated = self.estimated;
-        self.finish(&estimated, served, None, true);
+    /// As [`commit_as`](Self::commit_as), for tokens that were counted or estimated, since the provider did not report
+    /// them.
+    pub fn commit_counted(mut self, tokens: &TokenCounts, served: Option<&ServedModel>, answered: Option<&str>) {
+        self.finish(tokens, served, answered, true);
     }
 
     fn finish(
@@ -511,12 +519,13 @@ impl UsageReservation {
         let micros = is_priced.then_some(used.micros);
         limits.usage.record_usage(subject, tokens, micros);
         limits.record_spend(subject, tokens, micros, served, is_estimated);
-        let ActiveReservation { ledger: Some(ledger), asks, lease, since } = held else { return };
-        let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
+        let Some(taken) = held else { return };
+        let costs: Vec<u64> = taken.asks().iter().map(|a| counter_cost(&a.counter, used)).collect();
         let alerts = limits.alerts.get().filter(|_| limits.alert_settings().is_active());
         let alerts = alerts.map(|sender| (Arc::clone(sender), Arc::clone(limits), subject.clone()));
         run_commit(async move {
-            if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
+            let asks = Arc::clone(taken.asks());
+            if let Err(e) = taken.settle(&costs).await {
                 tracing::warn!("limits: the usage of a request was not settled, its estimate is kept: {e}");
             } else if let Some((alerts, limits, subject)) = alerts {
                 alerts.record(&limits, &asks, &subject, None);
@@ -540,26 +549,6 @@ const fn counter_cost(counter: &CounterLimit, used: UsageAmount) -> u64 {
     }
 }
 
-/// Completes a commit: inline if it does not have to wait, otherwise in a background task. `Drop` cannot await, so
-/// the last step of a reservation has to be detached.
-fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
-    let mut work = Box::pin(work);
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => {
-            // The memory store is ready at once, and then nothing is spawned. A pending future is polled again by its
-            // task, so the waker of this poll does not matter.
-            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
-                runtime.spawn(work);
-            }
-        }
-        Err(_) => {
-            // Without a runtime, as at shutdown, only the memory store can be settled; a shared one lets the slots
-            // expire.
-            let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -575,7 +564,7 @@ mod tests {
         RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
     }
 
-    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50) };
+    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50), choices: 1 };
 
     #[tokio::test]
     async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
@@ -602,7 +591,7 @@ mod tests {
             ..TokenCounts::default()
         });
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
-        let big = UsageEstimate { input: 2000, max_output: Some(0) };
+        let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1 };
         let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
         assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
         assert_eq!(l.usage().rows()[0].sums.dollars, 0.0075);
@@ -630,7 +619,7 @@ mod tests {
         let both = vec![at("gpt-4.1-nano"), at("gpt-4.1-mini")];
         let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
         // 1,000 tokens at 0.40 and 1,000 at 1.60 dollars per million.
-        let ask = UsageEstimate { input: 1000, max_output: Some(1000) };
+        let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1 };
         let reservation = l.admit(named(both.clone()), ask).await.unwrap();
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
         let used = TokenCounts { input: 1000, output: 1000, ..TokenCounts::default() };

@@ -123,7 +123,8 @@ mod tests {
         let first = limits();
         let saved = BudgetFile::restore(&first, &path);
         assert!(!path.exists());
-        let grant = first.admit(subject(), UsageEstimate { input: 10, max_output: Some(0) }).await.ok().unwrap();
+        let grant =
+            first.admit(subject(), UsageEstimate { input: 10, max_output: Some(0), choices: 1 }).await.ok().unwrap();
         grant.commit(&TokenCounts { input: 70, ..TokenCounts::default() });
         saved.write(&first);
         let second = limits();

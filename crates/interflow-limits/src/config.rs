@@ -48,8 +48,8 @@ pub struct QuotaConfig {
     /// A price list (JSON) that overrides the built-in one; relative to the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
-    /// Output tokens reserved when a request starts, until its usage is known; a smaller `max_tokens` of the request
-    /// takes precedence.
+    /// Output tokens reserved, until its usage is known, for a request that states no maximum. One that does (`max_tokens`
+    /// and the like) reserves its maximum, for each of the choices that it asks for.
     pub reserve_output: u64,
     /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
     /// sooner, by `shared.heartbeat`.

@@ -12,6 +12,7 @@ mod keys;
 mod login_queue;
 mod prices;
 mod redis_client;
+mod reservation;
 mod rules;
 mod spend;
 mod tags;

@@ -22,6 +22,8 @@ pub struct TokenCounts {
     pub cache_read: u64,
     /// The part of `input` written to a cache.
     pub cache_write: u64,
+    /// The part of `cache_write` that is kept for an hour or longer.
+    pub cache_write_long: u64,
 }
 
 impl TokenCounts {
@@ -39,9 +41,13 @@ pub struct ModelPrice {
     /// Price of input read from a cache; `input` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
-    /// Input written to a cache; `input` if unset.
+    /// Input written to a cache for minutes; `input` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<f64>,
+    /// Input written to a cache for an hour or longer; if unset, twice `input` where `cache_write` is set, as Anthropic
+    /// charges it, else `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_long: Option<f64>,
 }
 
 impl ModelPrice {
@@ -50,10 +56,13 @@ impl ModelPrice {
         // Saturating: some providers report cached tokens apart from the input, and the difference must not wrap
         // around.
         let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
+        let (short, long) = (t.cache_write.saturating_sub(t.cache_write_long), t.cache_write_long.min(t.cache_write));
+        let long_price = self.cache_write_long.or(self.cache_write.map(|_| self.input * 2.0));
         let parts = [
             (plain, self.input),
             (t.cache_read, self.cache_read.unwrap_or(self.input)),
-            (t.cache_write, self.cache_write.unwrap_or(self.input)),
+            (short, self.cache_write.unwrap_or(self.input)),
+            (long, long_price.unwrap_or(self.input)),
             (t.output, self.output),
         ];
         // Rounded up: many tiny requests must not be free.
@@ -212,8 +221,9 @@ impl PriceList {
         let over = read(over)?;
         let as_of = PriceListDates { built_in, own: Some(over.as_of) };
         for (pattern, price) in over.prices {
-            let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
-            if numbers.into_iter().flatten().any(|n| !(0.0..=1e6).contains(&n)) {
+            let cached = [price.cache_read, price.cache_write, price.cache_write_long];
+            let numbers = [Some(price.input), Some(price.output)].into_iter().chain(cached);
+            if numbers.flatten().any(|n| !(0.0..=1e6).contains(&n)) {
                 return Err(format!(
                     "`{pattern}`: a price is a number of dollars per million tokens, from 0 to 1000000"
                 ));
@@ -327,10 +337,29 @@ mod tests {
 
     #[test]
     fn cached_tokens_are_charged_at_their_own_price() {
-        let price = ModelPrice { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: Some(3.75) };
-        let tokens = TokenCounts { input: 1000, output: 100, cache_read: 600, cache_write: 200 };
+        let (cache_read, cache_write) = (Some(0.3), Some(3.75));
+        let price = ModelPrice { input: 3.0, output: 15.0, cache_read, cache_write, cache_write_long: None };
+        let tokens =
+            TokenCounts { input: 1000, output: 100, cache_read: 600, cache_write: 200, ..TokenCounts::default() };
         // 200 plain, 600 read, 200 written, 100 out.
         assert_eq!(price.micros(&tokens), 600 + 180 + 750 + 1500);
+    }
+
+    #[test]
+    fn cache_writes_cost_more_the_longer_they_are_kept() {
+        let tokens = TokenCounts { input: 1000, cache_write: 300, cache_write_long: 200, ..TokenCounts::default() };
+        for (cache_write, cache_write_long, cost) in [
+            // 700 plain, 100 for minutes at 1.25 times the input, 200 for an hour at twice the input.
+            (Some(3.75), None, 2100.0 + 375.0 + 1200.0),
+            (Some(3.75), Some(7.5), 2100.0 + 375.0 + 1500.0),
+            (None, None, 3000.0),
+        ] {
+            let price = ModelPrice { input: 3.0, output: 15.0, cache_read: None, cache_write, cache_write_long };
+            assert_eq!(price.micros(&tokens), cost as u64, "{price:?}");
+        }
+        // $5 per million: 2,000 at 1.25 times, 2,000 at twice the input.
+        let tokens = TokenCounts { input: 4000, cache_write: 4000, cache_write_long: 2000, ..TokenCounts::default() };
+        assert_eq!(PriceList::default().cost("anthropic", Some("claude-opus-4-5"), &tokens), Some(12_500 + 20_000));
     }
 
     #[test]

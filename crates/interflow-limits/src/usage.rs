@@ -118,7 +118,7 @@ mod tests {
             model: Some(model.into()),
             ..RequestAttributes::default()
         };
-        let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, cache_write: 0 };
+        let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, ..TokenCounts::default() };
         book.record_usage(&subject("a"), &tokens, Some(2_000_000));
         book.record_usage(&subject("a"), &tokens, None);
         book.record_rejection(&subject("a"));

@@ -17,8 +17,8 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::usage::{self, UsageScanner};
 use interflow_llm::{
-    DetectedCall, LlmCall, LlmRefusal, Operation, Provider, TelemetryRule, detect_call, model_in_path, provider,
-    realtime, spans,
+    CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
+    detect_call, model_in_path, provider, realtime, spans,
 };
 
 /// Maximum decoded size of a stream up to which its usage is read. Protects against a compressed response that never
@@ -280,6 +280,8 @@ impl Stage for ProviderDetector {
             return MaybeFuture::Ready(Ok(body));
         }
         let Ok(decoder) = ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) else {
+            let progress = ResponseProgress::Unreadable;
+            exchange.set_counted(CountedOutput { progress, ..CountedOutput::default() });
             return MaybeFuture::Ready(Ok(body));
         };
         let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
@@ -287,13 +289,14 @@ impl Stage for ProviderDetector {
         MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
                 tap.feed(&bytes);
-                tap.finish();
+                tap.finish(ResponseProgress::Complete);
                 Body::Full(bytes)
             }
             body => body.inspect(move |frame| match frame {
                 Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
                 Some(Ok(BodyFrame::Trailers(_))) => {}
-                None | Some(Err(_)) => tap.finish(),
+                None => tap.finish(ResponseProgress::Complete),
+                Some(Err(_)) => tap.finish(ResponseProgress::Partial),
             }),
         }))
     }
@@ -320,11 +323,20 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
             && said.usage.is_some()
         {
             exchange.merge_more(&said);
+            // From here on, what no report covers is counted: a connection may be cut within a response.
+            exchange.estimated_input = 0;
+            exchange.set_counted(CountedOutput::default());
+            return;
         }
+        let texts = spans::mark_event(&message.payload, None).map(|marked| marked.spans).unwrap_or_default();
+        let generated = texts.iter().filter(|span| span.channel.is_some());
+        let counted = exchange.counted();
+        let tokens: u64 = generated.map(|span| usage::estimated_tokens(span.range.len())).sum();
+        exchange.set_counted(CountedOutput { unreported: counted.unreported.saturating_add(tokens), ..counted });
         return;
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
-    exchange.estimated_input += (marked.text_bytes as u64).div_ceil(4);
+    exchange.estimated_input = exchange.estimated_input.saturating_add(usage::estimated_tokens(marked.text_bytes));
     if let Some(model) = marked.model.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
         exchange.model = Some(model.into());
     }
@@ -341,7 +353,8 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
     // Ollama streams unless told otherwise; all others the other way round.
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
     exchange.max_output = marked.max_output;
-    exchange.estimated_input = (marked.text_bytes as u64).div_ceil(4);
+    exchange.choices = marked.choices;
+    exchange.estimated_input = usage::estimated_tokens(marked.text_bytes);
     Ok(())
 }
 
@@ -361,7 +374,8 @@ impl UsageTap {
             None => scanner.push(bytes),
             Some(decoder) => match decoder.push(bytes) {
                 Ok(plain) => scanner.push(&plain),
-                Err(_) => self.scanner = None,
+                // The count so far stays, and the rest is charged by the estimate.
+                Err(_) => return self.finish(ResponseProgress::Unreadable),
             },
         }
         if self.scanner.as_ref().is_some_and(UsageScanner::has_text) {
@@ -369,12 +383,15 @@ impl UsageTap {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, progress: ResponseProgress) {
         if let Some(mut scanner) = self.scanner.take() {
             if let Some(rest) = self.decoder.as_mut().and_then(|d| d.finish().ok()) {
                 scanner.push(&rest);
             }
+            let progress = if scanner.has_failed() { ResponseProgress::Unreadable } else { progress };
             self.exchange.merge_summary(scanner.finish());
+            let unreported = scanner.unreported_output();
+            self.exchange.set_counted(CountedOutput { unreported, progress, is_upstream: false });
         }
     }
 }
@@ -382,6 +399,6 @@ impl UsageTap {
 impl Drop for UsageTap {
     /// A client abort is charged for what was counted so far. `finish` does nothing when called again.
     fn drop(&mut self) {
-        self.finish();
+        self.finish(ResponseProgress::Partial);
     }
 }

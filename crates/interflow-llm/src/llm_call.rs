@@ -35,10 +35,14 @@ pub struct LlmCall {
     pub translated: bool,
     /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`).
     pub grows: bool,
-    /// The client's limit on output tokens, under whatever name its API has for it.
+    /// The client's limit on the output tokens of one choice, under whatever name its API has for it.
     pub max_output: Option<u64>,
+    /// How many choices the client asks for; 0 if it does not say.
+    pub choices: u64,
     // Shared with the stage that reads the response, which outlives the call that created it.
     pub summary: Arc<Mutex<ResponseSummary>>,
+    /// What was counted of the response; see [`set_counted`](Self::set_counted).
+    pub count: Arc<Mutex<CountedOutput>>,
     /// When the first text of a streamed response arrived, in microseconds after the flow's start.
     pub first_token: Arc<OnceLock<u64>>,
 }
@@ -49,6 +53,29 @@ pub struct ResponseSummary {
     pub usage: Option<CallUsage>,
     pub model: Option<ByteStr>,
     pub id: Option<ByteStr>,
+}
+
+/// What was counted of a response while it passed: of a stream that is cut, no usage report tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedOutput {
+    /// Output tokens of the text that no usage report covers.
+    pub unreported: u64,
+    pub progress: ResponseProgress,
+    /// It was counted as the upstream sent it. What is counted of its translation for the client is the same text again.
+    pub is_upstream: bool,
+}
+
+/// How far a response was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResponseProgress {
+    /// None of it was.
+    #[default]
+    None,
+    /// It was cut, by the provider, the client or a stage.
+    Partial,
+    /// Its coding is unknown or broken, or it is too large.
+    Unreadable,
+    Complete,
 }
 
 impl LlmCall {
@@ -76,6 +103,19 @@ impl LlmCall {
         }
         settled.model = said.model.clone().or(settled.model.take());
         settled.id = said.id.clone().or(settled.id.take());
+    }
+
+    /// What was counted of the response so far.
+    pub fn counted(&self) -> CountedOutput {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what was counted of the response so far. Where the upstream's was counted, the client's is not.
+    pub fn set_counted(&self, counted: CountedOutput) {
+        let mut kept = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.is_upstream || !kept.is_upstream {
+            *kept = counted;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, ResponseSummary> {

@@ -18,8 +18,8 @@ use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
-use interflow_limits::TokenCounts;
 use interflow_llm::CallUsage;
+use interflow_llm_gateway::limits::token_counts;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
@@ -301,13 +301,7 @@ pub(crate) async fn prompt_cache(
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         let pricing = move |provider: &str, model: &str, usage: &CallUsage| {
-            let tokens = TokenCounts {
-                input: usage.input,
-                output: usage.output,
-                cache_read: usage.cache_read,
-                cache_write: usage.cache_write,
-            };
-            Some(limits.as_ref()?.cost(provider, Some(model), &tokens)? as f64 / 1e6)
+            Some(limits.as_ref()?.cost(provider, Some(model), &token_counts(usage))? as f64 / 1e6)
         };
         let report = cache_report::report(store, &id, &pricing);
         Ok(Json(report?.ok_or_else(|| not_found(&id))?))

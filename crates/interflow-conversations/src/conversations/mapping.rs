@@ -133,6 +133,7 @@ pub fn call_record(row: ExchangeRow) -> CallRecord {
         cache_read: used.cache_read,
         cache_write: used.cache_write,
         reasoning: used.reasoning,
+        ..CallUsage::default()
     };
     CallRecord {
         flow: row.flow,

@@ -62,7 +62,7 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
 }
 
 async fn spend(limits: &Arc<UsageLimiter>, tokens: u64) {
-    let estimate = UsageEstimate { input: 0, max_output: Some(0) };
+    let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1 };
     let grant = limits.admit(RequestAttributes::default(), estimate).await.ok().unwrap();
     grant.commit(&TokenCounts { input: tokens, ..TokenCounts::default() });
 }
@@ -103,7 +103,7 @@ async fn each_threshold_is_sent_once_also_after_a_restart() {
     assert_eq!(receiver.thresholds(), [50, 80], "they were sent before the restart");
     // A request that does not fit: the budget rejects, although a rest is left.
     let subject = RequestAttributes::default();
-    assert!(second.admit(subject, UsageEstimate { input: 50, max_output: Some(0) }).await.is_err());
+    assert!(second.admit(subject, UsageEstimate { input: 50, max_output: Some(0), choices: 1 }).await.is_err());
     receiver.until(3).await;
     let last = receiver.posts.lock().last().cloned().unwrap();
     assert_eq!((&last["threshold"], &last["rejecting"], &last["used"]), (&100.into(), &true.into(), &91.0.into()));

@@ -103,8 +103,8 @@ pub struct CounterSnapshot {
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
-/// A store of counters, in this process or shared. A future that is dropped may have taken effect all the same; slots
-/// then expire with their lease.
+/// A store of counters, in this process or shared. A future that is dropped may have taken effect all the same: a caller
+/// that may be cancelled lets another task finish it.
 ///
 /// An implementation must make each operation atomic over all its counters, and must admit a request larger than a
 /// bucket when the bucket is full. [`CounterTable`] has the reference arithmetic:
@@ -127,8 +127,9 @@ pub struct CounterStoreError(pub String);
 /// assert!(table.take(&[ask("b")], "lease-3", 0u64).is_ok());
 /// ```
 pub trait CounterStore: Send + Sync {
-    /// Takes from all counters, or from none. `lease` identifies the slots taken. The outer result is the store's
-    /// health, the inner one the decision.
+    /// Takes from all counters, or from none. `lease` identifies the request: a store that repeats a call whose answer was
+    /// lost must not take twice, nor refuse because of what it took. The outer result is the store's health, the inner one
+    /// the decision.
     fn take<'a>(
         &'a self,
         asks: &'a [CounterRequest],

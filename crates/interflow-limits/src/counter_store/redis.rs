@@ -39,6 +39,13 @@ impl std::fmt::Debug for RedisOptions {
     }
 }
 
+/// How long the server remembers that a lease took from its counters, or ended. Scripts are repeated, and leases of lost
+/// answers ended, within a few timeouts.
+const LEASE_STATE: Duration = Duration::from_secs(60);
+
+/// When a lease without an answer is ended: after the pause in which a server that gave none is not asked.
+const LOST_LEASE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Slots renewed by one script call; bounds the time for which the single-threaded server is blocked.
 const RENEWAL_BATCH: usize = 500;
 
@@ -197,9 +204,8 @@ impl RedisStoreInner {
         self.run_script::<i64>(script, &call).await.map(|_| ())
     }
 
-    /// Runs a script; over a new connection a second time, if the server had closed the first. If that was executed after
-    /// all, its slots are taken for the same lease, which changes nothing, and other counters are charged twice, which
-    /// errs on the strict side.
+    /// Runs a script; over a new connection a second time, if the server had closed the first. The server remembers what a
+    /// lease did, so that nothing is taken or settled twice if the first was executed after all.
     async fn run_script<T: redis::FromRedisValue>(
         &self,
         script: &Script,
@@ -221,10 +227,13 @@ impl RedisStoreInner {
     fn script_call(
         &self,
         asks: &[CounterRequest],
+        lease: Option<&str>,
         first: Vec<String>,
         more: impl Fn(usize, &CounterRequest) -> Vec<String>,
     ) -> ScriptCall {
-        let mut call = ScriptCall { keys: Vec::with_capacity(asks.len()), args: first };
+        let mut call = ScriptCall { keys: Vec::with_capacity(asks.len() + 1), args: first };
+        // No counter has such a name: those of rules begin otherwise, and a lease is hexadecimal.
+        call.keys.extend(lease.map(|lease| format!("{{{}}}:lease:{lease}", self.options.prefix)));
         for (i, ask) in asks.iter().enumerate() {
             call.keys.push(self.counter_key(ask));
             call.args.extend(script_args(&ask.counter));
@@ -253,6 +262,44 @@ fn script_args(counter: &CounterLimit) -> [String; 3] {
     }
 }
 
+impl RedisStoreInner {
+    /// Replaces what was taken by what was used. `is_unknown`: the answer to the taking was lost.
+    async fn settle(
+        &self,
+        asks: &[CounterRequest],
+        lease: &str,
+        used: &[u64],
+        age: Duration,
+        is_unknown: bool,
+    ) -> Result<(), CounterStoreError> {
+        let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
+        let is_unknown = if is_unknown { "1" } else { "0" };
+        let first = vec![lease.to_owned(), age.as_secs().to_string(), lease_state_ttl(), is_unknown.to_owned()];
+        let call = self.script_call(asks, Some(lease), first, |i, ask| vec![ask.cost.to_string(), used_of(i)]);
+        self.run_script::<i64>(&self.scripts.settle, &call).await.map(|_| ())
+    }
+}
+
+fn lease_state_ttl() -> String {
+    LEASE_STATE.as_millis().to_string()
+}
+
+impl RedisCounterStore {
+    /// Ends a lease whose taking has no answer, in the background: the server may have taken, or may still do so.
+    fn end_lost_lease(&self, asks: &[CounterRequest], lease: &str) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (inner, asks, lease) = (Arc::clone(&self.0), asks.to_vec(), lease.to_owned());
+        runtime.spawn(async move {
+            let nothing = vec![0; asks.len()];
+            // While the server is not asked at all, after a timeout, it would be refused here.
+            tokio::time::sleep(LOST_LEASE_PAUSE).await;
+            if let Err(e) = inner.settle(&asks, &lease, &nothing, LOST_LEASE_PAUSE, true).await {
+                tracing::debug!("limits: the estimate of a refused request cannot be given back: {e}");
+            }
+        });
+    }
+}
+
 impl CounterStore for RedisCounterStore {
     fn take<'a>(
         &'a self,
@@ -260,9 +307,10 @@ impl CounterStore for RedisCounterStore {
         lease: &'a str,
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
         Box::pin(async move {
-            let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string()];
-            let call = self.script_call(asks, first, |_, ask| vec![ask.cost.to_string()]);
-            let answer: Vec<redis::Value> = self.run_script(&self.scripts.take, &call).await?;
+            let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string(), lease_state_ttl()];
+            let call = self.script_call(asks, Some(lease), first, |_, ask| vec![ask.cost.to_string()]);
+            let answer = self.run_script::<Vec<redis::Value>>(&self.scripts.take, &call).await;
+            let answer = answer.inspect_err(|_| self.end_lost_lease(asks, lease))?;
             // The script numbers counters from 1, because 0 means that all admitted the request.
             let number = |i: usize| -> Option<f64> { redis::from_redis_value(answer.get(i)?.clone()).ok() };
             match (number(0), number(1)) {
@@ -291,11 +339,7 @@ impl CounterStore for RedisCounterStore {
         Box::pin(async move {
             // First, so that a heartbeat in progress does not renew the slots after they were freed.
             self.held.lock().remove(lease);
-            let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
-            let call = self.script_call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| {
-                vec![ask.cost.to_string(), used_of(i)]
-            });
-            self.run_script::<i64>(&self.scripts.settle, &call).await.map(|_| ())
+            self.settle(asks, lease, used, age, false).await
         })
     }
 
@@ -309,7 +353,7 @@ impl CounterStore for RedisCounterStore {
                 }
                 _ => 0,
             };
-            let call = self.script_call(asks, Vec::new(), |_, ask| vec![number(&ask.counter).to_string()]);
+            let call = self.script_call(asks, None, Vec::new(), |_, ask| vec![number(&ask.counter).to_string()]);
             let levels: Vec<f64> = self.run_script(&self.scripts.read, &call).await?;
             Ok(levels.into_iter().map(CounterValue).collect())
         })

@@ -1,5 +1,11 @@
--- Puts what was used in place of what was taken, and gives slots back. KEYS: the counters. ARGV: lease, seconds since
--- they were taken from, then for each counter its kind, two numbers, what was taken and what was used.
+-- Puts what was used in place of what was taken, and gives slots back, once for each lease. KEYS: the lease's state, then
+-- the counters. ARGV: lease, seconds since they were taken from, milliseconds for which its state is kept, 1 if it is not
+-- known whether the counters were taken from at all, then for each counter its kind, two numbers, what was taken and what
+-- was used.
+local state = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], 'ended', 'PX', ARGV[3])
+if state == 'ended' or (ARGV[4] == '1' and state ~= 'taken') then return 0 end
+
 local t = redis.call('TIME')
 local taken = math.floor((tonumber(t[1]) - tonumber(ARGV[2])) / 86400)
 
@@ -12,8 +18,9 @@ local function month_of(day)
   return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153) + 2
 end
 
-for i, key in ipairs(KEYS) do
-  local at = 2 + (i - 1) * 5
+for i = 1, #KEYS - 1 do
+  local key = KEYS[i + 1]
+  local at = 4 + (i - 1) * 5
   local kind, a, b = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local more = tonumber(ARGV[at + 5]) - tonumber(ARGV[at + 4])
   if kind == 's' then

@@ -1,6 +1,11 @@
--- Takes from all counters, or from none. KEYS: the counters. ARGV: lease, microseconds of a lease, then for each
--- counter its kind (b bucket, s slots, d and m budgets of a day and a month), two numbers and the cost.
+-- Takes from all counters, or from none. KEYS: the lease's state, then the counters. ARGV: lease, microseconds of a
+-- lease, milliseconds for which its state is kept, then for each counter its kind (b bucket, s slots, d and m budgets of
+-- a day and a month), two numbers and the cost.
 -- Answers {0}, or {place of the counter that refuses, microseconds to wait}.
+
+-- The answer to an earlier call was lost: what it took is not taken again. A lease that has ended takes nothing.
+if redis.call('EXISTS', KEYS[1]) == 1 then return {0} end
+
 local t = redis.call('TIME')
 local second = tonumber(t[1])
 local now = second * 1000000 + tonumber(t[2])
@@ -25,8 +30,9 @@ end
 local function exact(n) return string.format('%.6f', n) end
 
 local held = {}
-for i, key in ipairs(KEYS) do
-  local at = 2 + (i - 1) * 4
+for i = 1, #KEYS - 1 do
+  local key = KEYS[i + 1]
+  local at = 3 + (i - 1) * 4
   local kind, a, b, cost = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   if kind == 'b' then
     local kept = redis.call('HMGET', key, 'held', 'at')
@@ -47,8 +53,9 @@ for i, key in ipairs(KEYS) do
   end
 end
 
-for i, key in ipairs(KEYS) do
-  local at = 2 + (i - 1) * 4
+for i = 1, #KEYS - 1 do
+  local key = KEYS[i + 1]
+  local at = 3 + (i - 1) * 4
   local kind, a, b, cost = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   if kind == 'b' then
     redis.call('HSET', key, 'held', exact(held[i] - cost), 'at', string.format('%.0f', now))
@@ -62,4 +69,5 @@ for i, key in ipairs(KEYS) do
     redis.call('EXPIREAT', key, ends + 86400)
   end
 end
+redis.call('SET', KEYS[1], 'taken', 'PX', ARGV[3])
 return {0}

@@ -16,7 +16,7 @@ use super::routing::{
 };
 use super::served::served_model;
 use super::translation::Translation;
-use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, token_count, upstream};
+use super::{DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, token_count, upstream};
 use interflow_codec::content_coding as coding;
 use interflow_limits::ServedModel;
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
@@ -303,6 +303,11 @@ impl RoutedRequest {
 }
 
 impl AttemptOutcome {
+    /// How far the request came; the status of a response tells the rest.
+    pub fn delivery_state(&self) -> DeliveryState {
+        self.result.as_ref().err().map_or(DeliveryState::Unsent, |e| DeliveryState::after(e.kind()))
+    }
+
     pub fn is_timeout(&self) -> bool {
         self.result.as_ref().is_err_and(|e| e.kind() == ErrorKind::UpstreamTimeout)
     }
@@ -426,6 +431,9 @@ async fn untranslated(
 ) -> Result<Result<Request, LlmRefusal>> {
     let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
+    if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
+        return Ok(Err(refusal));
+    }
     let url = table.find_route(&head.url.path, head.headers.contains("anthropic-version")).and_then(|route| {
         let path = upstream.path_from(&route.upstream, route.rest, model);
         upstream.url(&path, &head.headers)

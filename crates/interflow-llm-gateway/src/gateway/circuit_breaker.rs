@@ -15,7 +15,7 @@ pub struct CircuitBreaker {
     epoch: Instant,
     failures: AtomicU32,
     open_until: AtomicU64,
-    /// The provider itself asked for the pause (`Retry-After`): responses to earlier requests do not end it.
+    /// The provider itself asked for the present pause (`Retry-After`): responses to earlier requests do not end it.
     was_asked: AtomicBool,
     /// When the current probe started: no other request is sent until it ends, so that an upstream that recovers is
     /// not flooded.
@@ -86,6 +86,8 @@ impl CircuitBreaker {
             }
             if until != 0 && (self.millis(now) >= until || !self.was_asked.load(Relaxed)) {
                 self.open_until.store(0, Relaxed);
+                // The next pause may be one that failures begin.
+                self.was_asked.store(false, Relaxed);
             }
             return false;
         }
@@ -94,7 +96,11 @@ impl CircuitBreaker {
         if self.most == 0 || failures < self.most {
             return false;
         }
-        self.open(self.millis(now + self.pause), now)
+        let is_new = self.open(self.millis(now + self.pause), now);
+        if is_new {
+            self.was_asked.store(false, Relaxed);
+        }
+        is_new
     }
 
     /// Leaves the deployment alone for as long as it asked, and returns whether that is a new pause.
@@ -193,5 +199,25 @@ mod tests {
         assert!(breaker.may_allow(later) && breaker.allows(later) && !breaker.may_allow(later), "a single probe");
         breaker.record_result(true, later);
         assert!(!breaker.is_open() && breaker.remaining(later).is_none());
+    }
+
+    #[test]
+    fn a_pause_of_failures_is_ended_by_a_success_whatever_the_provider_asked_for_before() {
+        let start = Instant::now();
+        let probe = start + Duration::from_secs(21);
+        // The pause that the provider asked for ends with a probe that succeeds, or fails.
+        for is_answered in [true, false] {
+            let breaker = CircuitBreaker::new(2, Duration::from_secs(10));
+            breaker.leave_alone(Duration::from_secs(20), start);
+            assert!(breaker.allows(probe));
+            breaker.record_result(is_answered, probe);
+            let failures = if is_answered { 2 } else { 1 };
+            for _ in 0..failures {
+                breaker.record_result(false, probe);
+            }
+            assert!(breaker.is_open(), "{is_answered}");
+            breaker.record_result(true, probe + Duration::from_secs(1));
+            assert!(!breaker.is_open(), "the response to a request that was sent before: {is_answered}");
+        }
     }
 }

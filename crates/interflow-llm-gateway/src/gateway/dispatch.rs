@@ -19,7 +19,9 @@ use interflow_types::{
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
-use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, response_cache, upstream};
+use super::{
+    LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, response_cache, stream_usage, upstream,
+};
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
@@ -94,6 +96,43 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// The body as the upstream takes it: with its name of the model, and signed.
+    fn prepare_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
+        let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
+        let table = self.0.table();
+        // The path first: Bedrock, Vertex and Gemini name the model there, and the body then has none.
+        if let Some(path) = upstream.as_deref().and_then(|u| rename_model_in_path(&table, u, exchange, &head.url.path))
+        {
+            head.url.path = path.into();
+        }
+        let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
+        match (name, body) {
+            (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
+                let body = rewrite_model(&table, head, raw, &name).await.map_err(EarlyExit::Deny)?;
+                self.sign_request(flow, head, upstream, Body::from(body))
+            }),
+            // A client of the proxy port, for which no token was fetched yet.
+            (_, body) if upstream.is_none() && self.signs_for_proxied(flow) => MaybeFuture::pending(async move {
+                let signer = self.0.table().get("bedrock").cloned();
+                if let Some(signer) = &signer {
+                    let token = signer.token(self.0.token_egress()).await;
+                    flow.extension_mut::<DispatchState>().token = token
+                        .map_err(|refusal| EarlyExit::Answer(Box::new(refusal.to_response(signer.provider, flow))))?;
+                }
+                self.sign_request(flow, head, signer, body)
+            }),
+            (_, body) => MaybeFuture::Ready(self.sign_request(flow, head, upstream, body)),
+        }
+    }
+}
+
 impl Stage for Dispatcher {
     fn name(&self) -> &'static str {
         "llm-send"
@@ -103,7 +142,7 @@ impl Stage for Dispatcher {
         match scope.transport {
             EntryKind::Gateway => {
                 let whole = PhaseSet::from_phase(Phase::RequestHead).with(Phase::RequestBody).with(Phase::ResponseHead);
-                whole.with(Phase::Message).with(Phase::Done)
+                whole.with(Phase::ResponseBody).with(Phase::Message).with(Phase::Done)
             }
             // A client's own signature is invalid for a redacted body.
             _ if is_bedrock(scope) => PhaseSet::from_phase(Phase::RequestBody),
@@ -149,32 +188,13 @@ impl Stage for Dispatcher {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
-        let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
-        let table = self.0.table();
-        // The path first: Bedrock, Vertex and Gemini name the model there, and the body then has none.
-        if let Some(path) = upstream.as_deref().and_then(|u| rename_model_in_path(&table, u, exchange, &head.url.path))
-        {
-            head.url.path = path.into();
+        if !stream_usage::applies(flow, head, &body) {
+            return self.prepare_body(flow, head, body);
         }
-        let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
-        match (name, body) {
-            (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
-                let body = rewrite_model(&table, head, raw, &name).await.map_err(EarlyExit::Deny)?;
-                self.sign_request(flow, head, upstream, Body::from(body))
-            }),
-            // A client of the proxy port, for which no token was fetched yet.
-            (_, body) if upstream.is_none() && self.signs_for_proxied(flow) => MaybeFuture::pending(async move {
-                let signer = self.0.table().get("bedrock").cloned();
-                if let Some(signer) = &signer {
-                    let token = signer.token(self.0.token_egress()).await;
-                    flow.extension_mut::<DispatchState>().token = token
-                        .map_err(|refusal| EarlyExit::Answer(Box::new(refusal.to_response(signer.provider, flow))))?;
-                }
-                self.sign_request(flow, head, signer, body)
-            }),
-            (_, body) => MaybeFuture::Ready(self.sign_request(flow, head, upstream, body)),
-        }
+        MaybeFuture::pending(async move {
+            let body = stream_usage::ask(flow, head, body).await.map_err(EarlyExit::Deny)?;
+            self.prepare_body(flow, head, body).resolve().await
+        })
     }
 
     fn response_head<'a>(
@@ -191,6 +211,17 @@ impl Stage for Dispatcher {
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
         MaybeFuture::Ready(RequestVerdict::Continue)
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // After the stages that read the report.
+        MaybeFuture::Ready(Ok(stream_usage::hide(flow, head, body)))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {

@@ -13,6 +13,7 @@ mod routes;
 mod routing;
 mod served;
 mod shadow;
+mod stream_usage;
 mod token_count;
 mod translated_stream;
 mod translation;
@@ -37,7 +38,8 @@ pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
-pub(crate) use served::ServedBy;
+pub(crate) use served::{DeliveryState, ServedBy};
+pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
 
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
@@ -251,7 +253,9 @@ impl GatewayMount for LlmGatewayMount {
         let route = table.find_route(request.path, anthropic)?;
         // An upstream may resolve such a path to another endpoint than the one that was detected here, and inspected
         // accordingly.
-        if !is_canonical(route.rest) {
+        // So may one that decodes the model's name first.
+        let model = route.call(request.method).model;
+        if !is_canonical(route.rest) || model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
             let message = "the path holds empty, . or .. segments; write it without";
             return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(
                 route.upstream.provider,

@@ -13,7 +13,7 @@ use super::circuit_breaker::CircuitBreaker;
 use super::dispatch::circuit_open;
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
-use super::{LlmGateway, LlmUpstream, ServedBy, shadow};
+use super::{DeliveryState, LlmGateway, LlmUpstream, ServedBy, shadow};
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
 /// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
@@ -213,7 +213,10 @@ impl Delivery {
                     continue;
                 }
             };
-            for outcome in self.send(index, attempt, flow).await {
+            let before = std::mem::replace(flow.extension_mut(), DeliveryState::Underway);
+            let outcomes = self.send(index, attempt, flow).await;
+            *flow.extension_mut() = outcomes.iter().map(AttemptOutcome::delivery_state).fold(before, Ord::max);
+            for outcome in outcomes {
                 if self.is_answer(&outcome) {
                     last.discard();
                     return self.finish(flow, outcome).await;

@@ -10,6 +10,18 @@ use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedBy(pub Option<ServedModel>);
 
+/// How far a request came that the gateway sends itself, by the attempt that came farthest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DeliveryState {
+    /// No attempt reached a provider, or the provider rejected it.
+    #[default]
+    Unsent,
+    /// The provider failed instead of answering.
+    Failed,
+    /// An attempt is under way, or was given up: the provider may have generated a reply.
+    Underway,
+}
+
 /// Called with the usage of a request of the operator's own, its tags, and the model that the response names.
 pub(super) type OperatorSpend = Box<dyn Fn(&ServedModel, &TokenCounts, Option<&str>, TagSet) + Send + Sync>;
 
@@ -58,6 +70,6 @@ impl LlmGateway {
     pub(super) fn record_shadow(&self, deployment: &Deployment, served: Option<&ServedModel>, said: &ResponseSummary) {
         let (Some(record), Some(served), Some(usage)) = (self.operator_spend.get(), served, said.usage) else { return };
         let tags = TagSet::from([(SHADOW_TAG.to_owned(), deployment.name.to_string())]);
-        record(served, &crate::limits::tokens(&usage), said.model.as_deref(), tags);
+        record(served, &crate::limits::token_counts(&usage), said.model.as_deref(), tags);
     }
 }

@@ -8,7 +8,8 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 use interflow_llm::translate::{ChatEvent, EventTranslator, ReplyWriter, TranslatedError};
-use interflow_llm::{LlmCall, ResponseSummary};
+use interflow_llm::usage::OutputCounter;
+use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
 /// A body in the client's format, made from the upstream's.
 pub(super) struct TranslatedStream {
@@ -18,6 +19,7 @@ pub(super) struct TranslatedStream {
     writer: ReplyWriter,
     /// Counted here, since a client's format may not report usage.
     call: LlmCall,
+    output: OutputCounter,
     over: bool,
     last_output: Instant,
     ping_after: Duration,
@@ -34,7 +36,16 @@ impl TranslatedStream {
         writer: ReplyWriter,
         call: LlmCall,
     ) -> Self {
-        Self { body, decoder, reader, writer, call, over: false, last_output: Instant::now(), ping_after: PING_AFTER }
+        let (output, last_output) = (OutputCounter::default(), Instant::now());
+        let stream =
+            Self { body, decoder, reader, writer, call, output, over: false, last_output, ping_after: PING_AFTER };
+        stream.set_counted();
+        stream
+    }
+
+    fn set_counted(&self) {
+        let (unreported, progress) = (self.output.tokens(), ResponseProgress::Partial);
+        self.call.set_counted(CountedOutput { unreported, progress, is_upstream: true });
     }
 
     fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
@@ -62,11 +73,19 @@ impl TranslatedStream {
             self.note(&event);
             self.writer.write(event, out);
         }
+        self.set_counted();
     }
 
-    fn note(&self, event: &ChatEvent) {
+    fn note(&mut self, event: &ChatEvent) {
         let summary = match event {
-            ChatEvent::Usage(usage) => ResponseSummary { usage: Some(*usage), ..ResponseSummary::default() },
+            ChatEvent::Text(text) | ChatEvent::Refusal(text) | ChatEvent::Thinking(text) => {
+                return self.output.add_text(text.len());
+            }
+            ChatEvent::ToolInput { json, .. } => return self.output.add_text(json.len()),
+            ChatEvent::Usage(usage) => {
+                self.output.add_report(usage.output);
+                ResponseSummary { usage: Some(*usage), ..ResponseSummary::default() }
+            }
             ChatEvent::Start { id, model } => ResponseSummary {
                 id: id.as_deref().map(Into::into),
                 model: model.as_deref().map(Into::into),

@@ -148,6 +148,9 @@ impl Translation {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let model = upstream_model(table, upstream, asked.exchange).unwrap_or(&chat.request.model).to_owned();
+        if let Err(refusal) = upstream.check_model(&model) {
+            return Ok(Err(refusal));
+        }
         let counts = self.counts_tokens;
         let path = match counts {
             true => upstream.count_path(format, &model).unwrap_or_default(),

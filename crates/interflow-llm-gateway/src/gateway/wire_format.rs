@@ -1,12 +1,12 @@
 //! The wire formats of upstreams, and the paths at which they take requests.
 
-use interflow_types::Method;
 use interflow_types::percent::{COMPONENT, encoded_as};
+use interflow_types::{Method, StatusCode};
 
 use super::LlmUpstream;
 use super::dispatch::MODEL_IN_PATH;
-use interflow_llm::Provider;
 use interflow_llm::translate::WireFormat;
+use interflow_llm::{LlmRefusal, Provider};
 
 /// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
 ///
@@ -78,6 +78,23 @@ impl LlmUpstream {
             .then(|| format!("set llm.provider.{name}.project, which paths of Vertex AI name"))
     }
 
+    /// Why a model cannot be named in a path here: some names would make it another path.
+    ///
+    /// # Errors
+    /// For the client: 400.
+    pub(super) fn check_model(&self, model: &str) -> Result<(), LlmRefusal> {
+        let in_path = matches!(self.provider, Provider::Gemini | Provider::Vertex | Provider::Bedrock)
+            || self.provider == Provider::Azure && self.api_version.is_some();
+        if !in_path || is_path_segment(model.trim_start_matches("models/")) {
+            return Ok(());
+        }
+        let message = format!(
+            "the model's name holds empty, . or .. segments, and the upstream {} takes it in its path",
+            self.name
+        );
+        Err(LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "path_not_canonical", message))
+    }
+
     /// The path of a chat request for a model.
     pub(super) fn chat_path(&self, format: WireFormat, model: &str, stream: bool) -> String {
         let encoded = encoded_as(model, COMPONENT);
@@ -142,6 +159,12 @@ impl LlmUpstream {
         let model = encoded_as(model, MODEL_IN_PATH);
         format!("/v1/projects/{project}/locations/{location}/publishers/{publisher}/models/{model}:{verb}")
     }
+}
+
+/// Whether a model's name stays one segment of a path, also where an upstream decodes it before it resolves the path.
+/// Names of some clouds have slashes (ARNs).
+pub(super) fn is_path_segment(model: &str) -> bool {
+    !model.contains('\\') && model.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// What a client asks for, by its path within an upstream.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path};
+use interflow_limits::UsageEstimate;
+use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path, spans, usage};
 use interflow_types::{Flow, Headers, Host, RequestHead};
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +23,7 @@ pub(super) struct LlmRequest {
     /// Input tokens that the request is estimated at; 0 until the body was read.
     pub estimated: u64,
     pub max_output: Option<u64>,
+    pub choices: u64,
     /// Whether the path names the model, which then wins over the body: it is what the provider uses.
     pub by_path: bool,
 }
@@ -39,7 +41,7 @@ impl LlmRequest {
             let call = seen()?;
             let model = call.model.as_ref().map(|m| m.as_str().into());
             let (name, by_path) = (call.provider.as_str().into(), by_path(call.provider));
-            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None, by_path });
+            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None, choices: 0, by_path });
         };
         let call = DetectedCall {
             provider: note.provider,
@@ -55,6 +57,7 @@ impl LlmRequest {
             model: note.model.as_ref().map(|m| m.as_str().into()),
             estimated: note.estimated_input,
             max_output: note.max_output,
+            choices: note.choices,
             by_path: by_path(note.provider),
             call,
         })
@@ -67,7 +70,18 @@ impl LlmRequest {
             self.model = wanted.model.or(self.model.take());
         }
         self.estimated = self.estimated.max(wanted.estimated);
-        self.max_output = self.max_output.or(wanted.max_output);
+        self.max_output = self.max_output.max(wanted.max_output);
+        self.choices = self.choices.max(wanted.choices);
+    }
+
+    /// The most that the request uses: its own maximum, if it states one.
+    pub fn usage_estimate(&self) -> UsageEstimate {
+        let operation = self.call.operation;
+        if operation.is_free() {
+            return UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
+        }
+        let max_output = if operation.generates() { self.max_output } else { Some(0) };
+        UsageEstimate { input: self.estimated, max_output, choices: self.choices }
     }
 
     /// Names under which a provider key for this request may be stored: the upstream's, the host's, and the
@@ -110,6 +124,7 @@ pub(super) struct RequestedUsage {
     pub model: Option<Arc<str>>,
     pub estimated: u64,
     pub max_output: Option<u64>,
+    pub choices: u64,
     /// Whether the model is ambiguous, so that no scope with a list of models can allow it.
     pub unclear: bool,
 }
@@ -118,36 +133,23 @@ pub(super) struct RequestedUsage {
 #[serde(default)]
 struct RequestFields {
     model: Value,
-    max_tokens: Value,
-    max_completion_tokens: Value,
-    max_output_tokens: Value,
-    #[serde(rename = "generationConfig")]
-    generation: Value,
-    #[serde(rename = "inferenceConfig")]
-    inference: Value,
 }
 
-/// Parses the usage that a JSON body requests. A duplicate member makes the body invalid, because the provider's
-/// parser might use the other value.
+/// Parses the usage that a JSON body requests. A duplicate `model` makes the body invalid, because the provider's parser
+/// might use the other value.
 pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
-    // Four bytes per token is the usual rule of thumb for English text; the estimate is replaced by the provider's
-    // count at the end.
-    let estimated = (body.len() as u64).div_ceil(4);
+    // The estimate is replaced by the provider's count at the end.
+    let estimated = usage::estimated_tokens(body.len());
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
-    let Ok(m) = serde_json::from_slice::<RequestFields>(plain.as_deref().unwrap_or(body)) else { return unclear };
-    // OpenAI chat (old and new), OpenAI Responses, Gemini and Vertex, Bedrock Converse.
-    let most = [
-        &m.max_tokens,
-        &m.max_completion_tokens,
-        &m.max_output_tokens,
-        &m.generation["maxOutputTokens"],
-        &m.inference["maxTokens"],
-    ];
+    let plain = plain.as_ref().unwrap_or(body);
+    let Ok(m) = serde_json::from_slice::<RequestFields>(plain) else { return unclear };
+    let facts = spans::facts_held(plain).await.unwrap_or_default();
     RequestedUsage {
         model: m.model.as_str().map(Into::into),
         estimated,
-        max_output: most.into_iter().find_map(Value::as_u64),
+        max_output: facts.max_output,
+        choices: facts.choices,
         unclear: false,
     }
 }

@@ -6,6 +6,7 @@ mod credentials;
 mod llm_request;
 mod model_list;
 mod rejections;
+mod settlement;
 mod slow_keys;
 
 use std::collections::BTreeMap;
@@ -20,15 +21,16 @@ use interflow_limits::{
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, NotRecorded, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
-use crate::gateway::ServedBy;
+use crate::gateway::{ServedBy, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
+pub(crate) use settlement::charged_usage;
 use slow_keys::SlowKeyChecks;
 
 /// Whether virtual keys are required, and the provider keys they stand for.
@@ -109,11 +111,19 @@ type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + 
 /// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// State kept with a flow until it ends. `status` decides whether a response without usage is charged.
+/// State kept with a flow until it ends. `status` tells whether a provider answered, and how.
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
+    reserved: Option<TokenCounts>,
     grant: Mutex<Option<UsageReservation>>,
+}
+
+impl FlowReservation {
+    fn hold(&mut self, grant: UsageReservation) {
+        self.reserved = Some(grant.estimated());
+        *self.grant.get_mut() = Some(grant);
+    }
 }
 
 /// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
@@ -315,13 +325,10 @@ impl LimitStage {
             return Ok(body);
         }
         if called.call.operation == Operation::Lookup {
-            // A lookup of one model costs nothing, but it must not reveal models that the scope hides.
-            let Some((key, model)) = key.zip(model_list::requested_model(head.url.path_only())) else {
-                return Ok(body);
+            return match key.as_deref().map_or(Ok(()), |key| lookup_scope(key, &mut called, head)) {
+                Ok(()) => Ok(body),
+                Err(why) => Err(rejections::reject_lookup(flow, &called, key.as_ref(), why)),
             };
-            called.model = Some(model.into());
-            let allowed = key.allows_model(model).then_some(body);
-            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model, None));
         }
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
@@ -357,11 +364,13 @@ impl LimitStage {
             tags,
             deployments,
         };
-        let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
+        let estimate = called.usage_estimate();
+        // Other usage need not be asked for.
+        flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
-                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                flow.extension_mut::<FlowReservation>().hold(grant);
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -402,9 +411,9 @@ impl LimitStage {
 
     /// Reserves a request that uses no tokens.
     async fn reserve_requests(&self, flow: &mut Flow, subject: RequestAttributes) -> Result<(), EarlyExit> {
-        match self.limits.admit(subject, UsageEstimate { input: 0, max_output: Some(0) }).await {
+        match self.limits.admit(subject, UsageEstimate { max_output: Some(0), ..UsageEstimate::default() }).await {
             Ok(grant) => {
-                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                flow.extension_mut::<FlowReservation>().hold(grant);
                 Ok(())
             }
             Err(why) => Err(rejections::reject_limit(flow, Provider::Unknown, &why)),
@@ -497,17 +506,32 @@ impl Stage for LimitStage {
     fn done(&self, flow: &Flow) {
         let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
+        let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
+        let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
         let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
-        match (settled.usage, held.status) {
-            // Another request paid for the response.
-            _ if crate::gateway::response_cache::is_hit(flow) => grant.commit(&TokenCounts::default()),
-            (Some(usage), _) => grant.commit_as(&tokens(&usage), served, settled.model.as_deref()),
-            // A response without usage is charged its estimate.
-            (None, Some(status)) if status.is_success() => grant.commit_estimate(served),
-            (None, _) => grant.commit(&TokenCounts::default()),
+        let tokens = token_counts(&charged.usage);
+        match charged.is_estimated {
+            true => grant.commit_counted(&tokens, served, answered.as_deref()),
+            false => grant.commit_as(&tokens, served, answered.as_deref()),
         }
     }
+}
+
+/// Whether the scope of a key allows a request without a body. It costs nothing, but with the operator's key it reaches
+/// whatever the account holds: files, stored responses, settings of the organisation. A key that is restricted to models
+/// reaches lists of models, the models of its scope, and the paths that it was given.
+fn lookup_scope(key: &VirtualKey, called: &mut LlmRequest, head: &RequestHead) -> Result<(), ScopeViolation> {
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if let Some(model) = model_list::requested_model(head.url.path_only()).filter(|_| reads) {
+        called.model = Some(model.into());
+        return key.allows_model(model).then_some(()).ok_or(ScopeViolation::Model);
+    }
+    // The paths of the scope were compared before.
+    let is_allowed = !key.restricts_models()
+        || !key.scope.paths.is_empty()
+        || reads && model_list::lists_models(head)
+        || model_list::is_harmless(head);
+    is_allowed.then_some(()).ok_or(ScopeViolation::Path)
 }
 
 /// Sets the user of a request by its key.
@@ -523,14 +547,10 @@ fn identify_user(flow: &mut Flow, key: &VirtualKey) {
     }
 }
 
-pub(crate) const fn tokens(usage: &CallUsage) -> TokenCounts {
-    TokenCounts {
-        // The usage is taken from the response even if the client disconnected: the provider bills it.
-        input: usage.input,
-        output: usage.output,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-    }
+/// Usage in the categories that have prices.
+pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
+    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
+    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
 }
 
 enum RequestBodyError {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_limits::VirtualKey;
 use interflow_llm::LlmRefusal;
-use interflow_types::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
+use interflow_types::{Body, CollectError, Method, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
 
 /// The largest list that is filtered. A larger one is rejected, because an unfiltered list would reveal models.
@@ -19,6 +19,13 @@ fn is_model_list_path(path: &str) -> bool {
 /// Whether the response to this request reveals models.
 pub(super) fn lists_models(head: &RequestHead) -> bool {
     is_model_list_path(head.url.path_only())
+}
+
+/// Whether a lookup tells nothing about an account: a server's root and version, and preflights.
+pub(super) fn is_harmless(head: &RequestHead) -> bool {
+    let path = head.url.path_only().trim_end_matches('/');
+    head.method == Method::OPTIONS
+        || matches!(head.method, Method::GET | Method::HEAD) && (path.is_empty() || path.ends_with("/api/version"))
 }
 
 /// The model that a lookup asks about: `/v1/models/gpt-5`, `/v1beta/models/gemini-2.5-pro`.

@@ -68,6 +68,26 @@ pub(super) fn reject_scope(
     reject(flow, called.call.provider, &refusal)
 }
 
+/// The key is valid, but this request without a body is outside of its scope: 403.
+pub(super) fn reject_lookup(
+    flow: &mut Flow,
+    called: &LlmRequest,
+    key: Option<&Arc<VirtualKey>>,
+    why: ScopeViolation,
+) -> EarlyExit {
+    let id = key.map(|key| &*key.id).unwrap_or_default();
+    let subject = match why {
+        ScopeViolation::Path => {
+            "it names no model, and the key is restricted to models; the operator can allow it with a key that has `--path`"
+        }
+        why => out_of_scope_subject(called, why),
+    };
+    let message = format!("{why}: {subject} (key {id})");
+    let refusal =
+        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
+    reject(flow, called.call.provider, &refusal)
+}
+
 fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
     match why {
         ScopeViolation::Provider => &called.name,
@@ -165,6 +185,9 @@ const fn limit_code(counter: &CounterLimit) -> &'static str {
     }
 }
 
+/// The other reason why a budget rejects.
+const TOO_LITTLE: &str = "or less of it is left than the request may use at most (max_tokens)";
+
 fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
     let what = match *counter {
         CounterLimit::Requests { .. } => "too many requests".to_owned(),
@@ -179,10 +202,11 @@ fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
     };
     match (rule, counter.period()) {
         ("team" | "organisation", Some(_)) => format!(
-            "{what} for the {rule} {who}; it begins anew with the next period, or the operator raises it with `interflow keys \
+            "{what} for the {rule} {who}, {TOO_LITTLE}; it begins anew with the next period, or the operator raises it with `interflow keys \
              {rule} change {who}`"
         ),
         ("team" | "organisation", None) => format!("{what} for the {rule} {who}"),
+        (_, Some(_)) => format!("{what}, {TOO_LITTLE} (limit `{rule}`, counted for {who})"),
         _ => format!("{what} (limit `{rule}`, counted for {who})"),
     }
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use interflow_limits::{TokenCounts, UsageLimiter};
+use interflow_limits::UsageLimiter;
 use interflow_llm::{CallUsage, LlmCall, Operation};
 use interflow_types::{
     EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
@@ -359,10 +359,12 @@ impl Stage for LlmTelemetryStage {
         if matches!(exchange.operation, Operation::Lookup | Operation::Telemetry) && refused.is_none() {
             return;
         }
-        let usage = exchange.usage();
+        // A response of the cache has the usage of the one that was paid.
+        let is_hit = crate::gateway::response_cache::is_hit(flow);
+        let charged = || crate::limits::charged_usage(flow).map(|charged| charged.usage);
+        let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
-            let tokens =
-                TokenCounts { input: u.input, output: u.output, cache_read: u.cache_read, cache_write: u.cache_write };
+            let tokens = crate::limits::token_counts(&u);
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
             let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
             let answered = exchange.summary().model;
@@ -372,7 +374,6 @@ impl Stage for LlmTelemetryStage {
             by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
         });
         // The provider was paid for the response once.
-        let is_hit = crate::gateway::response_cache::is_hit(flow);
         let saved = is_hit.then(|| (usage.unwrap_or_default(), cost));
         self.0.export(&RequestRecord {
             flow,

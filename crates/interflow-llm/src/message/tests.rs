@@ -148,7 +148,7 @@ fn anthropic_stream_is_assembled_into_its_message() {
     let reply = parse::reply(ApiFormat::Anthropic, "text/event-stream", 200, &sse(&events));
     assert_eq!(reply.blocks, [thinking("hm"), ContentBlock::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
     assert_eq!((reply.stop.as_deref(), reply.complete), (Some("tool_use"), true));
-    let usage = CallUsage { input: 105, output: 30, cache_read: 90, cache_write: 5, reasoning: 0 };
+    let usage = CallUsage { input: 105, output: 30, cache_read: 90, cache_write: 5, ..CallUsage::default() };
     assert_eq!(reply.usage, Some(usage));
     let cut = parse::reply(ApiFormat::Anthropic, "text/event-stream", 200, &sse(&events[..10]));
     assert_eq!(cut.blocks[2], use_of("t", "ls", json!("{\"a\":")));
@@ -170,7 +170,10 @@ fn chat_stream_is_assembled_into_its_message() {
     body.extend_from_slice(b"data: [DONE]\n\n");
     let reply = parse::reply(ApiFormat::Chat, "text/event-stream", 200, &body);
     assert_eq!(reply.blocks, [thinking("hm"), ContentBlock::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
-    assert_eq!(reply.usage, Some(CallUsage { input: 10, output: 5, cache_read: 8, cache_write: 0, reasoning: 2 }));
+    assert_eq!(
+        reply.usage,
+        Some(CallUsage { input: 10, output: 5, cache_read: 8, reasoning: 2, ..CallUsage::default() })
+    );
     assert_eq!((reply.cost, reply.complete), (Some(0.5), true));
 }
 

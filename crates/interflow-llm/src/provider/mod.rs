@@ -94,6 +94,16 @@ impl Operation {
         !matches!(self, Self::Other)
     }
 
+    /// Whether a request of it costs nothing.
+    pub const fn is_free(self) -> bool {
+        matches!(self, Self::CountTokens | Self::Files | Self::Lookup | Self::Telemetry)
+    }
+
+    /// Whether a response to it has output tokens.
+    pub const fn generates(self) -> bool {
+        !self.is_free() && !matches!(self, Self::Embeddings | Self::Moderations | Self::Rerank | Self::Batches)
+    }
+
     /// Whether a request of it names a model, in its path or in a JSON body.
     pub const fn has_model(self) -> bool {
         matches!(

@@ -83,6 +83,33 @@ fields! {
         "headers";
 }
 
+/// Whether a member limits the output tokens of a choice: OpenAI's three names, Gemini's, Bedrock's, Ollama's, and those
+/// of the models that Bedrock runs.
+pub(super) fn limits_output(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"max_tokens"
+            | b"max_completion_tokens"
+            | b"max_output_tokens"
+            | b"maxOutputTokens"
+            | b"maxTokens"
+            | b"num_predict"
+            | b"max_new_tokens"
+            | b"max_tokens_to_sample"
+            | b"max_gen_len"
+            | b"maxTokenCount"
+    )
+}
+
+/// Whether a member says how many choices are generated: OpenAI's, its legacy completions', Cohere's, Gemini's.
+pub(super) fn counts_choices(name: &[u8], depth: usize) -> bool {
+    match depth {
+        1 => matches!(name, b"n" | b"best_of" | b"num_generations"),
+        2 => name == b"candidateCount",
+        _ => false,
+    }
+}
+
 /// Whether a container is known to the providers' APIs; all members of other containers are text, including their
 /// names and numbers. A match over literals, which compiles to a fast lookup.
 pub(super) fn is_known_container(key: &[u8]) -> bool {

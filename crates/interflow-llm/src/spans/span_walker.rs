@@ -29,7 +29,10 @@ pub struct MarkedText {
     pub spans: Vec<TextSpan>,
     pub model: Option<Range<usize>>,
     pub stream: Option<bool>,
+    /// The largest limit on output tokens: an API may know several names for it.
     pub max_output: Option<u64>,
+    /// How many choices are asked for; 0 if the body does not say.
+    pub choices: u64,
     /// The first message of the conversation, which identifies it in clients that send no id.
     pub first_message: Option<Range<usize>>,
     /// The response or conversation that this request continues at the provider (`previous_response_id`,
@@ -465,18 +468,13 @@ impl<'j> SpanWalker<'j> {
         if self.is_free() && value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
             self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
         }
-        let number = || std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         match name {
             b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
-            b"max_tokens"
-            | b"max_completion_tokens"
-            | b"max_output_tokens"
-            | b"maxOutputTokens"
-            | b"maxTokens"
-            | b"num_predict"
-                if depth <= 2 =>
-            {
-                self.out.max_output = number().or(self.out.max_output);
+            _ if depth <= 2 && fields::limits_output(name) => {
+                self.out.max_output = whole_number(value).max(self.out.max_output);
+            }
+            _ if fields::counts_choices(name, depth) => {
+                self.out.choices = whole_number(value).unwrap_or_default().max(self.out.choices);
             }
             b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(EndedChannels::All),
             b"turnComplete" | b"generationComplete" if value == b"true" && self.events => {
@@ -674,6 +672,12 @@ impl<'j> SpanWalker<'j> {
             self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(place) });
         }
     }
+}
+
+/// A JSON number as a count, rounded up; `None` for a negative one and for other values.
+fn whole_number(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    text.parse().ok().or_else(|| text.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n.ceil() as u64))
 }
 
 /// Continues an FNV-1a hash, which identifies texts within one stream only. A collision would join two texts of one

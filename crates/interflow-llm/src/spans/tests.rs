@@ -21,6 +21,26 @@ fn check(body: serde_json::Value, wanted: &[&str]) {
 }
 
 #[test]
+fn the_largest_limit_on_output_and_the_number_of_choices_are_read() {
+    for (body, most, choices) in [
+        (json!({"max_tokens": 9}), Some(9), 0),
+        (json!({"max_tokens": 30_000, "max_completion_tokens": 5, "n": 4}), Some(30_000), 4),
+        (json!({"max_output_tokens": 7, "metadata": {"max_tokens": 1, "n": 9}}), Some(7), 0),
+        (json!({"generationConfig": {"maxOutputTokens": 8, "candidateCount": 3}}), Some(8), 3),
+        (json!({"inferenceConfig": {"maxTokens": 6}}), Some(6), 0),
+        (json!({"max_gen_len": 5}), Some(5), 0),
+        (json!({"textGenerationConfig": {"maxTokenCount": 5}}), Some(5), 0),
+        (json!({"options": {"num_predict": -1}}), None, 0),
+        (json!({"max_tokens": 2.5e4, "n": 1, "best_of": 2}), Some(25_000), 2),
+        (json!({"max_tokens": "9", "messages": [{"max_tokens": 4, "n": 4}]}), None, 0),
+    ] {
+        let text = body.to_string();
+        let marked = facts(text.as_bytes()).unwrap();
+        assert_eq!((marked.max_output, marked.choices), (most, choices), "{body}");
+    }
+}
+
+#[test]
 fn openai_chat() {
     check(
         json!({

@@ -1,5 +1,6 @@
 //! Token usage of a response, normalized across providers, which count cached and reasoning tokens differently.
 
+mod output_count;
 mod scanner;
 
 use std::sync::LazyLock;
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use interflow_types::ByteStr;
 
+pub use output_count::{OutputCounter, estimated_tokens};
 pub use scanner::UsageScanner;
 
 use crate::ResponseSummary;
@@ -26,6 +28,9 @@ pub struct CallUsage {
     pub cache_read: u64,
     /// The part of `input` written to a cache.
     pub cache_write: u64,
+    /// The part of `cache_write` that is kept for an hour or longer, at a higher price. Not stored with a conversation.
+    #[serde(skip)]
+    pub cache_write_long: u64,
     /// The part of `output` used for reasoning.
     pub reasoning: u64,
 }
@@ -41,6 +46,7 @@ impl CallUsage {
         self.output = self.output.saturating_add(other.output);
         self.cache_read = self.cache_read.saturating_add(other.cache_read);
         self.cache_write = self.cache_write.saturating_add(other.cache_write);
+        self.cache_write_long = self.cache_write_long.saturating_add(other.cache_write_long);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 
@@ -52,6 +58,7 @@ impl CallUsage {
             output: self.output.max(other.output),
             cache_read: self.cache_read.max(other.cache_read),
             cache_write: self.cache_write.max(other.cache_write),
+            cache_write_long: self.cache_write_long.max(other.cache_write_long),
             reasoning: self.reasoning.max(other.reasoning),
         }
     }
@@ -129,14 +136,43 @@ fn parse_counts(usage: &Value) -> Option<CallUsage> {
     let mut input = number(usage, &["input_tokens", "prompt_tokens", "inputTokens"]);
     let output = number(usage, &["output_tokens", "completion_tokens", "outputTokens"]);
     let details = ["input_tokens_details", "prompt_tokens_details"].iter().find_map(|n| usage.get(*n));
-    let inside = details.map_or(0, |d| number(d, &["cached_tokens"])).max(number(usage, &["prompt_cache_hit_tokens"]));
+    let detail = |name: &str| details.map_or(0, |d| number(d, &[name]));
+    let inside = detail("cached_tokens").max(number(usage, &["prompt_cache_hit_tokens"]));
     // Anthropic and Bedrock count cached tokens separately; OpenAI includes them in the input.
     let beside = number(usage, &["cache_read_input_tokens", "cacheReadInputTokens"]);
-    let written = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
+    let (written, written_long) = cache_writes(usage);
     input = input.saturating_add(beside).saturating_add(written);
+    let (written_inside, long_inside) = (detail("cache_write_tokens"), details.map_or(0, long_writes_of_openai));
     let details = ["output_tokens_details", "completion_tokens_details"].iter().find_map(|n| usage.get(*n));
     let reasoning = details.map_or(0, |d| number(d, &["reasoning_tokens"]));
-    Some(CallUsage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
+    let cache_write = written.max(written_inside);
+    Some(CallUsage {
+        input,
+        output,
+        cache_read: inside.max(beside),
+        cache_write,
+        cache_write_long: written_long.max(long_inside).min(cache_write),
+        reasoning,
+    })
+}
+
+/// Tokens written to a cache, and those of them that are kept for an hour, as Anthropic and Bedrock count them.
+fn cache_writes(usage: &Value) -> (u64, u64) {
+    let total = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
+    let by_ttl = &usage["cache_creation"];
+    let (short, long) =
+        (number(by_ttl, &["ephemeral_5m_input_tokens"]), number(by_ttl, &["ephemeral_1h_input_tokens"]));
+    let long_of_bedrock = || {
+        let details = usage["cacheDetails"].as_array();
+        let long = details.into_iter().flatten().filter(|part| part["ttl"] == "1h");
+        long.fold(0u64, |sum, part| sum.saturating_add(number(part, &["inputTokens"])))
+    };
+    (total.max(short.saturating_add(long)), long.max(long_of_bedrock()))
+}
+
+/// Tokens written to a cache for twelve hours rather than half an hour.
+fn long_writes_of_openai(details: &Value) -> u64 {
+    number(&details["cache_write_tokens_details"], &["ttl_12h_tokens"])
 }
 
 /// Gemini counts thoughts apart from the candidates, and prompts of tools apart from the prompt.
@@ -146,8 +182,8 @@ fn gemini_counts(usage: &Value) -> CallUsage {
         input: number(usage, &["promptTokenCount"]).saturating_add(number(usage, &["toolUsePromptTokenCount"])),
         output: number(usage, &["candidatesTokenCount"]).saturating_add(reasoning),
         cache_read: number(usage, &["cachedContentTokenCount"]),
-        cache_write: 0,
         reasoning,
+        ..CallUsage::default()
     }
 }
 
@@ -168,6 +204,7 @@ mod tests {
             output,
             cache_read,
             cache_write,
+            cache_write_long: 0,
             reasoning,
         };
         for (body, wanted) in [
@@ -211,6 +248,51 @@ mod tests {
             let settled = summary_from_value(&body);
             assert_eq!(settled.usage, Some(wanted), "{body}");
             assert!(may_hold_usage(body.to_string().as_bytes()), "{body}");
+        }
+    }
+
+    #[test]
+    fn cache_writes_are_read_by_their_time_to_live() {
+        for (usage, input, written, long) in [
+            // As Anthropic documents it: the three counts are beside each other.
+            (
+                json!({"input_tokens": 40, "cache_read_input_tokens": 90_000, "cache_creation_input_tokens": 3_000,
+                    "cache_creation": {"ephemeral_5m_input_tokens": 1_000, "ephemeral_1h_input_tokens": 2_000}, "output_tokens": 7}),
+                93_040,
+                3_000,
+                2_000,
+            ),
+            (json!({"input_tokens": 40, "cache_creation_input_tokens": 3_000, "output_tokens": 7}), 3_040, 3_000, 0),
+            (
+                json!({"input_tokens": 1, "cache_creation": {"ephemeral_1h_input_tokens": 5}, "output_tokens": 1}),
+                6,
+                5,
+                5,
+            ),
+            (
+                json!({"inputTokens": 8, "outputTokens": 4, "cacheWriteInputTokens": 6,
+                    "cacheDetails": [{"ttl": "5m", "inputTokens": 2}, {"ttl": "1h", "inputTokens": 4}]}),
+                14,
+                6,
+                4,
+            ),
+            // As OpenAI documents it: both counts are inside the input.
+            (
+                json!({"input_tokens": 5_200, "input_tokens_details": {"cached_tokens": 4_096, "cache_write_tokens": 1_024,
+                    "cache_write_tokens_details": {"ttl_30m_tokens": 24, "ttl_12h_tokens": 1_000}}, "output_tokens": 310}),
+                5_200,
+                1_024,
+                1_000,
+            ),
+            (
+                json!({"prompt_tokens": 90, "prompt_tokens_details": {"cache_write_tokens": 10}, "completion_tokens": 1}),
+                90,
+                10,
+                0,
+            ),
+        ] {
+            let read = summary_from_value(&json!({ "usage": usage })).usage.unwrap();
+            assert_eq!((read.input, read.cache_write, read.cache_write_long), (input, written, long), "{usage}");
         }
     }
 

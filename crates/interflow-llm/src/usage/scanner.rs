@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{may_hold_usage, summary_from_json};
+use super::{OutputCounter, may_hold_usage, summary_from_json};
 use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
-use crate::spans::mark_event;
+use crate::spans::{self, mark_event};
 use crate::{ResponseSummary, reply_error};
 
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
@@ -21,11 +21,14 @@ pub struct UsageScanner {
     reader: Option<EventReader>,
     settled: ResponseSummary,
     begun: bool,
+    /// Whether it is one JSON value, rather than a stream.
+    is_whole: bool,
     /// Events that may still be examined for the first text: a whole response has none, and a stream of an unknown
     /// format is not examined to its end.
     unexamined: u32,
     has_text: bool,
     error: Option<String>,
+    output: OutputCounter,
 }
 
 impl UsageScanner {
@@ -34,9 +37,11 @@ impl UsageScanner {
             reader: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
             settled: ResponseSummary::default(),
             begun: false,
+            is_whole: framing == StreamFraming::Whole,
             unexamined: if framing == StreamFraming::Whole { 0 } else { MAX_EXAMINED_EVENTS },
             has_text: false,
             error: None,
+            output: OutputCounter::default(),
         }
     }
 
@@ -81,25 +86,59 @@ impl UsageScanner {
         &self.settled
     }
 
+    /// Whether nothing more can be read although the response has not ended: it is too large, or malformed.
+    pub const fn has_failed(&self) -> bool {
+        self.reader.is_none()
+    }
+
+    /// Output tokens of the text beside those that the provider reported, by count.
+    pub const fn unreported_output(&self) -> u64 {
+        self.output.tokens()
+    }
+
     fn read_event(&mut self, event: &StreamEvent) {
         let inner = bedrock_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
-        if self.unexamined > 0 && !json.is_empty() {
-            let texts = mark_event(json, event.name.as_deref()).map(|marked| marked.spans).unwrap_or_default();
-            self.has_text = texts.iter().any(|s| s.channel.is_some() && !s.range.is_empty());
-            if !self.has_text {
-                self.error = reply_error(event.name.as_deref(), json);
-            }
-            let is_decided = self.has_text || self.error.is_some();
-            self.unexamined = if is_decided { 0 } else { self.unexamined - 1 };
-        }
-        // The first event contains model and id.
-        if json.is_empty() || self.begun && !may_hold_usage(json) {
+        if json.is_empty() {
             return;
         }
-        if let Some(said) = summary_from_json(json) {
+        if !self.is_whole {
+            self.read_text(event, json);
+        }
+        // The first event contains model and id.
+        if (!self.begun || may_hold_usage(json))
+            && let Some(said) = summary_from_json(json)
+        {
             self.begun |= said.model.is_some();
             self.settled.merge(&said);
+            // A report covers the text of its own event.
+            self.output.add_report(said.usage.map_or(0, |usage| usage.output));
+        }
+        if self.is_whole
+            && self.settled.usage.is_none_or(|usage| usage.output == 0)
+            && let Ok(facts) = spans::facts(json)
+        {
+            self.output.add_text(facts.text_bytes);
+        }
+    }
+
+    /// Counts the text of an event of a stream, and notices the first, or the error in its place.
+    fn read_text(&mut self, event: &StreamEvent, json: &[u8]) {
+        let texts = mark_event(json, event.name.as_deref()).map(|marked| marked.spans).unwrap_or_default();
+        // Events that end a text repeat it, without a channel.
+        let generated = texts.iter().filter(|s| s.channel.is_some() && !s.range.is_empty());
+        let mut has_text = false;
+        for span in generated {
+            has_text = true;
+            self.output.add_text(span.range.len());
+        }
+        if self.unexamined > 0 {
+            self.has_text = has_text;
+            if !has_text {
+                self.error = reply_error(event.name.as_deref(), json);
+            }
+            let is_decided = has_text || self.error.is_some();
+            self.unexamined = if is_decided { 0 } else { self.unexamined - 1 };
         }
     }
 }
@@ -153,6 +192,73 @@ mod tests {
             assert!(!scanner.has_text(), "{announced}");
             scanner.push(text.as_bytes());
             assert!(scanner.has_text(), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_a_usage_report_is_counted_in_every_format() {
+        let text = "x".repeat(400);
+        for (framing, raw, counted) in [
+            (
+                StreamFraming::Sse,
+                format!(
+                    "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}}}}],\"usage\":null}}\n\n\
+                     data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}],\"usage\":null}}\n\n"
+                ),
+                100,
+            ),
+            (
+                StreamFraming::Sse,
+                format!(
+                    "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{text}\"}}}}]}}}}]}}\n\n\
+                     data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"reasoning_content\":\"{text}\"}}}}]}}\n\n"
+                ),
+                200,
+            ),
+            (
+                StreamFraming::Sse,
+                format!(
+                    "data: {{\"type\":\"message_start\",\"message\":{{\"id\":\"i\",\"model\":\"m\",\"usage\":{{\"input_tokens\":9,\"output_tokens\":1}}}}}}\n\n\
+                     data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"thinking_delta\",\"thinking\":\"{text}\"}}}}\n\n\
+                     data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"signature_delta\",\"signature\":\"{text}\"}}}}\n\n\
+                     data: {{\"type\":\"content_block_delta\",\"index\":1,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{text}\"}}}}\n\n"
+                ),
+                200,
+            ),
+            (
+                StreamFraming::Sse,
+                format!(
+                    "data: {{\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"{text}\",\"obfuscation\":\"k3Zx\"}}\n\n\
+                     data: {{\"type\":\"response.output_text.done\",\"output_index\":0,\"text\":\"{text}\"}}\n\n\
+                     data: {{\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{{\"type\":\"message\",\"content\":[{{\"type\":\"output_text\",\"text\":\"{text}\"}}]}}}}\n\n"
+                ),
+                100,
+            ),
+            (
+                StreamFraming::Sse,
+                format!(
+                    "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"{text}\"}}],\"role\":\"model\"}}}}]}}\n\n"
+                ),
+                100,
+            ),
+            (
+                StreamFraming::Lines,
+                format!("{{\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"}},\"done\":false}}\n"),
+                100,
+            ),
+            (StreamFraming::Whole, format!("{{\"choices\":[{{\"message\":{{\"content\":\"{text}\"}}}}]}}"), 100),
+            (
+                StreamFraming::Whole,
+                format!("{{\"usage\":{{\"output_tokens\":3}},\"content\":[{{\"text\":\"{text}\"}}]}}"),
+                0,
+            ),
+            (StreamFraming::Whole, "{\"data\":[{\"embedding\":[0.1,0.2]}]}".to_owned(), 0),
+            (StreamFraming::Whole, "<html>".to_owned(), 0),
+        ] {
+            let mut scanner = UsageScanner::new(framing);
+            raw.as_bytes().chunks(7).for_each(|c| scanner.push(c));
+            scanner.finish();
+            assert_eq!(scanner.unreported_output(), counted, "{raw}");
         }
     }
 

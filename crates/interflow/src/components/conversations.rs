@@ -5,8 +5,8 @@ use std::sync::Arc;
 use interflow_conversations::conversations::CallPricing;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{PriceList, TokenCounts, UsageLimiter};
-use interflow_llm::CallUsage;
+use interflow_limits::{PriceList, UsageLimiter};
+use interflow_llm_gateway::limits::token_counts;
 use interflow_store::RecordStore;
 
 use crate::instance::config::InterflowConfig;
@@ -18,7 +18,7 @@ use crate::instance::config::InterflowConfig;
 pub fn start(store: &Arc<RecordStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
     let limits = Arc::clone(limits);
     let pricing: Arc<CallPricing> =
-        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &tokens(usage))));
+        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &token_counts(usage))));
     IndexerHandle::start(store.flows(), pricing).map_err(|e| format!("cannot start the conversation indexer: {e}"))
 }
 
@@ -35,16 +35,7 @@ pub fn pricing(config: &InterflowConfig, home: &DataDir) -> Result<Arc<CallPrici
             PriceList::with_overrides(&text).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?
         }
     };
-    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), &tokens(usage)))))
-}
-
-const fn tokens(usage: &CallUsage) -> TokenCounts {
-    TokenCounts {
-        input: usage.input,
-        output: usage.output,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-    }
+    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), &token_counts(usage)))))
 }
 
 fn dollars(micros: Option<u64>) -> Option<f64> {

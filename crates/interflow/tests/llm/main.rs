@@ -5,6 +5,7 @@ mod accounts;
 #[cfg(unix)]
 mod admin_port;
 mod bad_input;
+mod budgets;
 mod clouds;
 mod filter;
 mod gateway;
@@ -12,6 +13,7 @@ mod guardrails;
 mod held;
 mod identity;
 mod instance;
+mod key_paths;
 mod leaks;
 mod mcp;
 mod metrics;

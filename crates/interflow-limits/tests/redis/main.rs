@@ -2,6 +2,8 @@
 //!
 //! Needs `redis-server`, which `make test` installs where it can. Without it these tests print a note and return.
 
+mod lost_answers;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
@@ -144,7 +146,7 @@ fn subject() -> RequestAttributes {
     RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
 }
 
-const ASK: UsageEstimate = UsageEstimate { input: 10, max_output: Some(0) };
+const ASK: UsageEstimate = UsageEstimate { input: 10, max_output: Some(0), choices: 1 };
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }
@@ -423,7 +425,7 @@ impl SlotView {
 
     /// The times at which the slots expire, in microseconds of the server's clock; earliest first.
     fn expiries(&mut self) -> Vec<f64> {
-        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.0).unwrap();
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*:concurrent:*").query(&mut self.0).unwrap();
         let mut ranges = keys.iter().map(|key| {
             let mut range = redis::cmd("ZRANGE");
             range.arg(key).arg(0).arg(-1).arg("WITHSCORES");

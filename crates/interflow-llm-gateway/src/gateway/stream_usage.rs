@@ -1,0 +1,246 @@
+//! Asks for the usage of Chat Completions streams, which their API reports only on demand, and hides the report from
+//! clients that did not ask.
+
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_codec::json::{JsonError, JsonReader, JsonToken};
+use interflow_llm::event_stream::{EventReader, StreamFraming};
+use interflow_llm::{LlmCall, Operation, Provider, spans};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, EntryKind, Error, ErrorKind, Flow, RequestHead, ResponseHead, Result,
+};
+use serde_json::Value;
+
+/// Whether a flow's usage is paid for: it has a key, or limits are configured.
+#[derive(Debug, Default)]
+pub(crate) struct StreamUsageWanted(pub bool);
+
+/// Whether the client of a flow did not ask for the usage that its request now asks for.
+#[derive(Debug, Default)]
+struct HidesUsage(bool);
+
+/// Maximum size of an event of a stream whose usage is hidden.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+
+/// Whether usage may have to be asked for: a stream of OpenAI's API at the gateway, whose usage is paid for. Mistral
+/// reports usage anyway, and refuses members that it does not know.
+pub(super) fn applies(flow: &Flow, head: &RequestHead, body: &Body) -> bool {
+    let is_chat = |call: &LlmCall| {
+        call.stream
+            && call.operation == Operation::Chat
+            && matches!(call.provider, Provider::OpenAi | Provider::Azure)
+            && head.url.path_only().ends_with("/chat/completions")
+    };
+    matches!(body, Body::Full(_))
+        && flow.transport == EntryKind::Gateway
+        && flow.extension::<StreamUsageWanted>().is_some_and(|wanted| wanted.0)
+        && flow.extension::<LlmCall>().is_some_and(is_chat)
+        && !head.headers.contains("content-encoding")
+}
+
+/// The body with the demand for usage, unless the client makes it. One that cannot be read is not changed.
+pub(super) async fn ask(flow: &mut Flow, head: &mut RequestHead, body: Body) -> Result<Body> {
+    let Body::Full(raw) = body else { return Ok(body) };
+    let held = PROCESS_BUDGET.reserve(raw.len() as u64)?;
+    let read = raw.clone();
+    let Some(Some(asking)) = spans::beside(raw.len(), move || with_demand(&read)).await else {
+        return Ok(Body::Full(raw));
+    };
+    flow.extension_mut::<HidesUsage>().0 = true;
+    // Events can only be left out of a stream without a content coding.
+    head.headers.remove("accept-encoding");
+    head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+    Ok(Body::from(held.attach_to(asking)))
+}
+
+/// The response without the report, if its client did not ask.
+pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, body: Body) -> Body {
+    let hides = flow.extension::<HidesUsage>().is_some_and(|hides| hides.0);
+    let is_plain = !head.headers.contains("content-encoding");
+    if !hides || !is_plain || StreamFraming::from_headers(&head.headers, false) != StreamFraming::Sse {
+        return body;
+    }
+    coding::strip_stale_headers(&mut head.headers);
+    Body::stream(UsageFilter { body, reader: Some(EventReader::new(StreamFraming::Sse, MAX_EVENT_BYTES)) })
+}
+
+/// The body with `stream_options.include_usage`; `None` if it has it, or cannot be read.
+fn with_demand(body: &[u8]) -> Option<Vec<u8>> {
+    let (at, text) = match find_options(body).ok()?? {
+        StreamOptions::None(start) => (start..start, r#""stream_options":{"include_usage":true},"#),
+        StreamOptions::Null(value) => (value, r#"{"include_usage":true}"#),
+        StreamOptions::Empty(start) => (start..start, r#""include_usage":true"#),
+        StreamOptions::Others(start) => (start..start, r#""include_usage":true,"#),
+        StreamOptions::Without(value) => (value, "true"),
+        StreamOptions::Asked => return None,
+    };
+    Some([body.get(..at.start)?, text.as_bytes(), body.get(at.end..)?].concat())
+}
+
+/// The client's `stream_options`, and where in the body the demand belongs.
+enum StreamOptions {
+    None(usize),
+    /// It is not an object.
+    Null(Range<usize>),
+    Empty(usize),
+    Others(usize),
+    /// It asks not to report usage.
+    Without(Range<usize>),
+    Asked,
+}
+
+/// Reads `stream_options`; `None` if the body is no object with members.
+fn find_options(body: &[u8]) -> Result<Option<StreamOptions>, JsonError> {
+    let mut reader = JsonReader::new(body);
+    let Some(JsonToken::Object(start)) = reader.next_token()? else { return Ok(None) };
+    let (mut depth, mut name, mut found, mut is_inside, mut has_members) = (1, &b""[..], None, false, false);
+    while let Some(token) = reader.next_token()? {
+        let is_options = depth == 1 && name == b"stream_options";
+        match token {
+            JsonToken::Name(range) if depth <= 2 => {
+                name = body.get(range).unwrap_or_default();
+                has_members = true;
+                if is_inside && depth == 2 && !matches!(found, Some(StreamOptions::Asked | StreamOptions::Without(_))) {
+                    found = found.map(|found| match found {
+                        StreamOptions::Empty(start) => StreamOptions::Others(start),
+                        found => found,
+                    });
+                }
+            }
+            JsonToken::Object(at) => {
+                depth += 1;
+                if is_options {
+                    (found, is_inside) = (Some(StreamOptions::Empty(at + 1)), true);
+                }
+            }
+            JsonToken::Array(_) => depth += 1,
+            JsonToken::End(_) => {
+                depth -= 1;
+                is_inside &= depth > 1;
+            }
+            JsonToken::Scalar(range) if is_options => found = Some(StreamOptions::Null(range)),
+            JsonToken::Scalar(range) if is_inside && depth == 2 && name == b"include_usage" => {
+                let is_asked = body.get(range.clone()) == Some(b"true");
+                found = Some(if is_asked { StreamOptions::Asked } else { StreamOptions::Without(range) });
+            }
+            JsonToken::Name(_) | JsonToken::Scalar(_) | JsonToken::Text(_) => {}
+        }
+    }
+    Ok(has_members.then(|| found.unwrap_or(StreamOptions::None(start + 1))))
+}
+
+/// A stream without the event that only reports usage.
+struct UsageFilter {
+    body: Body,
+    /// `None` after the end.
+    reader: Option<EventReader>,
+}
+
+impl BodyStream for UsageFilter {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        while let Some(reader) = &mut self.reader {
+            let mut out = Vec::new();
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => {
+                    reader.push(&data);
+                    loop {
+                        match reader.next_event() {
+                            Ok(Some(event)) if only_reports_usage(&event.data) => {}
+                            Ok(Some(event)) => out.extend_from_slice(&event.raw),
+                            Ok(None) => break,
+                            Err(e) => {
+                                self.reader = None;
+                                return Poll::Ready(Some(Err(Error::new(ErrorKind::BadResponse, e.to_string()))));
+                            }
+                        }
+                    }
+                }
+                None => {
+                    let rest = self.reader.take().and_then(|mut reader| reader.finish());
+                    out.extend(
+                        rest.filter(|event| !only_reports_usage(&event.data))
+                            .map(|event| event.raw)
+                            .unwrap_or_default(),
+                    );
+                }
+                other => return Poll::Ready(other),
+            }
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from(out)))));
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// Whether an event has no choices, but usage. Azure's first event has no choices either.
+fn only_reports_usage(data: &[u8]) -> bool {
+    // Most events have choices, and are not parsed.
+    if memchr::memmem::find(data, b"\"usage\"").is_none() || memchr::memmem::find(data, b"\"delta\"").is_some() {
+        return false;
+    }
+    let Ok(event) = serde_json::from_slice::<Value>(data) else { return false };
+    event["usage"].is_object() && event["choices"].as_array().is_some_and(Vec::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_demanded_once_and_nothing_else_changes() {
+        for (body, expected) in [
+            (
+                r#"{"model":"m","stream":true}"#,
+                Some(r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#),
+            ),
+            (r#"{ "stream_options": null, "n":1.0}"#, Some(r#"{ "stream_options": {"include_usage":true}, "n":1.0}"#)),
+            (r#"{"stream_options":{},"a":1}"#, Some(r#"{"stream_options":{"include_usage":true},"a":1}"#)),
+            (
+                r#"{"stream_options":{"include_obfuscation":false}}"#,
+                Some(r#"{"stream_options":{"include_usage":true,"include_obfuscation":false}}"#),
+            ),
+            (
+                r#"{"stream_options":{"include_usage":false,"x":{"include_usage":true}}}"#,
+                Some(r#"{"stream_options":{"include_usage":true,"x":{"include_usage":true}}}"#),
+            ),
+            (r#"{"stream_options":{"x":1,"include_usage":true}}"#, None),
+            (
+                r#"{"messages":[{"stream_options":{"include_usage":true}}]}"#,
+                Some(
+                    r#"{"stream_options":{"include_usage":true},"messages":[{"stream_options":{"include_usage":true}}]}"#,
+                ),
+            ),
+            ("{}", None),
+            ("[]", None),
+            (r#"{"model":"#, None),
+        ] {
+            let changed = with_demand(body.as_bytes()).map(|changed| String::from_utf8(changed).unwrap());
+            assert_eq!(changed.as_deref(), expected, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_report_is_left_out_of_a_stream() {
+        let kept = [
+            "data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n",
+            ": comment\n\n",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"say \\\"usage\\\"\"}}],\"usage\":null}\n\n",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n",
+            "data: [DONE]\n\n",
+        ];
+        let report = "data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n";
+        let raw = [&kept[..4].concat(), report, kept[4]].concat();
+        for size in [1, 7, raw.len()] {
+            let frames = raw.as_bytes().chunks(size).map(|part| Ok(BodyFrame::Data(Bytes::copy_from_slice(part))));
+            let body = Body::replay(frames.collect(), Body::Empty);
+            let reader = Some(EventReader::new(StreamFraming::Sse, MAX_EVENT_BYTES));
+            let (left, _) = Body::stream(UsageFilter { body, reader }).collect(1 << 20).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&left), kept.concat(), "{size}");
+        }
+    }
+}
