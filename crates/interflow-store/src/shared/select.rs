@@ -296,6 +296,17 @@ pub(crate) fn count(
     Ok((row.get::<_, i64>(0).unsigned_abs(), is_exact))
 }
 
+/// About how many flows are to be examined for a query, as the server's planner expects.
+pub(crate) fn estimate(database: &Database, query: &Query) -> Result<u64> {
+    let condition = Condition::new(query);
+    let sql = format!("EXPLAIN SELECT 1 FROM flows f WHERE {}", condition.sql);
+    // The first line is about the whole.
+    let plan = database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })?;
+    let whole: &str = plan.first().map_or("", |row| row.get(0));
+    let rows = whole.split_once(" rows=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    Ok(rows.unwrap_or_default())
+}
+
 /// A flow in the database.
 pub(crate) enum FoundFlow {
     Finished(SharedRow),

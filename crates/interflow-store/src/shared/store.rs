@@ -416,7 +416,8 @@ impl FlowStore for SharedStore {
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()> {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
-        let (total, _) = select::count(&self.database, query, &[], &mut || progress(nothing))?;
+        // To count them would take longer than to find the first.
+        let total = select::estimate(&self.database, query)?;
         let mut seen = HashSet::new();
         let mut stopped = false;
         if let Some(spool) = &self.spool {
@@ -450,6 +451,7 @@ impl FlowStore for SharedStore {
             &options,
             &mut || {
                 looked.set(looked.get() + 1);
+                let total = total.max(looked.get());
                 progress(SearchProgress { looked: looked.get(), found: count.get(), total })
             },
             &mut |stored| {
