@@ -21,6 +21,25 @@ const LOCK_STEP: Duration = Duration::from_millis(200);
 /// may be frozen. Servers before PostgreSQL 14 do not know the setting.
 const LOCKING_SESSION: &str = "SET idle_session_timeout = '60s'";
 
+/// The schema that is there.
+struct FoundSchema {
+    version: i64,
+    /// The oldest version that a build may know and still use it.
+    oldest: i64,
+}
+
+impl FoundSchema {
+    /// Whether this build uses it as it is. One of the release after this one may be compatible: replicas of both run while
+    /// one after the other is replaced.
+    fn is_usable(&self) -> Result<bool> {
+        let (found, known) = (self.version, known());
+        if found > known && self.oldest > known {
+            return Err(StoreError::Newer { found, known });
+        }
+        Ok(found >= known)
+    }
+}
+
 /// The newest version that this build knows.
 fn known() -> i64 {
     embedded::migrations::runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
@@ -29,7 +48,7 @@ fn known() -> i64 {
 /// Brings the schema to this build's version, creating it if necessary.
 ///
 /// # Errors
-/// The schema is newer than this build; rights are missing; the server does not answer.
+/// The schema is newer than this build, and not compatible with it; rights are missing; the server does not answer.
 pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
     migrate_to(connector, None).await
 }
@@ -37,7 +56,9 @@ pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
 /// As [`migrate`], up to a version.
 pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> Result<()> {
     let mut client = connector.client().await?;
-    if found(connector, &client).await? == Some(known()) {
+    if let Some(found) = found(connector, &client).await?
+        && found.is_usable()?
+    {
         return Ok(());
     }
     let explain = |e: &tokio_postgres::Error| connector.explain(e);
@@ -52,10 +73,10 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
     if !exists.get::<_, bool>(0) {
         client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(|e| explain(&e))?;
     }
-    match found(connector, &client).await? {
-        Some(version) if version == known() => return Ok(()),
-        Some(version) if version > known() => return Err(StoreError::Newer { found: version, known: known() }),
-        _ => {}
+    if let Some(found) = found(connector, &client).await?
+        && found.is_usable()?
+    {
+        return Ok(());
     }
     let target = version.map_or(Target::Latest, Target::Version);
     let run = embedded::migrations::runner().set_target(target).run_async(&mut client).await;
@@ -77,9 +98,8 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
 pub(crate) async fn require_current(connector: &Connector) -> Result<()> {
     let client = connector.client().await?;
     match found(connector, &client).await? {
-        Some(found) if found == known() => Ok(()),
-        Some(found) if found > known() => Err(StoreError::Newer { found, known: known() }),
-        Some(found) => Err(StoreError::Older { found, known: known() }),
+        Some(found) if found.is_usable()? => Ok(()),
+        Some(found) => Err(StoreError::Older { found: found.version, known: known() }),
         None => Err(StoreError::Shared(format!(
             "the shared store {} has no tables yet; `interflow run` makes them",
             connector.url
@@ -150,15 +170,24 @@ pub(crate) async fn require_writable(connector: &Connector) -> Result<()> {
     Err(StoreError::Shared(format!("the shared store {}: {problem}", connector.url)))
 }
 
-/// The version of the schema; `None` if there is none yet.
-async fn found(connector: &Connector, client: &Client) -> Result<Option<i64>> {
+/// The schema that is there; `None` if there is none yet.
+async fn found(connector: &Connector, client: &Client) -> Result<Option<FoundSchema>> {
     // With its schema: another program may have such a table in a schema further down the search path.
-    let table = format!("\"{}\".refinery_schema_history", connector.url.schema);
+    let in_schema = |table: &str| format!("\"{}\".{table}", connector.url.schema);
+    let (history, compatibility) = (in_schema("refinery_schema_history"), in_schema("schema_compatibility"));
     let explain = |e: tokio_postgres::Error| connector.explain(&e);
-    let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(explain)?;
+    let sql = "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL";
+    let exists = client.query_one(sql, &[&history, &compatibility]).await.map_err(explain)?;
     if !exists.get::<_, bool>(0) {
         return Ok(None);
     }
-    let newest = format!("SELECT max(version)::bigint FROM {table}");
-    client.query_one(&newest, &[]).await.map(|row| row.get(0)).map_err(explain)
+    let newest = format!("SELECT max(version)::bigint FROM {history}");
+    let version: Option<i64> = client.query_one(&newest, &[]).await.map_err(explain)?.get(0);
+    let Some(version) = version else { return Ok(None) };
+    let mut oldest = version;
+    if exists.get(1) {
+        let sql = format!("SELECT oldest FROM {compatibility}");
+        oldest = client.query_one(&sql, &[]).await.map_err(explain)?.get(0);
+    }
+    Ok(Some(FoundSchema { version, oldest }))
 }
