@@ -216,6 +216,11 @@ impl WriterQueue {
         }
     }
 
+    /// Whether flows wait until the shared store takes what waits for it.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.overflow == OverflowPolicy::Wait && self.spool_full.load(Ordering::Relaxed)
+    }
+
     /// The writer has stopped: nothing more is accepted.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
