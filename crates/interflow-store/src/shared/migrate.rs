@@ -6,6 +6,7 @@ use refinery::Target;
 use tokio_postgres::Client;
 
 use super::connect::{Connector, STANDBY};
+use super::row_key;
 use crate::error::{Result, StoreError};
 
 mod embedded {
@@ -14,6 +15,8 @@ mod embedded {
 
 /// The number of the advisory lock under which migrations run; any number that nobody else takes.
 const LOCK: i64 = 0x1f10_3707_0001;
+/// The version from which on rows of settings and API tokens have codes: see [`row_key`].
+const AUTHENTICATED: i64 = 15;
 /// How long a replica that starts waits for one that migrates: indexes of a large store take long.
 const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
 const LOCK_STEP: Duration = Duration::from_millis(200);
@@ -73,14 +76,20 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
     if !exists.get::<_, bool>(0) {
         client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(|e| explain(&e))?;
     }
-    if let Some(found) = found(connector, &client).await?
+    let before = found(connector, &client).await?;
+    if let Some(found) = &before
         && found.is_usable()?
     {
         return Ok(());
     }
+    let before = before.map_or(i64::MAX, |found| found.version);
+    let adopts_rows = before < AUTHENTICATED && version.is_none();
+    if adopts_rows && connector.row_key.is_none() && has_rows(connector, &client, before).await? {
+        return Err(StoreError::Older { found: before, known: known() });
+    }
     let target = version.map_or(Target::Latest, Target::Version);
     let run = embedded::migrations::runner().set_target(target).run_async(&mut client).await;
-    run.map(drop).map_err(|e| {
+    run.map_err(|e| {
         let mut text = e.to_string();
         let mut below = std::error::Error::source(&e);
         while let Some(cause) = below {
@@ -91,7 +100,25 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
             below = cause.source();
         }
         StoreError::Shared(format!("the schema of the shared store {} could not be made: {text}", connector.url))
-    })
+    })?;
+    match &connector.row_key {
+        Some(key) if adopts_rows => row_key::adopt_rows(&mut client, key).await.map_err(|e| explain(&e)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether tables of before [`AUTHENTICATED`] have rows that need a code.
+async fn has_rows(connector: &Connector, client: &Client, version: i64) -> Result<bool> {
+    for (table, since) in [("settings", 3), ("api_tokens", 7)] {
+        if version >= since {
+            let sql = format!("SELECT EXISTS (SELECT FROM \"{}\".{table})", connector.url.schema);
+            let row = client.query_one(&sql, &[]).await.map_err(|e| connector.explain(&e))?;
+            if row.get(0) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// The version of the schema of readers, which change nothing.
