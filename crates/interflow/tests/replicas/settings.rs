@@ -64,7 +64,7 @@ async fn rows_that_no_replica_has_written_are_refused_and_named() {
     // A program of somebody who may write to the database; the code of another row does not help.
     database.sql(
         "INSERT INTO interflow.settings(name, revision, author, content, mac) SELECT name, revision + 1, author, \
-         'services: {a: {command: [touch, /tmp/never]}}', mac FROM interflow.settings WHERE name = 'rules'",
+         'services: {a: {command: [touch, /tmp/never]}}'::bytea, mac FROM interflow.settings WHERE name = 'rules'",
     );
     database.sql("SELECT pg_notify('interflow_settings', 'rules')");
     // The token of a viewer as an admin's, under another id.
