@@ -57,14 +57,15 @@ async fn rows_that_no_replica_has_written_are_refused_and_named() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
     let (a, b) = (start("a", &database), start("b", &database));
-    a.write("rules.yaml", TAG_ALL);
+    let first = publish_rules(&a, TAG_ALL);
     until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
     let token = a.cli(&["tokens", "create", "--name", "ci", "--role", "viewer"]).trim().to_owned();
     b.until_token_status(&token, 200).await;
     // A program of somebody who may write to the database; the code of another row does not help.
     database.sql(
         "INSERT INTO interflow.settings(name, revision, author, content, mac) SELECT name, revision + 1, author, \
-         'services: {a: {command: [touch, /tmp/never]}}'::bytea, mac FROM interflow.settings WHERE name = 'rules'",
+         'services: {a: {command: [touch, /tmp/never]}}'::bytea, mac FROM interflow.settings WHERE name = 'rules' \
+         ORDER BY revision DESC LIMIT 1",
     );
     database.sql("SELECT pg_notify('interflow_settings', 'rules')");
     // The token of a viewer as an admin's, under another id.
@@ -77,16 +78,15 @@ async fn rows_that_no_replica_has_written_are_refused_and_named() {
     for replica in [&a, &b] {
         until("it says that it refuses the row", || {
             let log = replica.log();
-            let settings = log.contains("revision 2 of the shared rules is refused");
+            let settings = log.contains(&format!("revision {} of the shared rules is refused", first + 1));
             (settings && log.contains("an API token in the shared store is refused")).then_some(())
         });
         replica.until_token_status(&admin, 401).await;
         assert_eq!(replica.file("rules.yaml"), TAG_ALL);
     }
     // They are not in the way of those who may.
-    b.write("rules.yaml", &TAG_ALL.replace("first", "second"));
+    assert_eq!(publish_rules(&b, &TAG_ALL.replace("first", "second")), first + 2);
     until("a has the rules of b", || a.file("rules.yaml").contains("second").then_some(()));
-    assert_eq!(newest(&a, "rules"), Some(3));
 }
 
 #[test]
@@ -94,8 +94,7 @@ fn what_was_shared_by_an_earlier_version_is_accepted_when_its_tables_are_migrate
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
     let a = start("a", &database);
-    a.write("rules.yaml", TAG_ALL);
-    until("it is published", || newest(&a, "rules"));
+    let first = publish_rules(&a, TAG_ALL);
     drop(a);
     // As the version before left it.
     database.sql(
@@ -104,7 +103,7 @@ fn what_was_shared_by_an_earlier_version_is_accepted_when_its_tables_are_migrate
     );
     // A replica that has nothing of its own.
     let b = start("b", &database);
-    assert_eq!((newest(&b, "rules"), b.file("rules.yaml")), (Some(1), TAG_ALL.to_owned()));
+    assert_eq!((newest(&b, "rules"), b.file("rules.yaml")), (Some(first), TAG_ALL.to_owned()));
 }
 
 #[test]
@@ -325,13 +324,9 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     a.cli(&["keys", "add", "--owner", "somebody"]);
     until("the keys are published", || newest(&a, "keys"));
     drop(a);
-    let insert = |revision: i64, text: &str| {
-        database.sql(&format!(
-            "INSERT INTO interflow.settings(name, revision, author, content) VALUES('rules', {revision}, 'newer', '{text}')"
-        ));
-    };
-    insert(first + 1, "rules: {");
-    insert(first + 2, "rules: [{ then: no-such-action }]");
+    for (base, text) in [(first, "rules: {"), (first + 1, "rules: [{ then: no-such-action }]")] {
+        assert_eq!(publish_as_another_version(&database, base, text.as_bytes()), Some(base + 1));
+    }
     let mut b = start("b", &database);
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     assert!(b.file("keys.toml").contains("somebody"));
@@ -349,7 +344,7 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     b.run();
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     let good = TAG_ALL.replace("first", "good");
-    insert(first + 3, &good);
+    assert_eq!(publish_as_another_version(&database, first + 2, good.as_bytes()), Some(first + 3));
     until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
 }
 
