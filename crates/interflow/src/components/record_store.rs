@@ -31,7 +31,8 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
 /// As for [`RecordStore::open`]; `record.objects` cannot be used.
 pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(&config.record).map_err(StoreError::Shared)?;
-    let access = access(config, home, config.record.objects.as_deref())?;
+    let mut access = access(config, home, config.record.objects.as_deref())?;
+    access.row_key = config.record.store.is_some().then(|| row_key(home)).transpose()?;
     RecordStore::open_as(&home.join(&config.record.dir), &config.record, access, &config.fleet.replica_name())
 }
 
@@ -52,8 +53,7 @@ pub fn open_read(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore
 pub fn access(config: &InterflowConfig, home: &DataDir, objects: Option<&str>) -> Result<SharedAccess, StoreError> {
     let storage = objects.map(|url| storage(config, home, url)).transpose();
     let objects = storage.map_err(|e| StoreError::Shared(format!("record.objects: {e}")))?.map(Arc::new);
-    let row_key = config.record.store.is_some().then(|| row_key(home)).transpose()?;
-    Ok(SharedAccess { tls: store_tls::client, objects, row_key })
+    Ok(SharedAccess { tls: store_tls::client, objects, row_key: None })
 }
 
 /// What rows of the fleet are recognised by in the database: it follows from the admin token, which all replicas have.
