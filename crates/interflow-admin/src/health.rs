@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use interflow_store::RecordingState;
 
 use crate::state::AdminState;
 
@@ -12,14 +13,25 @@ pub(crate) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Whether clients are served; 503 once shutdown has begun. A replica that is cut off from the shared store serves them too,
-/// and says so; why is in `/metrics` and in the log, as nobody logs in here.
+/// Whether clients are served as they should be. 503 takes this replica out of a load balancer: once shutdown has begun, while
+/// traffic is held back, and while it is not recorded although other replicas could record it. The bodies say no more than
+/// that, as nobody logs in here: why is in `/metrics` and in the log.
 pub(crate) async fn readyz(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
     if state.engine.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    if state.store.as_ref().is_some_and(|store| store.is_cut_off()) {
-        return (StatusCode::OK, "ok, but flows wait on this machine's disk for the shared store\n");
+    match state.store.as_ref().map_or(RecordingState::Recording, |store| store.recording_state()) {
+        RecordingState::Recording => (StatusCode::OK, "ok\n"),
+        RecordingState::CutOff => (StatusCode::OK, "ok, but flows wait on this machine's disk for the shared store\n"),
+        RecordingState::Stalled => {
+            (StatusCode::SERVICE_UNAVAILABLE, "traffic waits: record.spool_max_bytes wait for the shared store\n")
+        }
+        RecordingState::Suspended { shared: true } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "recording is suspended: this machine's disk refuses writes\n")
+        }
+        // There is no other replica that would record.
+        RecordingState::Suspended { shared: false } => {
+            (StatusCode::OK, "ok, but recording is suspended: this machine's disk refuses writes\n")
+        }
     }
-    (StatusCode::OK, "ok\n")
 }

@@ -14,6 +14,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::connector;
@@ -146,7 +147,8 @@ impl ObjectStorage {
     /// As the storage answers, or the file cannot be read.
     pub async fn put_file(&self, name: &str, file: &Path) -> Result<()> {
         let file = file.to_owned();
-        self.run("writing", name, move |store, path| async move { upload(&*store, &path, &file).await }).await
+        self.run_upload(name, move |store, path, given_up| async move { upload(&*store, &path, &file, given_up).await })
+            .await
     }
 
     /// Writes an object whose bytes come one after the other, in parts if there are many: readers see it as a whole or not
@@ -160,8 +162,10 @@ impl ObjectStorage {
         bytes: impl Stream<Item = std::io::Result<Bytes>> + Send + Unpin + 'static,
         most: u64,
     ) -> Result<()> {
-        self.run("writing", name, move |store, path| async move { upload_stream(&*store, &path, bytes, most).await })
-            .await
+        let upload = move |store: Arc<dyn ObjectStore>, path, given_up| async move {
+            upload_stream(&*store, &path, bytes, most, given_up).await
+        };
+        self.run_upload(name, upload).await
     }
 
     /// # Errors
@@ -274,6 +278,19 @@ impl ObjectStorage {
         done.unwrap_or_else(|e| Err(StoreError::JoinError { source: e })).map_err(|e| self.error(action, name, &e))
     }
 
+    /// Runs an upload likewise, but does not end it when the future is dropped: it is told, and aborts what it has begun,
+    /// since parts that are stored are paid for.
+    async fn run_upload<F, O>(&self, name: &str, upload: O) -> Result<()>
+    where
+        F: Future<Output = object_store::Result<()>> + Send + 'static,
+        O: FnOnce(Arc<dyn ObjectStore>, ObjectPath, GivenUp) -> F,
+    {
+        let path = self.path(name).map_err(|e| self.error("writing", name, &e))?;
+        let (_waiting, given_up) = oneshot::channel();
+        let done = self.runtime().spawn(upload(Arc::clone(&self.store), path, given_up)).await;
+        done.unwrap_or_else(|e| Err(StoreError::JoinError { source: e })).map_err(|e| self.error("writing", name, &e))
+    }
+
     fn error(&self, action: &'static str, name: &str, error: &StoreError) -> ObjectError {
         ObjectError::from_store(&self.place, action, name, error)
     }
@@ -287,6 +304,9 @@ impl ObjectStorage {
         self.runtime.as_ref().expect("the runtime is taken only when the storage is dropped")
     }
 }
+
+/// Ends when nobody waits for an upload any more.
+type GivenUp = oneshot::Receiver<()>;
 
 /// A task that ends when nobody waits for it any more.
 struct AbortOnDrop<T>(JoinHandle<T>);
@@ -314,7 +334,12 @@ impl Drop for ObjectStorage {
     }
 }
 
-async fn upload(store: &dyn ObjectStore, path: &ObjectPath, file: &Path) -> object_store::Result<()> {
+async fn upload(
+    store: &dyn ObjectStore,
+    path: &ObjectPath,
+    file: &Path,
+    given_up: GivenUp,
+) -> object_store::Result<()> {
     let mut file = tokio::fs::File::open(file).await.map_err(local_error)?;
     let size = file.metadata().await.map_err(local_error)?.len();
     if size <= PART_BYTES {
@@ -323,7 +348,7 @@ async fn upload(store: &dyn ObjectStore, path: &ObjectPath, file: &Path) -> obje
         return store.put(path, PutPayload::from(bytes)).await.map(drop);
     }
     let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, part_bytes(size));
-    let sent = send_parts(&mut file, &mut upload).await;
+    let sent = until_given_up(send_parts(&mut file, &mut upload), given_up).await;
     finish(upload, sent).await
 }
 
@@ -332,10 +357,13 @@ async fn upload_stream(
     path: &ObjectPath,
     mut bytes: impl Stream<Item = std::io::Result<Bytes>> + Unpin,
     most: u64,
+    given_up: GivenUp,
 ) -> object_store::Result<()> {
     let (mut first, mut size) = (Vec::new(), 0);
+    let mut given_up = given_up;
     while size <= PART_BYTES {
-        match bytes.try_next().await.map_err(local_error)? {
+        let next = until_given_up(async { bytes.try_next().await.map_err(local_error) }, &mut given_up).await?;
+        match next {
             Some(more) => {
                 size += more.len() as u64;
                 first.push(more);
@@ -352,8 +380,19 @@ async fn upload_stream(
         }
         Ok(())
     };
-    let sent = sent.await;
+    let sent = until_given_up(sent, given_up).await;
     finish(upload, sent).await
+}
+
+/// Ends early, with an error, when nobody waits for the upload any more.
+async fn until_given_up<T>(
+    sending: impl Future<Output = object_store::Result<T>>,
+    given_up: impl Future,
+) -> object_store::Result<T> {
+    tokio::select! {
+        sent = sending => sent,
+        _ = given_up => Err(local_error(std::io::Error::other("the upload was given up"))),
+    }
 }
 
 /// The size of parts for an object of up to `most` bytes.

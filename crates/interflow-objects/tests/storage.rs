@@ -98,6 +98,35 @@ async fn a_bucket_stores_objects_below_its_prefix() {
     assert_eq!(server.unfinished_uploads(), 0);
 }
 
+/// Waits until something holds; false if it does not.
+async fn becomes(holds: impl Fn() -> bool) -> bool {
+    for _ in 0..3000 {
+        if holds() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn an_upload_that_nobody_waits_for_any_more_leaves_no_parts() {
+    let server = ObjectServer::start().await;
+    let storage = open("s3://bucket", server.variables());
+    // More than one part, and then nothing for ever.
+    let piece = || Ok(Bytes::from(vec![7; 1 << 20]));
+    let bytes = futures_util::stream::iter(std::iter::repeat_with(piece).take(20));
+    let bytes = futures_util::StreamExt::chain(bytes, futures_util::stream::pending());
+    let mut upload = Box::pin(storage.put_stream("a", bytes, 100 << 20));
+    tokio::select! {
+        done = &mut upload => panic!("{done:?}"),
+        begun = becomes(|| server.unfinished_uploads() > 0) => assert!(begun, "no upload begins"),
+    }
+    drop(upload);
+    assert!(becomes(|| server.unfinished_uploads() == 0).await, "its parts stay");
+    assert_eq!(storage.size("a").await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn server_side_encryption_is_asked_for() {
     let server = ObjectServer::start().await;

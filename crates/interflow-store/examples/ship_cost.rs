@@ -79,7 +79,7 @@ fn run(server: &Arc<PostgresServer>, name: &str, mut body: impl FnMut(u64) -> By
     }
     let database = server.database();
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let access = SharedAccess { tls: no_tls, objects: None };
+    let access = SharedAccess { tls: no_tls, objects: None, row_key: None };
     let url = database.url().parse().expect("a URL");
     let store = SharedStore::open(&url, access, dir.path(), &RecordConfig::default()).expect("the store opens");
     let recorder = store.spool().expect("it records").recorder().expect("it records");

@@ -26,7 +26,8 @@ pub struct RecordConfig {
     /// Credentials come from the environment, as for the clouds' own tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<String>,
-    /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound.
+    /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound. It counts as reached when
+    /// the disk of `dir` has less than 64 MiB left for it.
     pub spool_max_bytes: ByteSize,
     /// Whether the bytes of bodies and messages are kept, or only their sizes.
     pub bodies: bool,

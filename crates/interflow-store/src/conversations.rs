@@ -354,6 +354,12 @@ pub trait SharedIndex: Send + Sync {
     /// A database error.
     fn flows_of_session(&self, session: &str, limit: usize) -> Result<Vec<FlowId>>;
 
+    /// Sessions that have calls out of order: see [`IndexProgress::late`].
+    ///
+    /// # Errors
+    /// A database error.
+    fn late_sessions(&self) -> Result<Vec<String>>;
+
     /// How far the index is behind.
     ///
     /// # Errors
@@ -379,12 +385,16 @@ pub struct UnindexedFlows {
 }
 
 /// What is stored together with an update of a shared index.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexProgress {
     /// All flows up to this position are indexed.
     pub position: Option<u64>,
     /// Sessions whose conversations are replaced by those of the update.
     pub reassembled: Vec<String>,
+    /// Sessions that have calls out of order from now on.
+    pub late: Vec<String>,
+    /// Those that have none any more, or keep them.
+    pub in_order: Vec<String>,
 }
 
 /// How far a shared index has come, and how far it could be.

@@ -12,6 +12,7 @@ mod originals;
 mod overview;
 mod record_store;
 mod recorder;
+mod retention_clock;
 pub mod serde_repr;
 pub mod shared;
 mod store;
@@ -40,5 +41,5 @@ pub use recorder::StoreRecorder;
 pub use shared::SharedStore;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
-    SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
+    RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
 };

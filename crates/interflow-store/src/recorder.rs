@@ -157,9 +157,10 @@ impl StoreCapture {
         // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
         let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some() || is_withheld);
         news.queued |= push;
-        // The lock is released first: the writer takes it while it drains.
-        drop(news);
+        // Charged before the writer can take the updates.
         self.queue.charge(charge);
+        // The lock is released before the push: the writer takes it while it drains.
+        drop(news);
         if push {
             self.queue.push(self.slot.clone());
         }

@@ -141,7 +141,7 @@ export interface components {
         /** @description Pending requests, and the active mode. */
         ApprovalsView: {
             mode: components["schemas"]["ApprovalMode"];
-            /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
+            /** @description When a temporary mode ends; null if it is the configured one, or does not end by itself. */
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
             /** @description Increases with each change. */
@@ -1809,7 +1809,7 @@ export interface components {
             /** @description Null or absent for the configured one. */
             mode?: components["schemas"]["ApprovalMode"] | null;
             /**
-             * @description How long it is active; until Interflow stops if absent.
+             * @description How long it is active; if absent, until it is set back, or without a shared store until Interflow stops.
              * @default null
              */
             for?: components["schemas"]["HumanDuration"] | null;
@@ -1817,7 +1817,7 @@ export interface components {
         /** @description The active mode. */
         ModeView: {
             mode: components["schemas"]["ApprovalMode"];
-            /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
+            /** @description When a temporary mode ends; null if it is the configured one, or does not end by itself. */
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
         };
@@ -3246,6 +3246,8 @@ export interface components {
             damaged_flows: number;
             /** @description Why recording is suspended, if it is. */
             suspended: string | null;
+            /** @description Why nothing is deleted because of its age although `record.retention_age` says so: the clock has jumped. */
+            retention_waits?: string;
             /** @description The shared store, if there is one: `flows` and `database_bytes` are then its own. */
             shared?: components["schemas"]["SharedStoreStats"];
         };

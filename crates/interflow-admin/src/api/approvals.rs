@@ -68,7 +68,7 @@ pub(crate) struct PendingWatchParams {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ModeView {
     mode: ApprovalMode,
-    /// When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops.
+    /// When a temporary mode ends; null if it is the configured one, or does not end by itself.
     mode_until: Option<Timestamp>,
     mode_is_configured: bool,
 }
@@ -144,7 +144,7 @@ pub(crate) async fn history(State(state): ApiState) -> Result<Json<ApprovalHisto
 pub(crate) struct ModeRequest {
     /// Null or absent for the configured one.
     mode: Option<ApprovalMode>,
-    /// How long it is active; until Interflow stops if absent.
+    /// How long it is active; if absent, until it is set back, or without a shared store until Interflow stops.
     #[serde(default, rename = "for")]
     lasting: Option<HumanDuration>,
 }
@@ -157,7 +157,7 @@ pub(crate) async fn mode(
 ) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
     caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
-    approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
+    approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))))?;
     Ok(Json(ModeView::of(approvals)))
 }
 

@@ -154,6 +154,7 @@ fn redaction_findings(page: &mut MetricsPage, counts: &RedactionCounts) {
 
 fn recorder(page: &mut MetricsPage, s: &StoreStats) {
     page.value(&table::RECORDER_UP, u8::from(s.suspended.is_none()));
+    page.value(&table::RECORDER_RETENTION_WAITING, u8::from(s.retention_waits.is_some()));
     page.value(&table::RECORDER_BACKPRESSURE, s.backpressure_micros as f64 / 1e6);
     for (family, value) in [
         (&table::RECORDER_FLOWS, s.recorded_flows),

@@ -8,6 +8,7 @@ pub mod desktop_notifier;
 mod inject_secrets;
 mod key_command;
 mod mask_secrets;
+mod mode;
 mod pending;
 pub mod presets;
 mod request_preview;
@@ -41,6 +42,7 @@ pub use sessions::SessionView;
 pub use stage::ApprovalsStage;
 
 use decision::rule_from_resolution;
+use mode::TemporaryMode;
 use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
 use secrets::{StoredSecret, VaultKey};
@@ -54,8 +56,9 @@ const MAX_SECRETS: usize = 1000;
 
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
-    /// A temporary mode, and its expiry by the monotonic clock; without one it lasts until the process ends.
-    temporary_mode: ArcSwap<Option<(ApprovalMode, Option<Timestamp>)>>,
+    temporary_mode: ArcSwap<TemporaryMode>,
+    /// Where the mode is kept that was set while the program runs; it ends with the process if absent.
+    mode_file: Option<PathBuf>,
     book: ArcSwap<ApprovalRuleSet>,
     sessions: ArcSwap<Vec<ApprovalSession>>,
     secrets: ArcSwap<Vec<Arc<StoredSecret>>>,
@@ -189,6 +192,7 @@ impl Approvals {
         let this = Self {
             settings: ArcSwap::from_pointee(config.clone()),
             temporary_mode: ArcSwap::from_pointee(None),
+            mode_file: None,
             book: ArcSwap::default(),
             sessions: ArcSwap::default(),
             secrets: ArcSwap::default(),
@@ -218,12 +222,17 @@ impl Approvals {
     pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
         let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
         read_files(&config, &self.home, &self.vault_key)?;
+        self.read_mode()?;
         Ok(move || {
             let mut state = this.state.lock();
             // Read again under the lock, which the API holds while it writes them.
             match read_files(&config, &this.home, &this.vault_key) {
                 Ok((made, kept)) => state.replace_stored(made, kept),
                 Err(e) => tracing::error!("approvals: the previous rules and secrets stay active: {e}"),
+            }
+            match this.read_mode() {
+                Ok(mode) => this.temporary_mode.store(Arc::new(mode)),
+                Err(e) => tracing::error!("approvals: the previous mode stays active: {e}"),
             }
             // Before publishing, which reads the mode.
             this.settings.store(Arc::new(config));
@@ -233,29 +242,6 @@ impl Approvals {
             drop(state);
             this.resolve_decided();
         })
-    }
-
-    pub fn mode(&self) -> ApprovalMode {
-        self.temporary_mode().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
-    }
-
-    /// The temporary mode and its expiry; without one it lasts until the process ends.
-    pub fn temporary_mode(&self) -> Option<(ApprovalMode, Option<Timestamp>)> {
-        // By the monotonic clock, so that a correction of the wall clock does not change the duration.
-        let meanwhile = (**self.temporary_mode.load())
-            .filter(|(_, until)| until.is_none_or(|until| until > Timestamp::monotonic()));
-        meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
-    }
-
-    /// Sets a temporary mode, for a while or until the process ends; `None` returns to the configured one.
-    pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) {
-        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
-        self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
-        // The interest of the stage depends on the mode.
-        self.publish(&mut self.state.lock());
-        self.resolve_decided();
-        self.notify_interest_change();
-        self.waiting.notify_watchers();
     }
 
     pub fn notifies(&self) -> bool {

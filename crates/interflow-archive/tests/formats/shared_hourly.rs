@@ -45,7 +45,7 @@ fn plain_only(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
 
 /// Access to the server of these tests, whose bodies are in the database.
 fn access() -> SharedAccess {
-    SharedAccess { tls: plain_only, objects: None }
+    SharedAccess { tls: plain_only, objects: None, row_key: None }
 }
 
 impl Fixture {

@@ -124,18 +124,18 @@ pub(super) async fn set_silent(
             Some(span.0)
         }
     };
-    grey.approvals.set_mode(Some((mode, lasting)));
+    grey.approvals.set_mode(Some((mode, lasting)))?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))
 }
 
 /// `DELETE /api/allowall`
-pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> Json<Value> {
-    grey.approvals.set_mode(None);
+pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> GreyproxyResult {
+    grey.approvals.set_mode(None)?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
-    Json(now)
+    Ok(Json(now))
 }
 
 fn certificate(grey: &GreyproxyState) -> Value {

@@ -84,7 +84,12 @@ impl IndexerHandle {
                             Err(e) => {
                                 // Any other error may pass: a full disk, a locked file.
                                 tracing::warn!("conversations wait: {e}");
-                                tokio::time::sleep(RETRY_DELAY).await;
+                                // Whoever asks meanwhile gets an answer, if only the error.
+                                match tokio::time::timeout(RETRY_DELAY, asked.recv()).await {
+                                    Ok(Some(command)) => keeper.run_command(command),
+                                    Ok(None) => return,
+                                    Err(_) => {}
+                                }
                                 continue;
                             }
                         }
@@ -98,9 +103,7 @@ impl IndexerHandle {
                             None => return,
                         },
                         command = asked.recv() => match command {
-                            Some(IndexerCommand::Rebuild(reply)) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
-                            Some(IndexerCommand::SetEndpoints(endpoints, reply)) => drop(reply.send(keeper.set_endpoints(endpoints))),
-                            Some(IndexerCommand::Flush(reply)) => drop(reply.send(keeper.catch_up(&mut |_| {}))),
+                            Some(command) => keeper.run_command(command),
                             None => return,
                         },
                     }
@@ -278,6 +281,14 @@ impl<'s> ConversationIndexer<'s> {
             ended.push(CompletedFlow { id: row.id, started: row.started.micros(), duration: summary.duration, place });
         }
         Ok(())
+    }
+
+    fn run_command(&mut self, command: IndexerCommand) {
+        match command {
+            IndexerCommand::Rebuild(reply) => drop(reply.send(self.rebuild(&mut |_| {}))),
+            IndexerCommand::SetEndpoints(endpoints, reply) => drop(reply.send(self.set_endpoints(endpoints))),
+            IndexerCommand::Flush(reply) => drop(reply.send(self.catch_up(&mut |_| {}))),
+        }
     }
 
     fn set_endpoints(&mut self, endpoints: EndpointOverrides) -> Result<u64, StoreError> {

@@ -7,6 +7,7 @@ pub mod endpoints;
 pub mod export;
 pub mod from_recording;
 pub mod indexer;
+mod late_sessions;
 pub mod load;
 mod mapping;
 pub mod mcp_links;

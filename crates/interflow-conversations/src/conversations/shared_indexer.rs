@@ -2,9 +2,10 @@
 //!
 //! Flows are read in the order in which they became visible in the store, which is about that in which they ended. A
 //! session whose calls went through different replicas may become visible out of order, for instance after one of them
-//! could not reach the store for a while: then its conversations are put together again from all its flows, in the order
-//! in which they ended, as a rebuild would do. What is found is stored with the position up to which the flows were read;
-//! a process that takes over continues there, and recognises calls that are stored already.
+//! could not reach the store for a while: its calls are added as they come, and a little later its conversations are put
+//! together again from all its flows, in the order in which they ended, as a rebuild would do. What is found is stored with
+//! the position up to which the flows were read; a process that takes over continues there, and recognises calls that are
+//! stored already.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
 use super::indexer::{IndexerCommand, RETRY_DELAY, is_attempt};
+use super::late_sessions::LateSessions;
 use super::mapping::{self, CallPricing};
 
 /// Flows read per step.
@@ -107,6 +109,9 @@ pub struct SharedIndexer<'s> {
     assembler: ConversationAssembler,
     findings: ConversationUpdate,
     saved_position: Option<u64>,
+    late: LateSessions,
+    /// Those of them that the store does not know yet.
+    newly_late: Vec<String>,
     /// The store refused what the last page held: its flows are stored one by one, to find the one that is the reason.
     is_careful: bool,
 }
@@ -124,6 +129,8 @@ impl<'s> SharedIndexer<'s> {
             assembler: ConversationAssembler::default(),
             findings: ConversationUpdate::default(),
             saved_position: None,
+            late: LateSessions::default(),
+            newly_late: Vec::new(),
             is_careful: false,
         }
     }
@@ -162,10 +169,11 @@ impl<'s> SharedIndexer<'s> {
         // Without news, the position is as it was stored.
         if !page.flows.is_empty() || self.saved_position != Some(page.through) {
             self.findings.cursor = page.flows.iter().map(|flow| flow.id).max();
-            self.save(Some(page.through), Vec::new())?;
+            self.save(IndexProgress { position: Some(page.through), ..IndexProgress::default() })?;
             self.saved_position = Some(page.through);
         }
         self.is_careful = false;
+        self.put_in_order(false)?;
         Ok(if page.is_last { IndexStep::UpToDate } else { IndexStep::Indexed(done) })
     }
 
@@ -175,6 +183,10 @@ impl<'s> SharedIndexer<'s> {
         self.renewed = Instant::now();
         if epoch.is_none() || epoch != self.epoch {
             self.reset(epoch);
+            if epoch.is_some() {
+                let (late, now) = (self.index.late_sessions()?, Instant::now());
+                late.iter().for_each(|session| self.late.add_session(session, now));
+            }
         }
         Ok(epoch.is_some())
     }
@@ -195,13 +207,17 @@ impl<'s> SharedIndexer<'s> {
         self.assembler = ConversationAssembler::default();
         self.findings = ConversationUpdate::default();
         self.saved_position = None;
+        self.newly_late.clear();
+        if self.epoch != epoch {
+            self.late.clear();
+        }
         self.epoch = epoch;
     }
 
     /// Indexes and stores a flow that ended; leaves it out if the store refuses its calls: to stop there would stop the
     /// conversations of all replicas.
     fn index_flow_alone(&mut self, flow: &RecordedFlow) -> Result<u64, StoreError> {
-        let stored = self.index_flow(flow).and_then(|done| self.save(None, Vec::new()).map(|()| done));
+        let stored = self.index_flow(flow).and_then(|done| self.save(IndexProgress::default()).map(|()| done));
         match stored {
             Err(StoreError::Refused(why)) => {
                 tracing::error!(flow = %flow.id, "the LLM calls of a flow cannot be stored, and are left out of conversations: {why}");
@@ -222,18 +238,13 @@ impl<'s> SharedIndexer<'s> {
         }
         let (calls, held) = self.read_calls(&row)?;
         let done = calls.len() as u64;
-        let mut reassembled: Vec<String> = Vec::new();
         for call in calls {
-            // It was added together with all others of its session.
-            if reassembled.iter().any(|key| key == call.key()) {
-                continue;
-            }
-            let key = call.key().to_owned();
-            if self.ended_before_its_session(&key, flow.ended)? && self.reassemble(&key, flow)? {
-                reassembled.push(key);
-                continue;
-            }
+            let session = call.key().to_owned();
+            let is_late = self.ended_before_its_session(&session, flow.ended)?;
             self.add_call(call)?;
+            if self.late.add_call(&session, is_late, Instant::now()) {
+                self.newly_late.push(session);
+            }
         }
         drop(held);
         Ok(done)
@@ -275,15 +286,36 @@ impl<'s> SharedIndexer<'s> {
         Ok(latest.is_some_and(|latest| latest.micros() > ended))
     }
 
-    /// Puts a session together again, with a flow that ended before some of its others; false if there are too many.
-    fn reassemble(&mut self, key: &str, late: &RecordedFlow) -> Result<bool, StoreError> {
-        self.save(None, Vec::new())?;
+    /// Puts sessions in order that have calls out of order and are due, or all of them.
+    fn put_in_order(&mut self, all: bool) -> Result<(), StoreError> {
+        while let Some(session) = self.late.due(all, Instant::now()) {
+            let flows = match self.reassemble(&session) {
+                Err(StoreError::Refused(why)) => {
+                    tracing::error!("the calls of a session stay in the order in which they came: {why}");
+                    let epoch = self.epoch;
+                    self.reset(epoch);
+                    None
+                }
+                flows => flows?,
+            };
+            if flows.is_none() {
+                self.save(IndexProgress { in_order: vec![session.clone()], ..IndexProgress::default() })?;
+            }
+            self.late.set_in_order(&session, flows);
+        }
+        Ok(())
+    }
+
+    /// Puts a session together again from all its flows; returns how many these are, or `None` if they are too many.
+    fn reassemble(&mut self, key: &str) -> Result<Option<usize>, StoreError> {
+        self.save(IndexProgress::default())?;
         let ids = self.index.flows_of_session(key, MAX_REASSEMBLED_FLOWS + 1)?;
         if ids.len() > MAX_REASSEMBLED_FLOWS {
-            return Ok(false);
+            return Ok(None);
         }
+        let count = ids.len();
         let mut flows = Vec::new();
-        for id in ids.into_iter().filter(|id| *id != late.id).chain([late.id]) {
+        for id in ids {
             if let Some(row) = self.row(id)? {
                 let ended = row.started.micros().saturating_add(row.duration().unwrap_or_default());
                 flows.push((ended, id, row));
@@ -306,16 +338,18 @@ impl<'s> SharedIndexer<'s> {
             }
             drop(held);
         }
-        self.save(None, vec![key.to_owned()])?;
-        Ok(true)
+        let in_order = vec![key.to_owned()];
+        self.save(IndexProgress { reassembled: in_order.clone(), in_order, ..IndexProgress::default() })?;
+        Ok(Some(count))
     }
 
     fn add_call(&mut self, call: ParsedCall) -> Result<(), StoreError> {
-        let Self { store, index, findings, assembler, pricing, .. } = self;
+        let Self { store, index, findings, assembler, pricing, newly_late, .. } = self;
         let found = assembler.add_call(call, |key| {
             // The session is restored from the store, so pending results must be stored first.
             if !findings.is_empty() {
-                index.save(std::mem::take(findings), IndexProgress::default())?;
+                let progress = IndexProgress { late: std::mem::take(newly_late), ..IndexProgress::default() };
+                index.save(std::mem::take(findings), progress)?;
             }
             mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS)
         })?;
@@ -323,12 +357,14 @@ impl<'s> SharedIndexer<'s> {
         Ok(())
     }
 
-    fn save(&mut self, position: Option<u64>, reassembled: Vec<String>) -> Result<(), StoreError> {
+    /// Stores what was found, and how far the index is then.
+    fn save(&mut self, mut progress: IndexProgress) -> Result<(), StoreError> {
         let findings = std::mem::take(&mut self.findings);
-        if findings.is_empty() && position.is_none() && reassembled.is_empty() {
+        progress.late = std::mem::take(&mut self.newly_late);
+        if findings.is_empty() && progress == IndexProgress::default() {
             return Ok(());
         }
-        self.index.save(findings, IndexProgress { position, reassembled })
+        self.index.save(findings, progress)
     }
 
     /// Reads the endpoint overrides now and then, and publishes them for requests in progress.
@@ -368,7 +404,7 @@ impl<'s> SharedIndexer<'s> {
         Ok(self.store.totals(ever)?.iter().map(|total| total.used.exchanges).sum())
     }
 
-    /// Waits until everything recorded so far is indexed.
+    /// Waits until everything recorded so far is indexed, and in order if this process indexes.
     ///
     /// # Errors
     /// As for [`rebuild`](Self::rebuild).
@@ -395,7 +431,14 @@ impl<'s> SharedIndexer<'s> {
             }
             let indexed = self.index.lag()?.indexed;
             if indexed >= wanted {
-                return Ok(());
+                let done = self.put_in_order(true);
+                if done.is_err() {
+                    self.reset(None);
+                }
+                // Otherwise another process took over, and does that now.
+                if !matches!(done, Err(StoreError::Stale(_))) {
+                    return done;
+                }
             }
             if indexed != reached {
                 (reached, since) = (indexed, Instant::now());

@@ -23,7 +23,7 @@ struct Replica {
 fn replica(database: &PostgresDatabase) -> Replica {
     let spool = tempfile::tempdir().unwrap();
     let url = format!("{}?sslmode=disable", database.url()).parse().unwrap();
-    let access = SharedAccess { tls: no_tls, objects: None };
+    let access = SharedAccess { tls: no_tls, objects: None, row_key: None };
     let store = SharedStore::open(&url, access, spool.path(), &RecordConfig::default()).unwrap();
     Replica { store: Arc::new(store), _spool: spool }
 }
@@ -104,8 +104,8 @@ fn a_session_over_two_replicas_is_one_conversation_though_the_indexing_one_dies_
     record(6..8);
     assert_eq!(second.step().unwrap(), IndexStep::UpToDate);
     // It was not dead after all: what it wants to store is refused, and it follows.
-    let late =
-        index.save(Default::default(), IndexProgress { position: Some(1), reassembled: vec!["session s1".into()] });
+    let late = IndexProgress { position: Some(1), reassembled: vec!["session s1".into()], ..IndexProgress::default() };
+    let late = index.save(Default::default(), late);
     assert!(matches!(late, Err(StoreError::Stale(_))), "{late:?}");
     assert_eq!(first.step().unwrap(), IndexStep::Following);
     assert_eq!(a.calls(), (8, 1));
@@ -132,6 +132,13 @@ fn flows_of_a_replica_that_was_cut_off_take_their_place_in_the_conversation() {
         b.record(flow.clone());
         indexer.step().unwrap();
     }
+    // They are seen at once, and in order a little later, also if another replica indexes then.
+    assert_eq!(a.calls().0, 7);
+    assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 1);
+    a.store.shared_index().unwrap().resign().unwrap();
+    b.indexer().flush(&mut |_| {}).unwrap();
+    assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 0);
+    b.store.shared_index().unwrap().resign().unwrap();
     assert_eq!(a.calls(), (7, 1));
     let summary = a.store.conversation(&id).unwrap().unwrap();
     assert_eq!(summary.tags(), ["kept"]);
@@ -139,6 +146,35 @@ fn flows_of_a_replica_that_was_cut_off_take_their_place_in_the_conversation() {
     a.store.annotate_conversation(&id, None, without_note).unwrap();
     assert_eq!(everything(&*a.store), expected(&flows));
     assert_eq!(indexer.rebuild(&mut |_| {}).unwrap(), 7);
+    assert_eq!(everything(&*a.store), expected(&flows));
+}
+
+#[test]
+fn a_session_whose_calls_all_come_out_of_order_costs_in_proportion_to_their_number() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (replica(&database), replica(&database));
+    let mut indexer = a.indexer();
+    // Whenever a session is put together again, all its calls are stored again.
+    database.sql(
+        "CREATE SEQUENCE interflow.stored_calls; \
+         CREATE FUNCTION interflow.count_call() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM nextval('interflow.stored_calls'); RETURN new; END $$; \
+         CREATE TRIGGER count_call BEFORE INSERT ON interflow.conversation_exchanges \
+         FOR EACH ROW EXECUTE FUNCTION interflow.count_call()",
+    );
+    let flows = turns(120);
+    for (n, four) in flows.chunks(4).enumerate() {
+        // The newest of them become visible first, one by one.
+        for flow in four.iter().rev() {
+            [&a, &b][n % 2].record(flow.clone());
+            indexer.step().unwrap();
+        }
+    }
+    assert_eq!(a.calls().0, 120);
+    indexer.flush(&mut |_| {}).unwrap();
+    let stored: usize = database.sql("SELECT last_value FROM interflow.stored_calls").parse().unwrap();
+    assert!(stored < 7 * flows.len(), "{stored}");
     assert_eq!(everything(&*a.store), expected(&flows));
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::endpoints::EndpointOverrides;
 use super::export::{self, ExportFormat};
 use super::from_recording;
-use super::indexer::{ConversationIndexer, flow_filter};
+use super::indexer::{ConversationIndexer, IndexerHandle, flow_filter};
 use super::load;
 use super::mapping::CallPricing;
 use super::mcp_links;
@@ -635,4 +635,20 @@ fn a_tool_call_that_several_flows_fit_or_none_is_not_linked() {
     }
     assert_eq!(carriers(&same(), vec![other.clone()], Some("anna")).2, [Some(other.row.id.to_string())]);
     assert_eq!(carriers(&same(), vec![read(11, 600)], Some("anna")).2, [None]);
+}
+
+#[test]
+fn commands_are_answered_while_the_store_fails() {
+    let (dir, store) = open_store();
+    let (database, away) = (dir.path().join("flows.db"), dir.path().join("away"));
+    std::fs::rename(&database, &away).unwrap();
+    let handle = IndexerHandle::start(Arc::new(store), pricing()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let minute = std::time::Duration::from_secs(60);
+    let flush = || runtime.block_on(async { tokio::time::timeout(minute, handle.flush()).await });
+    for _ in 0..3 {
+        assert!(flush().expect("an answer").is_err());
+    }
+    std::fs::rename(&away, &database).unwrap();
+    flush().expect("an answer").unwrap();
 }

@@ -9,6 +9,7 @@ use super::connect::{PooledClient, SharedAccess, TlsClientFactory};
 use super::database::{ConnectionRuntime, Database};
 use super::dsn::PostgresUrl;
 use super::migrate;
+use super::row_key::RowKey;
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
@@ -23,8 +24,8 @@ pub(super) struct DatabaseCalls {
 
 impl DatabaseCalls {
     /// Connects, and makes or migrates the tables.
-    pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        let access = SharedAccess { tls, objects: None };
+    pub fn open(url: &PostgresUrl, tls: TlsClientFactory, row_key: Option<RowKey>) -> Result<Self> {
+        let access = SharedAccess { tls, objects: None, row_key };
         let (database, connections) = Database::new(url, access, &RecordConfig::default(), None)?;
         let connector = database.connector.clone();
         database.wait_for(async move { migrate::migrate(&connector).await })?;

@@ -17,6 +17,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, Error, Socket};
 
 use super::dsn::{PostgresTls, PostgresUrl};
+use super::row_key::RowKey;
 use crate::error::{Result, StoreError};
 
 /// The remedy if a server takes no writes.
@@ -55,12 +56,15 @@ pub struct SharedAccess {
     pub tls: TlsClientFactory,
     /// Where bodies are (`record.objects`); in the database if absent.
     pub objects: Option<Arc<ObjectStorage>>,
+    /// What rows of replicas are recognised by; who migrates the tables of an earlier version needs it.
+    pub row_key: Option<RowKey>,
 }
 
 /// Makes connections of one URL.
 #[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) url: Arc<PostgresUrl>,
+    pub(crate) row_key: Option<RowKey>,
     tls: TlsSetup,
 }
 
@@ -75,9 +79,9 @@ struct Handshake {
 pub(crate) struct EncryptedStream(BoxedStream);
 
 impl Connector {
-    pub(crate) fn new(url: PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
+    pub(crate) fn new(url: PostgresUrl, tls: TlsClientFactory, row_key: Option<RowKey>) -> Result<Self> {
         let client = tls(&url.tls).map_err(|e| StoreError::Shared(format!("record.store: {e}")))?;
-        Ok(Self { url: Arc::new(url), tls: TlsSetup(client) })
+        Ok(Self { url: Arc::new(url), row_key, tls: TlsSetup(client) })
     }
 
     /// Connections for readers.

@@ -153,7 +153,7 @@ pub(super) async fn forget_all(client: &mut PooledClient) -> Result<(), Failure>
     transaction
         .batch_execute(
             "UPDATE conversation_index SET position = 0, flow = NULL, epoch = epoch + 1; DELETE FROM conversations; \
-             DELETE FROM conversation_nodes; DELETE FROM conversation_exchanges",
+             DELETE FROM conversation_nodes; DELETE FROM conversation_exchanges; DELETE FROM late_sessions",
         )
         .await?;
     Ok(transaction.commit().await?)
@@ -172,6 +172,27 @@ pub(super) async fn forget_sessions(transaction: &Transaction<'_>, sessions: &[S
     }
     for table in ["conversation_nodes", "conversation_exchanges"] {
         execute(transaction, &format!("DELETE FROM {table} WHERE conversation = ANY($1)"), &[&gone]).await?;
+    }
+    Ok(())
+}
+
+/// Notes sessions that have calls out of order, and those that do not any more.
+pub(super) async fn mark_late(
+    transaction: &Transaction<'_>,
+    late: &[String],
+    in_order: &[String],
+) -> Result<(), Failure> {
+    let digests = |sessions: &[String]| -> Vec<Vec<u8>> {
+        sessions.iter().map(|session| blake3::hash(clean(session).as_bytes()).as_bytes().to_vec()).collect()
+    };
+    if !late.is_empty() {
+        let sessions: Vec<String> = late.iter().map(|session| clean(session)).collect();
+        let sql = "INSERT INTO late_sessions SELECT * FROM unnest($1::bytea[], $2::text[]) ON CONFLICT DO NOTHING";
+        execute(transaction, sql, &[&digests(late), &sessions]).await?;
+    }
+    if !in_order.is_empty() {
+        let sql = "DELETE FROM late_sessions WHERE digest = ANY($1)";
+        execute(transaction, sql, &[&digests(in_order)]).await?;
     }
     Ok(())
 }

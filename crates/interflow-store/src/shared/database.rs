@@ -90,7 +90,7 @@ impl Database {
         config: &RecordConfig,
         name: Option<&str>,
     ) -> Result<(Self, ConnectionRuntime)> {
-        let connector = Connector::new(url.clone(), access.tls)?;
+        let connector = Connector::new(url.clone(), access.tls, access.row_key)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("shared-store")

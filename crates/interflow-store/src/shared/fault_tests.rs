@@ -31,11 +31,11 @@ fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
 }
 
 fn connector(database: &PostgresDatabase) -> Connector {
-    Connector::new(database.url().parse().unwrap(), no_tls).unwrap()
+    Connector::new(database.url().parse().unwrap(), no_tls, None).unwrap()
 }
 
 fn open(database: &PostgresDatabase, name: Option<&str>) -> (Database, ConnectionRuntime) {
-    let access = SharedAccess { tls: no_tls, objects: None };
+    let access = SharedAccess { tls: no_tls, objects: None, row_key: None };
     Database::new(&database.url().parse().unwrap(), access, &RecordConfig::default(), name).unwrap()
 }
 

@@ -1,12 +1,15 @@
 //! What the admin sides of all replicas share: API tokens, login codes and the audit trail. Calls block, and may come from any thread.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_postgres::Row;
 
 use super::calls::DatabaseCalls;
 use super::connect::TlsClientFactory;
 use super::dsn::PostgresUrl;
+use super::row_key::{RowKey, is_authentic};
 use super::rows::clean;
 use super::spend::SpendStore;
 use crate::error::Result;
@@ -37,13 +40,16 @@ pub struct SharedAuditLine {
 /// Tokens and audit trail in the database of the shared store.
 pub struct IdentityStore {
     calls: DatabaseCalls,
+    key: RowKey,
+    /// Tokens that were refused, each of which the log names once.
+    refused: Mutex<HashSet<String>>,
 }
 
 impl IdentityStore {
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
-    pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        Ok(Self { calls: DatabaseCalls::open(url, tls)? })
+    pub fn open(url: &PostgresUrl, tls: TlsClientFactory, key: RowKey) -> Result<Self> {
+        Ok(Self { calls: DatabaseCalls::open(url, tls, Some(key.clone()))?, key, refused: Mutex::default() })
     }
 
     /// The spend of all replicas, over the same connections.
@@ -51,22 +57,31 @@ impl IdentityStore {
         SpendStore::new(self.calls.clone())
     }
 
-    /// All tokens.
+    /// All tokens that replicas have made; others are refused.
     ///
     /// # Errors
     /// A database error, here and below.
     pub fn tokens(&self) -> Result<Vec<SharedToken>> {
-        self.calls.run(async move |client| {
-            let rows = client.query("SELECT id, token, last_used FROM api_tokens ORDER BY change", &[]).await?;
-            Ok(rows
-                .iter()
-                .map(|row| SharedToken {
-                    id: row.get(0),
-                    text: row.get(1),
-                    last_used: row.get::<_, Option<i64>>(2).map(i64::unsigned_abs),
-                })
-                .collect())
-        })
+        let sql = "SELECT id, token, last_used, mac FROM api_tokens ORDER BY change";
+        let rows = self.calls.run(async move |client| client.query(sql, &[]).await)?;
+        let mut tokens = Vec::with_capacity(rows.len());
+        for row in rows {
+            let token = SharedToken {
+                id: row.get(0),
+                text: row.get(1),
+                last_used: row.get::<_, Option<i64>>(2).map(i64::unsigned_abs),
+            };
+            if is_authentic(&self.key.of_token(&token.id, &token.text), row.get(3)) {
+                tokens.push(token);
+            } else if self.refused.lock().insert(token.id.clone()) {
+                tracing::error!(
+                    id = token.id,
+                    "an API token in the shared store is refused: it was not made by a replica, or by one with another admin \
+                     token; if it is yours, revoke it and make another one"
+                );
+            }
+        }
+        Ok(tokens)
     }
 
     /// A value that changes when a token is added or removed.
@@ -80,9 +95,10 @@ impl IdentityStore {
     /// Adds a token; one that is there already stays.
     pub fn add_token(&self, id: &str, text: &str) -> Result<()> {
         let (id, text) = (id.to_owned(), clean(text));
+        let mac = self.key.of_token(&id, &text).as_bytes().to_vec();
         self.calls.run(async move |client| {
-            let sql = "INSERT INTO api_tokens(id, token) VALUES($1, $2) ON CONFLICT DO NOTHING";
-            client.execute(sql, &[&id, &text]).await.map(drop)
+            let sql = "INSERT INTO api_tokens(id, token, mac) VALUES($1, $2, $3) ON CONFLICT DO NOTHING";
+            client.execute(sql, &[&id, &text, &mac]).await.map(drop)
         })
     }
 

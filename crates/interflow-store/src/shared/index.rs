@@ -59,6 +59,7 @@ impl SharedStore {
             }
             writes::forget_sessions(&transaction, &progress.reassembled).await?;
             writes::save(&transaction, &found).await?;
+            writes::mark_late(&transaction, &progress.late, &progress.in_order).await?;
             if let Some(position) = progress.position {
                 let position = i64::try_from(position).unwrap_or(i64::MAX);
                 transaction.execute("UPDATE conversation_index SET position = $1", &[&position]).await?;
@@ -137,6 +138,13 @@ impl SharedIndex for SharedStore {
                  WHERE {SESSION} LIMIT $2"
             );
             Ok(client.query(&sql, &[&session, &limit]).await?.iter().map(|row| flow_of(row.get(0))).collect())
+        })
+    }
+
+    fn late_sessions(&self) -> Result<Vec<String>> {
+        self.wait(async move |client| {
+            let rows = client.query("SELECT session FROM late_sessions", &[]).await?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
         })
     }
 

@@ -6,6 +6,7 @@ use refinery::Target;
 use tokio_postgres::Client;
 
 use super::connect::{Connector, STANDBY};
+use super::row_key;
 use crate::error::{Result, StoreError};
 
 mod embedded {
@@ -14,12 +15,33 @@ mod embedded {
 
 /// The number of the advisory lock under which migrations run; any number that nobody else takes.
 const LOCK: i64 = 0x1f10_3707_0001;
+/// The version from which on rows of settings and API tokens have codes: see [`row_key`].
+const AUTHENTICATED: i64 = 15;
 /// How long a replica that starts waits for one that migrates: indexes of a large store take long.
 const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
 const LOCK_STEP: Duration = Duration::from_millis(200);
 /// Settings of a session that holds an advisory lock, which is released when it has sent nothing for this long: its process
 /// may be frozen. Servers before PostgreSQL 14 do not know the setting.
 const LOCKING_SESSION: &str = "SET idle_session_timeout = '60s'";
+
+/// The schema that is there.
+struct FoundSchema {
+    version: i64,
+    /// The oldest version that a build may know and still use it.
+    oldest: i64,
+}
+
+impl FoundSchema {
+    /// Whether this build uses it as it is. One of the release after this one may be compatible: replicas of both run while
+    /// one after the other is replaced.
+    fn is_usable(&self) -> Result<bool> {
+        let (found, known) = (self.version, known());
+        if found > known && self.oldest > known {
+            return Err(StoreError::Newer { found, known });
+        }
+        Ok(found >= known)
+    }
+}
 
 /// The newest version that this build knows.
 fn known() -> i64 {
@@ -29,7 +51,7 @@ fn known() -> i64 {
 /// Brings the schema to this build's version, creating it if necessary.
 ///
 /// # Errors
-/// The schema is newer than this build; rights are missing; the server does not answer.
+/// The schema is newer than this build, and not compatible with it; rights are missing; the server does not answer.
 pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
     migrate_to(connector, None).await
 }
@@ -37,7 +59,9 @@ pub(crate) async fn migrate(connector: &Connector) -> Result<()> {
 /// As [`migrate`], up to a version.
 pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> Result<()> {
     let mut client = connector.client().await?;
-    if found(connector, &client).await? == Some(known()) {
+    if let Some(found) = found(connector, &client).await?
+        && found.is_usable()?
+    {
         return Ok(());
     }
     let explain = |e: &tokio_postgres::Error| connector.explain(e);
@@ -52,14 +76,20 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
     if !exists.get::<_, bool>(0) {
         client.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.map_err(|e| explain(&e))?;
     }
-    match found(connector, &client).await? {
-        Some(version) if version == known() => return Ok(()),
-        Some(version) if version > known() => return Err(StoreError::Newer { found: version, known: known() }),
-        _ => {}
+    let before = found(connector, &client).await?;
+    if let Some(found) = &before
+        && found.is_usable()?
+    {
+        return Ok(());
+    }
+    let before = before.map_or(i64::MAX, |found| found.version);
+    let adopts_rows = before < AUTHENTICATED && version.is_none();
+    if adopts_rows && connector.row_key.is_none() && has_rows(connector, &client, before).await? {
+        return Err(StoreError::Older { found: before, known: known() });
     }
     let target = version.map_or(Target::Latest, Target::Version);
     let run = embedded::migrations::runner().set_target(target).run_async(&mut client).await;
-    run.map(drop).map_err(|e| {
+    run.map_err(|e| {
         let mut text = e.to_string();
         let mut below = std::error::Error::source(&e);
         while let Some(cause) = below {
@@ -70,16 +100,33 @@ pub(super) async fn migrate_to(connector: &Connector, version: Option<i32>) -> R
             below = cause.source();
         }
         StoreError::Shared(format!("the schema of the shared store {} could not be made: {text}", connector.url))
-    })
+    })?;
+    match &connector.row_key {
+        Some(key) if adopts_rows => row_key::adopt_rows(&mut client, key).await.map_err(|e| explain(&e)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether tables of before [`AUTHENTICATED`] have rows that need a code.
+async fn has_rows(connector: &Connector, client: &Client, version: i64) -> Result<bool> {
+    for (table, since) in [("settings", 3), ("api_tokens", 7)] {
+        if version >= since {
+            let sql = format!("SELECT EXISTS (SELECT FROM \"{}\".{table})", connector.url.schema);
+            let row = client.query_one(&sql, &[]).await.map_err(|e| connector.explain(&e))?;
+            if row.get(0) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// The version of the schema of readers, which change nothing.
 pub(crate) async fn require_current(connector: &Connector) -> Result<()> {
     let client = connector.client().await?;
     match found(connector, &client).await? {
-        Some(found) if found == known() => Ok(()),
-        Some(found) if found > known() => Err(StoreError::Newer { found, known: known() }),
-        Some(found) => Err(StoreError::Older { found, known: known() }),
+        Some(found) if found.is_usable()? => Ok(()),
+        Some(found) => Err(StoreError::Older { found: found.version, known: known() }),
         None => Err(StoreError::Shared(format!(
             "the shared store {} has no tables yet; `interflow run` makes them",
             connector.url
@@ -150,15 +197,24 @@ pub(crate) async fn require_writable(connector: &Connector) -> Result<()> {
     Err(StoreError::Shared(format!("the shared store {}: {problem}", connector.url)))
 }
 
-/// The version of the schema; `None` if there is none yet.
-async fn found(connector: &Connector, client: &Client) -> Result<Option<i64>> {
+/// The schema that is there; `None` if there is none yet.
+async fn found(connector: &Connector, client: &Client) -> Result<Option<FoundSchema>> {
     // With its schema: another program may have such a table in a schema further down the search path.
-    let table = format!("\"{}\".refinery_schema_history", connector.url.schema);
+    let in_schema = |table: &str| format!("\"{}\".{table}", connector.url.schema);
+    let (history, compatibility) = (in_schema("refinery_schema_history"), in_schema("schema_compatibility"));
     let explain = |e: tokio_postgres::Error| connector.explain(&e);
-    let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(explain)?;
+    let sql = "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL";
+    let exists = client.query_one(sql, &[&history, &compatibility]).await.map_err(explain)?;
     if !exists.get::<_, bool>(0) {
         return Ok(None);
     }
-    let newest = format!("SELECT max(version)::bigint FROM {table}");
-    client.query_one(&newest, &[]).await.map(|row| row.get(0)).map_err(explain)
+    let newest = format!("SELECT max(version)::bigint FROM {history}");
+    let version: Option<i64> = client.query_one(&newest, &[]).await.map_err(explain)?.get(0);
+    let Some(version) = version else { return Ok(None) };
+    let mut oldest = version;
+    if exists.get(1) {
+        let sql = format!("SELECT oldest FROM {compatibility}");
+        oldest = client.query_one(&sql, &[]).await.map_err(explain)?.get(0);
+    }
+    Ok(Some(FoundSchema { version, oldest }))
 }

@@ -28,6 +28,7 @@ mod partitions;
 mod pending;
 mod pending_sync;
 mod pieces;
+mod row_key;
 mod rows;
 pub(crate) mod running;
 mod select;
@@ -47,6 +48,7 @@ pub use identity::{IdentityStore, SharedAuditLine, SharedToken};
 pub use pending::{
     CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };
+pub use row_key::RowKey;
 pub use settings::{Announcements, NewSetting, RollBack, SettingRevision, SettingStatus, SettingsStore};
 pub use spend::{SharedSpend, SpendStore};
 pub use store::SharedStore;

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::Timestamp;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Transaction};
+use tokio_postgres::{Client, Error, GenericClient, Transaction};
 use uuid::Uuid;
 
 use super::archive::ArchivedFlows;
 use super::conversation_writes::detach_flows;
 use super::database::Database;
-use super::migrate;
 use super::objects::{self, COUNT_DOWN};
+use super::{instances, migrate};
 use crate::error::Result;
+use crate::retention_clock::RetentionClock;
 
 /// How often partitions are made and old ones dropped.
 const INTERVAL: Duration = Duration::from_secs(600);
@@ -34,6 +34,9 @@ const DROP_LOCK_LIMIT: &str = "SET LOCAL lock_timeout = '2s'";
 const DROP_PAUSE: Duration = Duration::from_secs(1);
 /// How long objects are deleted in one turn.
 const DELETE_LIMIT: Duration = Duration::from_secs(300);
+/// A process whose clock differs by more than this from the server's does not apply retention, in microseconds: one of both is
+/// wrong.
+const MAX_CLOCK_DIFFERENCE: u64 = 10 * 60_000_000;
 /// Partitioned tables, in the order in which transactions that store flows lock them.
 const TABLES: [&str; 3] = ["bodies", "messages", "flows"];
 
@@ -87,25 +90,27 @@ async fn make_and_drop(
     // What an earlier attempt left behind.
     delete_detached(client).await?;
     objects::give_up_unfinished(client).await?;
-    let today = Timestamp::now().micros() as i64 / 1000 / DAY_MILLIS;
-    for day in DAYS.map(|offset| today + offset) {
+    // By the server's clock: a replica's own one would judge the flows of all.
+    let server = server_time(client).await?;
+    for day in DAYS.map(|offset| day_of_time(server) + offset) {
         make_day(client, day).await?;
     }
     let (age, bytes) = {
         let config = database.config.load();
-        (config.retention_age.0.as_millis() as i64, config.retention_bytes.0)
+        (config.retention_age.0, config.retention_bytes.0)
     };
+    let Some(now) = retention_time(client, age).await? else { return Ok(()) };
+    let (today, age) = (day_of_time(now), age.as_micros() as i64);
     let archived = ArchivedFlows::read(client, database).await?;
     let mut days = existing_days(client).await?;
     if age > 0 {
-        let now = Timestamp::now().micros() as i64 / 1000;
         // A day is dropped once its last flow is too old.
-        while let Some(day) = days.first().copied().filter(|day| (day + 1) * DAY_MILLIS < now - age) {
+        while let Some(day) = days.first().copied().filter(|day| (day + 1) * DAY_MILLIS * 1000 < now - age) {
             let Some(flows) = drop_day(client, day, archived).await? else { break };
             expired(flows);
             days.remove(0);
         }
-        expired(delete_old_imports(client, (now - age) * 1000, archived).await?);
+        expired(delete_old_imports(client, now - age, archived).await?);
     }
     // The days that have ended, the oldest first, until the rest fits.
     while bytes > 0
@@ -116,6 +121,54 @@ async fn make_and_drop(
         expired(flows);
     }
     Ok(())
+}
+
+/// The server's time in microseconds since the Unix epoch.
+async fn server_time(client: &impl GenericClient) -> Result<i64, Error> {
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+const fn day_of_time(micros: i64) -> i64 {
+    micros / 1000 / DAY_MILLIS
+}
+
+/// The time by which flows are too old or not, in microseconds since the Unix epoch: the server's, unless that has jumped.
+/// `None` if the clock of this machine is another one, and it is not known which of both is wrong.
+async fn retention_time(client: &mut Client, age: Duration) -> Result<Option<i64>, Error> {
+    let ahead = instances::clock_ahead(client).await?;
+    if ahead.unsigned_abs() > MAX_CLOCK_DIFFERENCE {
+        tracing::warn!(
+            "retention is left to other replicas: this machine's clock differs by {:+.0} s from that of the shared store; set \
+             the one that is wrong, for example by NTP",
+            ahead as f64 / 1e6
+        );
+        return Ok(None);
+    }
+    if age.is_zero() {
+        return server_time(client).await.map(Some);
+    }
+    let transaction = client.transaction().await?;
+    let mut clock = read_clock(&transaction, true).await?;
+    clock.look(server_time(&transaction).await?.unsigned_abs(), age);
+    let [time, seen, watched] = [clock.time, clock.seen, clock.watched].map(|micros| micros as i64);
+    transaction
+        .execute("UPDATE retention_clock SET time = $1, seen = $2, watched = $3", &[&time, &seen, &watched])
+        .await?;
+    transaction.commit().await?;
+    Ok(Some(time))
+}
+
+/// Why retention by age waits, if it does.
+pub(crate) async fn retention_waits(client: &Client) -> Result<Option<String>, Error> {
+    Ok(read_clock(client, false).await?.waits_because())
+}
+
+async fn read_clock(client: &impl GenericClient, for_update: bool) -> Result<RetentionClock, Error> {
+    let lock = if for_update { "FOR UPDATE" } else { "" };
+    let row = client.query_one(&format!("SELECT time, seen, watched FROM retention_clock {lock}"), &[]).await?;
+    let [time, seen, watched] = [0, 1, 2].map(|at| row.get::<_, i64>(at).unsigned_abs());
+    Ok(RetentionClock { time, seen, watched })
 }
 
 async fn make_day(client: &Client, day: i64) -> Result<(), Error> {
@@ -293,6 +346,8 @@ fn day_of(partition: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use interflow_types::Timestamp;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlCondition, SqlDialect, SqlParam};
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use interflow_types::{Direction, FlowId};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::bodies;
@@ -23,6 +24,8 @@ use crate::store::{ListOptions, ListOrder};
 
 /// Rows read at a time.
 const PAGE: usize = 500;
+/// For a count that is given up when it takes long.
+const SHORT_STATEMENT: &str = "SET statement_timeout = '300ms'";
 /// Maximum size of a decoded body that a search examines.
 const MAX_SEARCHED_BODY: usize = 64 << 20;
 /// Messages loaded at a time by a search.
@@ -294,6 +297,27 @@ pub(crate) fn count(
         counted
     })?;
     Ok((row.get::<_, i64>(0).unsigned_abs(), is_exact))
+}
+
+/// How many flows are to be examined for a query, or about how many if it takes longer to count them than somebody waits for
+/// the first of them.
+pub(crate) fn estimate(database: &Database, query: &Query) -> Result<u64> {
+    let condition = Condition::new(query);
+    let rows = database.run(move |client| async move {
+        let (selected, params) = (&condition.sql, borrowed(&condition.params));
+        client.batch_execute(SHORT_STATEMENT).await?;
+        let counted = client.query_one(&format!("SELECT count(*) FROM flows f WHERE {selected}"), &params).await;
+        client.batch_execute("RESET statement_timeout").await?;
+        match counted {
+            Err(e) if e.code() == Some(&SqlState::QUERY_CANCELED) => {}
+            counted => return Ok(counted?.get(0)),
+        }
+        // What the planner expects, in the first line.
+        let plan = client.query(&format!("EXPLAIN SELECT 1 FROM flows f WHERE {selected}"), &params).await?;
+        let whole: &str = plan.first().map_or("", |row| row.get(0));
+        Ok(whole.split_once(" rows=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or(0_i64))
+    })?;
+    Ok(rows.unsigned_abs())
 }
 
 /// A flow in the database.

@@ -2,22 +2,30 @@
 //!
 //! A revision is never changed: the newest is in force, and going back to an earlier one makes a new one with its text.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use deadpool_postgres::Pool;
 use interflow_types::Timestamp;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio_postgres::{Client, Row};
 
 use super::connect::{Connector, PooledClient, TlsClientFactory, notification};
 use super::dsn::PostgresUrl;
 use super::migrate;
+use super::row_key::{RowKey, is_authentic};
 use crate::error::{Result, StoreError};
 
 /// The channel on which new revisions are announced. Schemas of one database share it, which costs them a look.
 const CHANNEL: &str = "interflow_settings";
 /// Revisions of a setting that are kept; older ones are deleted when a new one is made.
 const MAX_REVISIONS: i64 = 1000;
+/// How many rows in succession that no replica has made are passed over.
+const MAX_REFUSED: i64 = 20;
 /// A setting is a text of an operator; more than this is a mistake.
 pub const MAX_SETTING_BYTES: usize = 8 << 20;
 
@@ -75,50 +83,79 @@ pub enum RollBack {
 pub struct SettingsStore {
     connector: Connector,
     pool: Pool,
+    key: RowKey,
+    /// Revisions that were refused, each of which the log names once.
+    refused: Arc<Mutex<HashSet<(String, i64)>>>,
 }
 
 impl SettingsStore {
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
-    pub async fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        let connector = Connector::new(url.clone(), tls)?;
+    pub async fn open(url: &PostgresUrl, tls: TlsClientFactory, key: RowKey) -> Result<Self> {
+        let connector = Connector::new(url.clone(), tls, Some(key.clone()))?;
         migrate::migrate(&connector).await?;
-        Ok(Self { pool: connector.pool()?, connector })
+        Ok(Self { pool: connector.pool()?, connector, key, refused: Arc::default() })
     }
 
     async fn client(&self) -> Result<PooledClient> {
         self.pool.get().await.map(PooledClient::new).map_err(|e| self.connector.explain_pool(&e))
     }
 
-    /// The newest revision of every setting.
+    /// Whether a replica has made this row of [`PROVEN`]; the log names those that none has.
+    fn accepts(&self, row: &Row) -> bool {
+        let (name, revision): (&str, i64) = (row.get("name"), row.get("revision"));
+        let expected = self.key.of_setting(name, revision, row.get("restores"), row.get("digest"));
+        let is_accepted = is_authentic(&expected, row.get("mac"));
+        if !is_accepted && self.refused.lock().insert((name.to_owned(), revision)) {
+            tracing::error!(
+                "revision {revision} of the shared {name} is refused: it was not made by a replica, or by one with another admin \
+                 token; look at it in the table settings"
+            );
+        }
+        is_accepted
+    }
+
+    /// The newest revision of every setting that a replica has made.
     ///
     /// # Errors
     /// A database error, here and below.
     pub async fn newest(&self) -> Result<Vec<SettingRevision>> {
-        let text = format!("SELECT DISTINCT ON (name) {COLUMNS} FROM settings ORDER BY name, revision DESC");
-        Ok(self.query(&text, &[]).await?.iter().map(revision).collect())
+        let text = format!(
+            "SELECT {COLUMNS}, {PROVEN} FROM (SELECT *, row_number() OVER (PARTITION BY name ORDER BY revision DESC) AS nth \
+             FROM settings) AS newest WHERE nth <= {MAX_REFUSED} ORDER BY name, revision DESC"
+        );
+        let mut found = self.query(&text, &[]).await?;
+        found.retain(|row| self.accepts(row));
+        let mut newest: Vec<SettingRevision> = found.iter().map(revision).collect();
+        newest.dedup_by(|later, first| later.name == first.name);
+        Ok(newest)
     }
 
     /// Revisions of a setting before this one with their texts, the newest first.
     pub async fn before(&self, name: &str, before: i64, limit: i64) -> Result<Vec<(i64, Vec<u8>)>> {
-        let text = "SELECT revision, content FROM settings WHERE name = $1 AND revision < $2 \
-                    ORDER BY revision DESC LIMIT $3";
-        let rows = self.query(text, &[&name, &before, &limit]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        let text = format!(
+            "SELECT name, {PROVEN}, content FROM settings WHERE name = $1 AND revision < $2 ORDER BY revision DESC LIMIT $3"
+        );
+        let mut rows = self.query(&text, &[&name, &before, &(limit + MAX_REFUSED)]).await?;
+        rows.retain(|row| self.accepts(row));
+        rows.truncate(usize::try_from(limit).unwrap_or_default());
+        Ok(rows.iter().map(|row| (row.get("revision"), row.get("content"))).collect())
     }
 
     /// The revisions of a setting, or of all, the newest first.
     pub async fn history(&self, name: Option<&str>, limit: i64) -> Result<Vec<SettingRevision>> {
         let text = format!(
-            "SELECT {COLUMNS} FROM settings WHERE $1::text IS NULL OR name = $1 ORDER BY at DESC, revision DESC LIMIT $2"
+            "SELECT {COLUMNS}, {PROVEN} FROM settings WHERE $1::text IS NULL OR name = $1 ORDER BY at DESC, revision DESC LIMIT $2"
         );
-        Ok(self.query(&text, &[&name, &limit]).await?.iter().map(revision).collect())
+        let rows = self.query(&text, &[&name, &limit]).await?;
+        Ok(rows.iter().filter(|row| self.accepts(row)).map(revision).collect())
     }
 
     /// The text of a revision; `None` if there is none with this number.
     pub async fn content(&self, name: &str, revision: i64) -> Result<Option<Vec<u8>>> {
-        let text = "SELECT content FROM settings WHERE name = $1 AND revision = $2";
-        Ok(self.query(text, &[&name, &revision]).await?.first().map(|row| row.get(0)))
+        let text = format!("SELECT name, {PROVEN}, content FROM settings WHERE name = $1 AND revision = $2");
+        let rows = self.query(&text, &[&name, &revision]).await?;
+        Ok(rows.first().filter(|row| self.accepts(row)).map(|row| row.get("content")))
     }
 
     /// Stores a text as the next revision; `None` if somebody else did that first.
@@ -132,14 +169,23 @@ impl SettingsStore {
                 "the setting {name} has {size} bytes; at most {MAX_SETTING_BYTES} are shared"
             )));
         }
-        // Only from the newest revision: whoever is second has to look at the first one's.
-        let text = "INSERT INTO settings(name, revision, author, restores, content) \
-                    SELECT $1::text, $2::bigint + 1, $3::text, $4::bigint, $5::bytea \
-                    WHERE $2 = coalesce((SELECT max(revision) FROM settings WHERE name = $1), 0) \
+        let newest = "SELECT coalesce(max(revision), 0) FROM settings WHERE name = $1";
+        let last: i64 = self.query(newest, &[&new.name]).await?.first().map_or(0, |row| row.get(0));
+        let accepted = self.newest().await?.iter().find(|r| r.name == new.name).map_or(0, |r| r.revision);
+        // Only from the newest revision: whoever is second has to look at the first one's. One that is refused counts as not
+        // there, but for a replica that had accepted it: what it has may come from before rows had codes.
+        if new.base != accepted && (new.base < accepted || new.base != last) {
+            return Ok(None);
+        }
+        let revision = last + 1;
+        let digest = Sha256::digest(new.content);
+        let mac = self.key.of_setting(new.name, revision, new.restores, &digest);
+        let text = "INSERT INTO settings(name, revision, author, restores, content, mac) VALUES($1, $2, $3, $4, $5, $6) \
                     ON CONFLICT DO NOTHING RETURNING revision";
         let client = self.client().await?;
+        let mac: &[u8] = mac.as_bytes();
         let stored = client
-            .query_opt(text, &[&new.name, &new.base, &new.author, &new.restores, &new.content])
+            .query_opt(text, &[&new.name, &revision, &new.author, &new.restores, &new.content, &mac])
             .await
             .map_err(|e| self.connector.explain(&e))?
             .map(|row| row.get::<_, i64>(0));
@@ -240,8 +286,11 @@ impl Announcements {
     }
 }
 
+/// What a row is recognised by, besides its name.
+const PROVEN: &str = "revision, restores, sha256(content) AS digest, mac";
 const MICROS: &str = "(extract(epoch FROM at) * 1000000)::bigint";
-const COLUMNS: &str = "name, revision, author, restores, octet_length(content)::bigint AS bytes, (extract(epoch FROM at) * 1000000)::bigint AS at";
+const COLUMNS: &str =
+    "name, author, octet_length(content)::bigint AS bytes, (extract(epoch FROM at) * 1000000)::bigint AS at";
 
 fn timestamp(row: &Row) -> Timestamp {
     Timestamp::from_micros(row.get::<_, i64>("at").unsigned_abs())

@@ -108,6 +108,7 @@ impl Shipper {
             was_small: false,
             moved_bytes: 0,
             releasing: None,
+            unreleased: Vec::new(),
         };
         let thread = std::thread::Builder::new()
             .name("shipper".into())
@@ -196,8 +197,10 @@ struct ShipperTask {
     /// Whether the last batch had few flows.
     was_small: bool,
     moved_bytes: u64,
-    /// The removal of flows that were moved, until it is waited for.
-    releasing: Option<ReplyReceiver<u64>>,
+    /// The removal of flows that were moved, by their rows, until it is waited for.
+    releasing: Option<(Vec<i64>, ReplyReceiver<u64>)>,
+    /// Rows of flows that were moved and could not be removed.
+    unreleased: Vec<i64>,
 }
 
 impl ShipperTask {
@@ -274,7 +277,7 @@ impl ShipperTask {
             handled.begun += 1;
             handled.begun
         };
-        let moved = self.move_batches(is_awaited);
+        let moved = self.release_again().and_then(|()| self.move_batches(is_awaited));
         let released = self.finish_release();
         drop(moving);
         let (through, any) = moved?;
@@ -430,8 +433,12 @@ impl ShipperTask {
         }
         // If this fails, or the answer to the commit is lost, the flows are sent once more and found to be there; unless
         // another replica has deleted them in between, which is then undone.
-        self.finish_release().map_err(local)?;
-        self.releasing = Some(self.spool.start_release(batch.iter().map(|flow| flow.seq).collect()).map_err(local)?);
+        let rows = batch.iter().map(|flow| flow.seq);
+        if let Err(error) = self.finish_release() {
+            self.unreleased.extend(rows);
+            return Err(local(error));
+        }
+        self.start_release(rows.collect()).map_err(local)?;
         if self.database.objects.is_some() {
             self.finish_release().map_err(local)?;
         }
@@ -440,8 +447,27 @@ impl ShipperTask {
 
     /// Waits until what was moved is removed from the spool.
     fn finish_release(&mut self) -> Result<()> {
-        let Some(releasing) = self.releasing.take() else { return Ok(()) };
-        releasing.recv().map_err(|_| StoreError::Closed)?.map(drop)
+        let Some((rows, releasing)) = self.releasing.take() else { return Ok(()) };
+        let released = releasing.recv().map_err(|_| StoreError::Closed)?;
+        if released.is_err() {
+            self.unreleased = rows;
+        }
+        released.map(drop)
+    }
+
+    fn start_release(&mut self, rows: Vec<i64>) -> Result<()> {
+        self.releasing = Some((rows.clone(), self.spool.start_release(rows)?));
+        Ok(())
+    }
+
+    /// Removes what was moved and could not be removed: a disk that refuses that must not make flows be sent again.
+    fn release_again(&mut self) -> Result<()> {
+        if self.unreleased.is_empty() {
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut self.unreleased);
+        self.start_release(rows)?;
+        self.finish_release()
     }
 
     /// Runs a part of the work; the end of the process waits for it for a limited time.
@@ -479,7 +505,8 @@ impl ShipperTask {
             Ok(totals) => {
                 *self.state.waiting.lock() = totals;
                 let bound = self.database.config.load().spool_max_bytes.0;
-                self.spool.set_spool_full(bound > 0 && totals.bytes >= bound);
+                let is_full = bound > 0 && totals.bytes >= bound || self.spool.is_disk_nearly_full(totals.bytes);
+                self.spool.set_spool_full(is_full);
             }
             Err(error) => tracing::debug!(%error, "the spool could not be measured"),
         }

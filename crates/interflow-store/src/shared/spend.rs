@@ -38,7 +38,7 @@ impl SpendStore {
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        DatabaseCalls::open(url, tls).map(Self::new)
+        DatabaseCalls::open(url, tls, None).map(Self::new)
     }
 
     /// Stores the sums of a writer for a day. Those that are there grow, and never shrink: a call that comes late or

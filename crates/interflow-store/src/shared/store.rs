@@ -33,8 +33,8 @@ use crate::model::{FlowRow, MessageRow};
 use crate::overview::{Overview, OverviewOptions};
 use crate::store::chunk_refs::{CERTIFICATES, body_index, original_body_index};
 use crate::store::{
-    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, ListOptions, ListOrder, NewFlow, SearchProgress,
-    SharedStoreStats, SqliteStore, StoreStats, Subscription,
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, ListOptions, ListOrder, NewFlow, RecordingState,
+    SearchProgress, SharedStoreStats, SqliteStore, StoreStats, Subscription,
 };
 
 /// Flows that are deleted at a time by a query that SQL alone cannot decide.
@@ -74,11 +74,12 @@ struct DatabaseFigures {
 }
 
 /// What is in the database and the bucket.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Figures {
     flows: u64,
     database_bytes: u64,
     object_bytes: u64,
+    retention_waits: Option<String>,
 }
 
 /// The configuration of a spool: nothing is deleted before it was moved, and nothing is compressed twice.
@@ -297,9 +298,9 @@ impl SharedStore {
     fn figures(&self) -> Result<Figures> {
         let last = {
             let figures = self.figures.lock();
-            match figures.read {
-                Some((found, at)) if at.elapsed() < FIGURES_AGE => return Ok(found),
-                last => last.map(|(found, _)| found),
+            match &figures.read {
+                Some((found, at)) if at.elapsed() < FIGURES_AGE => return Ok(found.clone()),
+                last => last.as_ref().map(|(found, _)| found.clone()),
             }
         };
         if self.is_cut_off() {
@@ -315,8 +316,8 @@ impl SharedStore {
                 let done = done.and_then(|done| done.map_err(|e| database.connector.explain(&e)));
                 let mut figures = figures.lock();
                 figures.is_asked = false;
-                if let Ok(found) = done {
-                    figures.read = Some((found, Instant::now()));
+                if let Ok(found) = &done {
+                    figures.read = Some((found.clone(), Instant::now()));
                 }
                 let _ = sender.try_send(done);
             });
@@ -329,6 +330,11 @@ impl SharedStore {
             (Err(_), None) if is_asked => Ok(Default::default()),
             (Err(_), None) => Err(self.database.connector.no_answer()),
         }
+    }
+
+    /// Whether finished flows cannot be moved to the database now.
+    fn is_cut_off(&self) -> bool {
+        self.shipper.as_ref().is_some_and(|shipper| shipper.state.last_error.lock().is_some())
     }
 
     fn shared_stats(&self) -> SharedStoreStats {
@@ -366,6 +372,7 @@ async fn read_figures(client: PooledClient) -> Result<Figures, tokio_postgres::E
         flows: flows.unsigned_abs(),
         database_bytes: partitions::taken_bytes(&client).await?,
         object_bytes: objects::taken_bytes(&client).await?,
+        retention_waits: partitions::retention_waits(&client).await?,
     })
 }
 
@@ -416,7 +423,8 @@ impl FlowStore for SharedStore {
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()> {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
-        let (total, _) = select::count(&self.database, query, &[], &mut || progress(nothing))?;
+        // To count them would take longer than to find the first.
+        let total = select::estimate(&self.database, query)?;
         let mut seen = HashSet::new();
         let mut stopped = false;
         if let Some(spool) = &self.spool {
@@ -450,6 +458,7 @@ impl FlowStore for SharedStore {
             &options,
             &mut || {
                 looked.set(looked.get() + 1);
+                let total = total.max(looked.get());
                 progress(SearchProgress { looked: looked.get(), found: count.get(), total })
             },
             &mut |stored| {
@@ -635,6 +644,7 @@ impl FlowStore for SharedStore {
                 stats.flows += figures.flows;
                 stats.database_bytes = figures.database_bytes;
                 shared.object_bytes = figures.object_bytes;
+                stats.retention_waits = figures.retention_waits;
             }
             // The figures of this replica are worth having without those of the database.
             Err(e) => drop(shared.error.get_or_insert_with(|| e.to_string())),
@@ -644,8 +654,12 @@ impl FlowStore for SharedStore {
         Ok(stats)
     }
 
-    fn is_cut_off(&self) -> bool {
-        self.shipper.as_ref().is_some_and(|shipper| shipper.state.last_error.lock().is_some())
+    fn recording_state(&self) -> RecordingState {
+        match self.spool.as_ref().map_or(RecordingState::Recording, |spool| spool.recording_state()) {
+            RecordingState::Suspended { .. } => RecordingState::Suspended { shared: true },
+            RecordingState::Recording if self.is_cut_off() => RecordingState::CutOff,
+            state => state,
+        }
     }
 
     fn instances(&self) -> Result<Vec<InstanceRow>> {

@@ -50,7 +50,9 @@ impl<'a> ChunkReader<'a> {
         // Garbage collection may move a chunk between the index lookup and opening its file; then look it up again.
         let found = place.map_or_else(|| self.chunk_location(chunk.id), Ok);
         let bytes = match found.and_then(|place| self.read_at(place)) {
-            Err(StoreError::Io { .. }) => self.chunk_location(chunk.id).and_then(|place| self.read_at(place)),
+            Err(StoreError::Io { .. }) => {
+                self.chunk_location(chunk.id).and_then(|place| self.read_at(place).map_err(|e| without_file(e, place)))
+            }
             read => read,
         }?;
         if bytes.len() as u64 != chunk.len {
@@ -79,6 +81,16 @@ impl<'a> ChunkReader<'a> {
         }
         let file = open.iter().find(|(n, _)| *n == place.segment).map(|(_, f)| f).ok_or(StoreError::Closed)?;
         segment::read(file, place).map(|(bytes, _)| bytes)
+    }
+}
+
+/// A segment that is gone is damage of the bodies in it, and of nothing else.
+fn without_file(error: StoreError, place: RecordLocation) -> StoreError {
+    match error {
+        StoreError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            StoreError::damaged(format!("segment {}", place.segment), "its file is missing")
+        }
+        error => error,
     }
 }
 

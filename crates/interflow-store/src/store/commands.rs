@@ -1,4 +1,4 @@
-//! Operations that the writer performs on request: imports, annotations, deletions.
+//! Commands for the writer, and the operations that they name: imports, annotations, deletions.
 
 use std::collections::HashSet;
 
@@ -8,12 +8,56 @@ use interflow_types::{Direction, FlowId, StreamMessage};
 use super::body_assembly::ChunkSink;
 use super::in_flight::InFlightFlow;
 use super::rows;
-use super::store_state::{FlowAnnotation, NewFlow};
+use super::store_state::{FlowAnnotation, NewFlow, WriterCommand};
+use super::write_batch::WriteBatch;
 use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 use crate::model::{BodyRow, FlowRow, FlowState};
 
 impl StoreWriter {
+    pub(crate) fn run_command(&mut self, job: WriterCommand) {
+        match job {
+            WriterCommand::Flush(reply) => drop(reply.send(self.state())),
+            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
+            WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
+            WriterCommand::AddNotes(notes, reply) => drop(reply.send(self.in_batch(|w| w.add_notes(&notes)))),
+            WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
+            WriterCommand::Release(rows, reply) => drop(reply.send(self.run_release(&rows))),
+            WriterCommand::Keep(found, reply) => {
+                drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
+            }
+            WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
+            WriterCommand::SaveColumns(blocks, reply) => drop(reply.send(self.in_batch(|w| w.save_columns(&blocks)))),
+            WriterCommand::Collect(reply) => self.run_collect(reply),
+        }
+    }
+
+    fn state(&self) -> Result<()> {
+        self.shared.suspended().map_or(Ok(()), |why| Err(StoreError::Suspended(why)))
+    }
+
+    /// Runs a command in a transaction of its own.
+    pub(crate) fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.state()?;
+        self.begin()?;
+        let done = job(self).and_then(|t| self.commit().map(|()| t));
+        match &done {
+            // The command's own failure: the disk is fine, and recording continues.
+            Err(StoreError::NotFound(_) | StoreError::Damaged { .. } | StoreError::Stale(_)) => {
+                self.db.execute_batch("ROLLBACK")?;
+                self.segments.rollback();
+                self.chunks.rollback();
+            }
+            Err(e) => {
+                let e = StoreError::Suspended(e.to_string());
+                self.handle_disk_error(&e, &mut WriteBatch::default());
+            }
+            Ok(_) => {}
+        }
+        done
+    }
+
     /// Stores a complete flow; returns false if its id exists already.
     pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
         let NewFlow { mut row, request_body, response_body, original_bodies, certificates, messages } = new;
@@ -81,19 +125,6 @@ impl StoreWriter {
         self.logged += rows::update(&self.db, &stored.as_new())?;
         self.shared.feeds.notify_row(&stored.row);
         Ok(())
-    }
-
-    /// Deletes flows that have ended; returns how many.
-    pub(crate) fn delete(&mut self, ids: &[FlowId]) -> Result<u64> {
-        let seqs = self.seqs_of(ids)?;
-        self.delete_rows(&seqs)?;
-        Ok(seqs.len() as u64)
-    }
-
-    /// Removes flows that are in the shared store now.
-    pub(crate) fn release(&mut self, seqs: &[i64]) -> Result<u64> {
-        self.remove_rows(seqs)?;
-        Ok(seqs.len() as u64)
     }
 
     /// The rows of those flows of a list that have ended, in the same order.

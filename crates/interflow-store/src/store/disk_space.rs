@@ -27,15 +27,15 @@ const STEP: usize = 32;
 const MIN_SHARE: u64 = 512 << 10;
 
 impl StoreWriter {
-    /// Deletes flows even if the disk is full; returns how many.
-    pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
+    /// Deletes flows even if the disk is full; returns how many. `delete` removes their rows.
+    fn delete_on_full_disk(&mut self, seqs: &[i64], delete: fn(&mut Self, &[i64]) -> Result<()>) -> Result<u64> {
         let doomed: HashSet<i64> = seqs.iter().copied().collect();
         // In this order: deleting files needs no free page and frees space for the rest.
         self.free_segments(&doomed)?;
         self.reserve.release();
         self.forget_freed()?;
         for part in seqs.chunks(STEP) {
-            self.step(|w| w.delete_rows(part))?;
+            self.step(|w| delete(w, part))?;
         }
         Ok(seqs.len() as u64)
     }
@@ -73,7 +73,7 @@ impl StoreWriter {
             rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
         };
         if !seqs.is_empty() {
-            let gone = self.delete_on_full_disk(&seqs)?;
+            let gone = self.delete_on_full_disk(&seqs, Self::delete_rows)?;
             self.shared.expired_flows.fetch_add(gone, Relaxed);
             self.collect_on_full_disk()?;
         }
@@ -219,18 +219,33 @@ impl StoreWriter {
     }
 
     pub(crate) fn run_delete(&mut self, ids: &[interflow_types::FlowId]) -> Result<u64> {
+        let seqs = self.seqs_of(ids)?;
+        self.delete_anyway(&seqs, Self::delete_rows)
+    }
+
+    /// Removes flows that are in the shared store now: this is what makes room on the disk of a spool.
+    pub(crate) fn run_release(&mut self, seqs: &[i64]) -> Result<u64> {
+        let released = self.delete_anyway(seqs, Self::remove_rows)?;
+        self.probe_now();
+        if self.is_disk_refusing() {
+            // The newest segment has the bytes of these flows and of others: only a collection frees them.
+            if let Err(error) = self.collect_on_full_disk() {
+                tracing::debug!(%error, "disk space of flows that were moved could not be given back yet");
+            }
+        }
+        Ok(released)
+    }
+
+    /// Deletes flows in one transaction, or as on a full disk if that is not possible.
+    fn delete_anyway(&mut self, seqs: &[i64], delete: fn(&mut Self, &[i64]) -> Result<()>) -> Result<u64> {
         if self.is_disk_refusing() {
             // SQLite could not even begin the transaction for this, so the order of `delete_on_full_disk` is used at
             // once.
-            let seqs = self.seqs_of(ids)?;
-            return self.delete_on_full_disk(&seqs);
+            return self.delete_on_full_disk(seqs, delete);
         }
-        match self.in_batch(|w| w.delete(ids)) {
-            Err(e) if e.is_disk() => {
-                let seqs = self.seqs_of(ids)?;
-                self.delete_on_full_disk(&seqs)
-            }
-            done => done,
+        match self.in_batch(|w| delete(w, seqs)) {
+            Err(e) if e.is_disk() => self.delete_on_full_disk(seqs, delete),
+            done => done.map(|()| seqs.len() as u64),
         }
     }
 
@@ -247,6 +262,7 @@ impl StoreWriter {
         let _ = self.db.execute_batch("ROLLBACK");
         self.segments.rollback();
         self.chunks.rollback();
+        self.garbage.roll_back();
         // Host numbers assigned by the transaction no longer exist.
         self.hosts.clear();
     }

@@ -1,5 +1,6 @@
 //! The `FlowStore` trait and its embedded implementation (rows in SQLite, bodies in segment files).
 
+mod age_clock;
 pub(crate) mod batch_chunks;
 pub(crate) mod body;
 pub(crate) mod body_assembly;
@@ -18,6 +19,7 @@ mod disk_reserve;
 mod disk_space;
 #[cfg(test)]
 mod fault_tests;
+mod garbage;
 mod header_masking;
 mod in_flight;
 mod messages;
@@ -110,6 +112,9 @@ pub struct StoreStats {
     pub damaged_flows: u64,
     /// Why recording is suspended, if it is.
     pub suspended: Option<String>,
+    /// Why nothing is deleted because of its age although `record.retention_age` says so: the clock has jumped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_waits: Option<String>,
     /// The shared store, if there is one: `flows` and `database_bytes` are then its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<SharedStoreStats>,
@@ -142,6 +147,20 @@ pub struct SharedStoreStats {
     /// Why the shared store cannot be reached or refuses flows; absent if it does neither.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Whether flows are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordingState {
+    Recording,
+    /// They are, and wait on this machine's disk: the shared store does not answer.
+    CutOff,
+    /// As much as may wait for the shared store does, and traffic waits too (`overflow = "wait"`).
+    Stalled,
+    /// Nothing is recorded: the disk refuses writes. `shared` tells whether other processes record to the same store.
+    Suspended {
+        shared: bool,
+    },
 }
 
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
@@ -282,10 +301,9 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// As for [`list`](Self::list).
     fn stats(&self) -> Result<StoreStats>;
 
-    /// Whether finished flows cannot be moved to the shared store now and wait on this machine's disk. Known without asking
-    /// it.
-    fn is_cut_off(&self) -> bool {
-        false
+    /// Whether flows are recorded now. Known without asking the disk or the shared store.
+    fn recording_state(&self) -> RecordingState {
+        RecordingState::Recording
     }
 
     /// The processes that record to the store, if several can; the longest running first.

@@ -52,11 +52,16 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Whether the database is empty although these segments existed.
-pub(crate) fn is_quarantined(dir: &Path) -> bool {
-    let emptied = fs::metadata(schema::file(dir)).is_ok_and(|m| m.len() == 0);
-    // Segments of up to 1 KiB hold next to nothing, so an empty database beside them is a store that never recorded.
-    emptied && segment::list(&segments_dir(dir)).is_ok_and(|files| files.iter().any(|(_, size)| *size > 1 << 10))
+/// What is wrong with the database although its segments are there, if it is empty or gone.
+pub(crate) fn lost_database(dir: &Path) -> Option<&'static str> {
+    let lost = match fs::metadata(schema::file(dir)) {
+        Ok(found) if found.len() == 0 => "it is empty, and there are segments",
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => "it is gone, and there are segments",
+        _ => return None,
+    };
+    // Segments of up to 1 KiB hold next to nothing: those are of a store that never recorded.
+    let has_bodies = segment::list(&segments_dir(dir)).is_ok_and(|files| files.iter().any(|(_, size)| *size > 1 << 10));
+    has_bodies.then_some(lost)
 }
 
 /// Moves the database and its segments to a folder of their own, and returns its path.

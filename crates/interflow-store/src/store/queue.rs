@@ -130,7 +130,7 @@ impl WriterQueue {
         if free() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Charges bytes added to a pending flow.
+    /// Charges bytes added to a pending flow: before the writer can see them, or it would subtract what was not added.
     pub(crate) fn charge(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Only the update that crosses the threshold wakes the writer.
@@ -147,8 +147,10 @@ impl WriterQueue {
         });
         // Each worker keeps to one shard, so that its pushes stay in order and rarely contend.
         let shard = SHARD.with(|s| *s);
+        // Counted before the writer can see it: what the writer subtracts was added. Sequentially consistent, as the writer
+        // looks at the number after it has announced that it sleeps.
+        let before = self.flows.fetch_add(1, Ordering::SeqCst);
         self.shards[shard].lock().push(slot);
-        let before = self.flows.fetch_add(1, Ordering::AcqRel);
         if before + 1 == URGENT_FLOWS {
             self.request_urgent_batch();
         // The load alone is enough in nearly all cases; the swap ensures that one worker makes the system call.
@@ -214,6 +216,11 @@ impl WriterQueue {
         }
     }
 
+    /// Whether flows wait until the shared store takes what waits for it.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.overflow == OverflowPolicy::Wait && self.spool_full.load(Ordering::Relaxed)
+    }
+
     /// The writer has stopped: nothing more is accepted.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -263,5 +270,56 @@ impl WriterQueue {
         if let Some(writer) = self.writer.get() {
             writer.unpark();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::{FlowId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_flow_is_counted_before_the_writer_can_take_it() {
+        let queue = WriterQueue::new(&RecordConfig::default());
+        std::thread::scope(|scope| {
+            // The writer is about to take what is there.
+            let taken: Vec<_> = queue.shards.iter().map(|shard| shard.lock()).collect();
+            scope.spawn(|| {
+                queue.push(Arc::new(PendingFlow { id: FlowId::new(Timestamp::now()), news: Mutex::default() }));
+            });
+            let begun = Instant::now();
+            while queue.depth().1 == 0 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it is counted only when the writer can see it");
+                std::thread::yield_now();
+            }
+            drop(taken);
+        });
+        assert_eq!(queue.drain().len(), 1);
+        queue.release_charge(0, 1);
+        assert_eq!(queue.depth(), (0, 0));
+    }
+
+    #[test]
+    fn what_the_writer_subtracts_was_added() {
+        const FLOWS: usize = 20_000;
+        let queue = WriterQueue::new(&RecordConfig::default());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..FLOWS {
+                        queue.push(Arc::new(PendingFlow { id: FlowId::new(Timestamp::now()), news: Mutex::default() }));
+                    }
+                });
+            }
+            let mut taken = 0;
+            while taken < 4 * FLOWS {
+                let flows = queue.drain().len();
+                queue.release_charge(0, flows);
+                taken += flows;
+                assert!(queue.depth().1 <= 4 * FLOWS, "more was subtracted than added: {:?}", queue.depth());
+            }
+        });
+        assert_eq!(queue.depth(), (0, 0));
     }
 }

@@ -14,13 +14,14 @@ use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use interflow_types::Timestamp;
 use rusqlite::params;
 
 use super::chunk_refs;
 use super::chunks::ChunkWriter;
+use super::garbage;
 use super::segment::{self, RecordLocation};
 use super::store_state::ReplySender;
+use super::write_batch::WriteBatch;
 use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 
@@ -122,12 +123,15 @@ impl GarbageCollector {
         self.looked = None;
     }
 
-    /// Aborts the current collection after a failed transaction; the next check restarts it.
+    /// Aborts the current collection after a failed transaction; the next check restarts it. Callers that wait learn that
+    /// their space is not freed.
     pub(crate) fn stop(&mut self) {
-        // Callers that wait get what was freed so far.
         self.phase = CollectionPhase::Idle;
         self.looked = Some(Instant::now());
-        self.reply_waiters();
+        self.freed = 0;
+        for reply in self.replies.drain(..) {
+            let _ = reply.send(Err(StoreError::Suspended("disk space could not be given back".to_owned())));
+        }
     }
 
     /// Whether another check may find more to do than the last one did.
@@ -156,8 +160,20 @@ impl StoreWriter {
         if !self.keeper.is_busy()
             && let Err(e) = self.start_marking()
         {
-            tracing::warn!(error = %e, "disk space could not be given back");
-            self.keeper.stop();
+            self.handle_disk_error(&e, &mut WriteBatch::default());
+        }
+    }
+
+    /// Continues what an earlier process left: the flows were deleted, and their space was not given back.
+    pub(crate) fn resume_collection(&mut self) {
+        let resumed = match garbage::is_left(&self.db) {
+            Ok(false) => return,
+            Ok(true) if self.is_disk_refusing() => self.collect_on_full_disk().map(drop),
+            Ok(true) => self.start_marking(),
+            Err(e) => Err(e),
+        };
+        if let Err(error) = resumed {
+            tracing::warn!(%error, "disk space of deleted flows could not be given back");
         }
     }
 
@@ -212,7 +228,8 @@ impl StoreWriter {
             return Ok(None);
         }
         self.keeper.looked = Some(Instant::now());
-        let up_to = self.archived_up_to(self.expired_by_age()?.max(self.expired_by_size()?))?;
+        let by_age = self.expired_by_age()?;
+        let up_to = self.archived_up_to(by_age.max(self.expired_by_size()?))?;
         Ok((up_to > 0).then_some(up_to))
     }
 
@@ -225,13 +242,15 @@ impl StoreWriter {
     }
 
     /// The last row that exceeds the maximum age; 0 if there is none.
-    fn expired_by_age(&self) -> Result<i64> {
+    fn expired_by_age(&mut self) -> Result<i64> {
         // An age of 0 switches the age limit off.
-        let age = self.config.retention_age.0.as_micros() as u64;
-        if age == 0 {
+        let age = self.config.retention_age.0;
+        if age.is_zero() {
+            *self.shared.retention_waits.lock() = None;
             return Ok(0);
         }
-        let limit = Timestamp::now().micros().saturating_sub(age);
+        let limit = self.age_clock.look(age).saturating_sub(age.as_micros() as u64);
+        *self.shared.retention_waits.lock() = self.age_clock.waits_because();
         // `stored` grows with `seq`: the search may stop at the first row that is young enough.
         let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
         let oldest: Option<(i64, i64)> = optional_row(self.db.query_row(
@@ -308,6 +327,7 @@ impl StoreWriter {
     /// Deletes these rows as [`delete_rows`](Self::delete_rows) does, except for what conversations know of them: the
     /// flows are in the shared store now.
     pub(crate) fn remove_rows(&mut self, seqs: &[i64]) -> Result<()> {
+        self.garbage.add(&self.db)?;
         seqs.iter().try_for_each(|seq| self.forget_columns(*seq))?;
         for table in ["flows", "details", "tails", "messages"] {
             let sql = format!("DELETE FROM {table} WHERE seq >= ? AND seq <= ?");
@@ -332,6 +352,7 @@ impl StoreWriter {
         for flow in self.open.values() {
             flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
         }
+        self.garbage.begin_collection();
         // From here on, chunks that deduplication finds again are collected; it must begin before the first row is
         // read.
         self.chunks.revived = Some(Vec::new());
@@ -508,14 +529,19 @@ impl StoreWriter {
         let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
         // Fewer pages are not worth the log entries that releasing them costs.
         if free < FREE_PAGES {
+            self.garbage.end_collection(&self.db)?;
             self.checkpoint()?;
             return Ok(CollectionPhase::Idle);
         }
         self.db.execute_batch(&format!("PRAGMA incremental_vacuum({})", FREE_PAGES * 8))?;
         self.logged += (FREE_PAGES * 8 * 4096) as usize;
         let rest: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        if rest < free {
+            return Ok(CollectionPhase::Shrink);
+        }
         // If nothing could be released, for example because of a reader, the next collection tries again.
-        Ok(if rest < free { CollectionPhase::Shrink } else { CollectionPhase::Idle })
+        self.garbage.end_collection(&self.db)?;
+        Ok(CollectionPhase::Idle)
     }
 
     pub(crate) fn dir_segments(&self) -> std::path::PathBuf {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use interflow_query::Query;
 use interflow_query::sql::SqlCondition;
-use rusqlite::params_from_iter;
+use rusqlite::{OptionalExtension, params_from_iter};
 
 use super::damage::DamagedRows;
 use super::select::{self, SearchProgress};
@@ -102,11 +102,13 @@ impl SearchJob<'_> {
                     return Err(StoreError::Cancelled);
                 }
                 let mut statement = db.prepare_cached(&text)?;
-                let mut rows = statement.query([seq])?;
                 // The flow may have been deleted in the meantime.
-                let Some(row) = rows.next()? else { continue };
+                let Some(read) = statement.query_row([seq], |row| Ok(rows::read(row))).optional().transpose() else {
+                    continue;
+                };
                 self.looked.fetch_add(1, Relaxed);
-                let Some(mut stored) = self.damages.skip_damaged(*seq, rows::read(row))? else { continue };
+                let read = read.map_err(StoreError::from).and_then(|read| read);
+                let Some(mut stored) = self.damages.skip_damaged(*seq, read)? else { continue };
                 let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
                 if fits {
                     self.found.fetch_add(1, Relaxed);

@@ -24,6 +24,9 @@ use crate::shared::spooled_flow::{MORE_COLUMNS, SpooledFlow};
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
 const ROW_WEIGHT: i64 = 1024;
 
+/// With less space than this, the bound counts as reached: a disk that is full records nothing at all.
+const MIN_FREE_BYTES: u64 = 64 << 20;
+
 /// Finished flows that wait for the shared store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpoolTotals {
@@ -181,6 +184,11 @@ impl SqliteStore {
                 })
             })?)
         })
+    }
+
+    /// Whether the disk has next to no room, and would have some if it were not for this many bytes that wait.
+    pub(crate) fn is_disk_nearly_full(&self, waiting: u64) -> bool {
+        waiting > MIN_FREE_BYTES && fs4::available_space(self.dir()).is_ok_and(|free| free < MIN_FREE_BYTES)
     }
 
     /// Applies the policy for overflow to new flows, or ends that.

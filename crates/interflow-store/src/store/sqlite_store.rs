@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::broadcast;
 
+use super::age_clock::AgeClock;
 use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
 use super::chunk_refs::{self, body_index};
 use super::connection_pool::{PooledConnection, ReadPool};
@@ -24,8 +25,8 @@ use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
 use super::{
-    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, overview, rows, schema, search, segment,
-    segments_dir, startup, verify,
+    CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, messages, overview, rows, schema,
+    search, segment, segments_dir, startup, verify,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
@@ -308,7 +309,11 @@ impl FlowStore for SqliteStore {
             pruned += self.delete(&all)?;
         }
         if pruned > 0 {
-            shared.send_command(WriterCommand::Collect)?;
+            match shared.send_command(WriterCommand::Collect) {
+                // The disk has no room for that. Now that the store knows, it makes some first.
+                Err(e) if e.is_disk() => shared.send_command(WriterCommand::Collect)?,
+                freed => freed?,
+            };
         }
         Ok(pruned)
     }
@@ -331,6 +336,14 @@ impl FlowStore for SqliteStore {
             overview::save(&w.shared, made);
         }
         Ok(found)
+    }
+
+    fn recording_state(&self) -> RecordingState {
+        match &self.writing {
+            Some(w) if w.shared.suspended().is_some() => RecordingState::Suspended { shared: false },
+            Some(w) if w.shared.queue.is_stalled() => RecordingState::Stalled,
+            _ => RecordingState::Recording,
+        }
     }
 
     fn stats(&self) -> Result<StoreStats> {
@@ -360,6 +373,9 @@ impl FlowStore for SqliteStore {
             stats.backpressure_micros = queue.backpressure().as_micros() as u64;
             stats.expired_flows = s.expired_flows.load(Relaxed);
             stats.suspended = s.suspended();
+            stats.retention_waits = s.retention_waits.lock().clone();
+        } else {
+            stats.retention_waits = AgeClock::waits_in(&self.dir);
         }
         Ok(stats)
     }

@@ -72,10 +72,10 @@ fn is_full(dir: &Path) -> bool {
 
 /// Opens the store; a damaged database is quarantined, once.
 fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
-    let damage = match quarantine::is_quarantined(dir) {
-        true => StoreError::damaged("flows.db", "it is empty, and there are segments"),
+    let damage = match quarantine::lost_database(dir) {
+        Some(lost) => StoreError::damaged("flows.db", lost),
         // Only damage leads to quarantine. A full disk or a missing permission must never set a good database aside.
-        false => match try_open(dir, shared, config) {
+        None => match try_open(dir, shared, config) {
             Err(e) if e.is_damage() => e,
             opened => return opened,
         },

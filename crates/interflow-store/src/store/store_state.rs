@@ -79,6 +79,8 @@ pub(crate) struct StoreState {
     ended: AtomicBool,
     pub(crate) feeds: Subscriptions,
     suspended: Mutex<Option<String>>,
+    /// Why retention by age waits, if it does.
+    pub(crate) retention_waits: Mutex<Option<String>>,
     /// Flows that were accepted but could not be written.
     pub(crate) lost_flows: AtomicU64,
     pub(crate) recorded_flows: AtomicU64,
@@ -99,6 +101,7 @@ impl StoreState {
             ended: AtomicBool::new(false),
             feeds: Subscriptions::new(),
             suspended: Mutex::default(),
+            retention_waits: Mutex::default(),
             lost_flows: AtomicU64::new(0),
             recorded_flows: AtomicU64::new(0),
             expired_flows: AtomicU64::new(0),

@@ -16,13 +16,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::{FlowId, StreamMessage};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
+use super::age_clock::AgeClock;
 use super::body_assembly::{BodyAssembly, ChunkSink};
 use super::checkpoint::CheckpointNeed;
 use super::chunk_refs::{CERTIFICATES, SIDES};
 use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;
+use super::garbage::GarbageMark;
 use super::header_masking::MaskRules;
 use super::in_flight::{self, InFlightFlow};
 use super::pending_flow::{PendingFlow, PendingUpdates};
@@ -33,7 +35,7 @@ use super::store_state::{StoreState, WriterCommand};
 use super::write_batch::WriteBatch;
 use super::{disk_space, messages, overview, reconfigure, schema, segment};
 use crate::config::RecordConfig;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::model::{FlowRow, FlowState, MissingReason};
 
 /// How long updates are collected before they are written.
@@ -73,6 +75,8 @@ pub(crate) struct StoreWriter {
     /// Transaction counter: identifies what belongs to the open one.
     generation: u64,
     pub(crate) keeper: GarbageCollector,
+    pub(crate) age_clock: AgeClock,
+    pub(crate) garbage: GarbageMark,
     swept: Instant,
     checkpointed: Instant,
     /// Whether the log file has not been truncated since the last checkpoint.
@@ -112,10 +116,14 @@ impl StoreWriter {
         config.segment_bytes.0 = disk_space::segment_bytes(&config);
         reconfigure::limit_log(&db, &config)?;
         let files = segment::list(&super::segments_dir(&dir))?;
+        let newest_flow = "SELECT stored FROM flows ORDER BY seq DESC LIMIT 1";
+        let newest_flow = db.query_row(newest_flow, [], |r| r.get(0)).optional()?;
         let closed_bytes = files.iter().filter(|(n, _)| *n != segments.segment()).map(|(_, size)| size).sum();
         Ok(Self {
             mask: MaskRules::new(&config.mask_headers, &config.mask_query),
             keeper: GarbageCollector::new(),
+            age_clock: AgeClock::open(&dir, newest_flow),
+            garbage: GarbageMark::read(&db)?,
             hosts: HostIds::default(),
             open: HashMap::new(),
             generation: 1,
@@ -142,6 +150,7 @@ impl StoreWriter {
     /// Runs until the store is closed, then writes everything recorded before; returns whether that succeeded.
     pub(crate) fn run(mut self) -> bool {
         self.shared.queue.adopt_writer();
+        self.resume_collection();
         loop {
             // Read before the round, not after: everything recorded before the store was closed is then drained by this
             // round.
@@ -646,48 +655,5 @@ impl StoreWriter {
         if let Err(e) = written {
             self.handle_disk_error(&e, &mut WriteBatch::default());
         }
-    }
-
-    fn run_command(&mut self, job: WriterCommand) {
-        match job {
-            WriterCommand::Flush(reply) => drop(reply.send(self.state())),
-            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
-            WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
-            WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
-            WriterCommand::AddNotes(notes, reply) => drop(reply.send(self.in_batch(|w| w.add_notes(&notes)))),
-            WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
-            WriterCommand::Release(rows, reply) => drop(reply.send(self.in_batch(|w| w.release(&rows)))),
-            WriterCommand::Keep(found, reply) => {
-                drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
-            }
-            WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
-            WriterCommand::SaveColumns(blocks, reply) => drop(reply.send(self.in_batch(|w| w.save_columns(&blocks)))),
-            WriterCommand::Collect(reply) => self.run_collect(reply),
-        }
-    }
-
-    fn state(&self) -> Result<()> {
-        self.shared.suspended().map_or(Ok(()), |why| Err(StoreError::Suspended(why)))
-    }
-
-    /// Runs a command in a transaction of its own.
-    pub(crate) fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.state()?;
-        self.begin()?;
-        let done = job(self).and_then(|t| self.commit().map(|()| t));
-        match &done {
-            // The command's own failure: the disk is fine, and recording continues.
-            Err(StoreError::NotFound(_) | StoreError::Damaged { .. } | StoreError::Stale(_)) => {
-                self.db.execute_batch("ROLLBACK")?;
-                self.segments.rollback();
-                self.chunks.rollback();
-            }
-            Err(e) => {
-                let e = StoreError::Suspended(e.to_string());
-                self.handle_disk_error(&e, &mut WriteBatch::default());
-            }
-            Ok(_) => {}
-        }
-        done
     }
 }

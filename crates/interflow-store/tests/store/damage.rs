@@ -6,6 +6,7 @@ use interflow_archive::{ArchiveFormat, ReadableBodySource, exporter};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::Direction;
+use interflow_types::units::ByteSize;
 
 use super::*;
 
@@ -151,4 +152,50 @@ fn export_continues_after_a_damaged_body() {
     let row = store.get(flows[1].id).unwrap();
     let body = *sound.row(&row).unwrap().body(Direction::Response).unwrap();
     assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
+}
+
+#[test]
+fn what_is_sound_is_found_and_exported_although_a_segment_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let flows = recorded(dir.path(), 3);
+    // Each in a segment of its own, after one that goes into the first.
+    let small = RecordConfig { segment_bytes: ByteSize(1), ..RecordConfig::default() };
+    let [_, sound] = ["a.test", "sound.test"].map(|host| {
+        let store = SqliteStore::open(dir.path(), &small).unwrap();
+        exchange(&store.recorder().unwrap(), host, "/", b"sent", &noise(9_000, 77 + host.len() as u64))
+    });
+    std::fs::remove_file(dir.path().join("segments/00000001.seg")).unwrap();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
+    let lost = store.body(flows[1].id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX);
+    assert!(matches!(&lost, Err(StoreError::Damaged { place, .. }) if place == "segment 1"), "{lost:?}");
+    let sources = ReadableBodySource::new(&store);
+    let mut out = Vec::new();
+    let mut exporter = exporter(ArchiveFormat::Har, &mut out).unwrap();
+    for row in store.list(&ListOptions { order: ListOrder::Oldest, ..ListOptions::default() }).unwrap() {
+        exporter.flow(&sources.row(&row).unwrap(), &sources).unwrap();
+    }
+    exporter.finish().unwrap();
+    drop(exporter);
+    assert_eq!(sources.truncated_flows(), 4);
+    let row = store.get(sound.id).unwrap();
+    assert_eq!(sources.row(&row).unwrap().body(Direction::Response).unwrap().kept, 9_000);
+    assert_eq!(store.count(&Query::parse("body:sent").unwrap()).unwrap(), 5);
+}
+
+#[test]
+fn a_lost_database_is_reported_and_its_segments_are_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path(), 3);
+    for name in ["flows.db", "flows.db-wal", "flows.db-shm"] {
+        let _ = std::fs::remove_file(dir.path().join(name));
+    }
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    assert!(store.recovery().set_aside);
+    assert!(super::disk(&dir.path().join("segments")) < 1000);
+    let aside = set_aside(dir.path());
+    assert_eq!(aside.len(), 1);
+    assert!(super::disk(&aside[0].join("segments")) > 15_000);
+    exchange(&store.recorder().unwrap(), "a.test", "/", b"", b"again");
+    store.flush().unwrap();
+    assert_eq!(store.stats().unwrap().flows, 1);
 }

@@ -185,7 +185,8 @@ impl HttpClient for NoRequests {
 
 /// Access to the server of these tests, and to a folder of bodies.
 pub fn access(folder: Option<&tempfile::TempDir>) -> SharedAccess {
-    SharedAccess { tls: plain_only, objects: folder.map(|folder| Arc::new(storage(folder.path()))) }
+    let objects = folder.map(|folder| Arc::new(storage(folder.path())));
+    SharedAccess { tls: plain_only, objects, row_key: None }
 }
 
 pub fn storage(folder: &Path) -> ObjectStorage {

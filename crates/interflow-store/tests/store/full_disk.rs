@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use interflow_query::Query;
 use interflow_store::*;
+use interflow_testkit::PostgresServer;
 use interflow_types::Direction;
 use interflow_types::units::ByteSize;
 
@@ -101,6 +102,21 @@ fn flows_can_be_pruned_on_a_full_disk_and_recording_goes_on() {
     records(&store, &disk.store());
 }
 
+#[test]
+fn pruning_frees_the_only_segment_on_a_disk_without_room_for_another_file() {
+    let Some(disk) = SmallDisk::new(24 << 20) else { return };
+    let store = SqliteStore::open(&disk.store(), &RecordConfig::default()).unwrap();
+    for i in 0..40 {
+        exchange(&store.recorder().unwrap(), "a.test", "/", b"", &noise(250_000, i));
+    }
+    store.flush().unwrap();
+    // Nothing has tried to write since: the store does not know that the disk is full.
+    disk.fill();
+    assert_eq!(store.prune(&Query::all()).unwrap(), 40);
+    assert!(disk_bytes(&disk) < 1 << 20, "{}", disk_bytes(&disk));
+    records(&store, &disk.store());
+}
+
 fn disk_bytes(disk: &SmallDisk) -> u64 {
     super::disk(&disk.store().join("segments"))
 }
@@ -146,4 +162,35 @@ fn a_disk_too_full_to_open_the_store_suspends_recording() {
 fn records_after_wait(store: &SqliteStore, disk: &SmallDisk) {
     until("the store was never opened", || store.flush().is_ok());
     records(store, &disk.store());
+}
+
+#[test]
+fn a_spool_that_has_filled_its_disk_records_again_once_its_flows_are_moved() {
+    let Some(disk) = SmallDisk::new(24 << 20) else { return };
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let url = database.url().parse().unwrap();
+    // All flows are in one segment, which is the newest.
+    let store = SharedStore::open(&url, fixture::access(None), &disk.store(), &RecordConfig::default()).unwrap();
+    database.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$; \
+         CREATE TRIGGER refuse BEFORE INSERT ON interflow.flows FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let spool = store.spool().unwrap();
+    let flows = record_until_full(&disk, spool);
+    assert!(flows > 20, "{flows}");
+    assert_eq!(store.recording_state(), RecordingState::Suspended { shared: true });
+    database.sql("DROP TRIGGER refuse ON interflow.flows");
+    until("recording never went on", || store.recording_state() == RecordingState::Recording);
+    until("the flows are never moved", || store.waiting_flows().unwrap() == 0);
+    let stored: u64 = database.sql("SELECT count(*) FROM interflow.flows").parse().unwrap();
+    assert!(stored >= flows, "{stored} of {flows}");
+    let flow = exchange(&spool.recorder().unwrap(), "later.test", "/", b"", &noise(90_000, 9_999));
+    store.flush_to_database().unwrap();
+    let read = store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
+    assert_eq!(read, noise(90_000, 9_999));
+    let report = store.check(&mut |_, _| ()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.problems);
+    let stats = store.stats().unwrap();
+    assert!(stats.shared.unwrap().shipped_flows <= stored + 1, "flows were sent again");
 }

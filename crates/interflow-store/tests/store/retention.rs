@@ -55,6 +55,23 @@ fn pruning_keeps_chunks_shared_with_other_flows() {
 }
 
 #[test]
+fn space_of_deleted_flows_that_is_not_given_back_is_by_the_next_start() {
+    let (dir, store) = store(&small_segments());
+    let recorder = store.recorder().unwrap();
+    let flows: Vec<FlowId> = (0..20).map(|i| exchange(&recorder, "a.test", "/", b"", &noise(250_000, i)).id).collect();
+    store.flush().unwrap();
+    assert_eq!(store.delete(&flows).unwrap(), 20);
+    drop(store);
+    assert!(disk(&dir.path().join("segments")) > 4_000_000);
+    let store = SqliteStore::open(dir.path(), &small_segments()).unwrap();
+    let start = Instant::now();
+    while store.stats().unwrap().segment_bytes > 1000 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", store.stats().unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn pruned_content_is_stored_again_when_it_is_recorded_again() {
     let (_dir, store, ..) = pruned_store();
     let again = exchange(&store.recorder().unwrap(), "old.test", "/", b"", &noise(250_000, 3));
@@ -152,6 +169,97 @@ fn flows_within_the_age_limit_survive_the_deletion_of_older_ones() {
     let store = SqliteStore::open(dir.path(), &kept_for(1)).unwrap();
     wait_until_deleted(&store, &old);
     assert_eq!(whole(&store, &fresh), b"fresh");
+}
+
+const DAY_MICROS: u64 = 86_400_000_000;
+
+#[test]
+fn nothing_is_deleted_because_the_clock_has_jumped_until_it_has_run_for_a_day() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = RecordConfig { retention_bytes: ByteSize(0), ..kept_for(30 * 24) };
+    let record = |host: &str| {
+        let store = SqliteStore::open(dir.path(), &config).unwrap();
+        exchange(&store.recorder().unwrap(), host, "/", b"", b"body")
+    };
+    let ages = |days: u64| {
+        let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
+        db.execute("UPDATE flows SET stored = stored - ?", [(days * DAY_MICROS) as i64]).unwrap();
+    };
+    let older = record("a.test");
+    ages(20);
+    let newer = record("b.test");
+    // As if the clock had jumped forward by 40 days: the older flow is 20 days old by the time of before.
+    ages(40);
+    let clock_file = dir.path().join("retention-clock.json");
+    std::fs::remove_file(&clock_file).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    let start = Instant::now();
+    while store.stats().unwrap().retention_waits.is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "retention does not say that it waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(store.count(&Query::all()).unwrap(), 2);
+    // What was too old before is deleted as ever, and the next start does not take the new time for granted either.
+    store.configure(&RecordConfig { retention_age: HumanDuration(Duration::from_secs(15 * 86_400)), ..config.clone() });
+    wait_until_deleted(&store, &older);
+    drop(store);
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    let start = Instant::now();
+    while store.stats().unwrap().retention_waits.is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "retention does not say that it waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(store.get(newer.id).is_ok());
+    drop(store);
+    // A day of running later, the new time holds.
+    let mut clock: serde_json::Value = serde_json::from_slice(&std::fs::read(&clock_file).unwrap()).unwrap();
+    clock["watched"] = DAY_MICROS.into();
+    std::fs::write(&clock_file, clock.to_string()).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    wait_until_deleted(&store, &newer);
+    assert_eq!(store.stats().unwrap().retention_waits, None);
+}
+
+#[test]
+fn a_shared_store_deletes_nothing_because_its_servers_clock_has_jumped() {
+    let Some(StoreKind::Shared(database, _)) = StoreKind::shared() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let config = kept_for(30 * 24);
+    let store =
+        SharedStore::open(&database.url().parse().unwrap(), fixture::access(None), dir.path(), &config).unwrap();
+    // In no partition of a day.
+    let insert = || assert!(store.insert(flow_of_day(20_458)).unwrap());
+    // As if the clock had jumped by 40 days since retention looked.
+    database
+        .sql(&format!("UPDATE interflow.retention_clock SET time = time - {0}, seen = seen - {0}", 40 * DAY_MICROS));
+    let pass = || {
+        let count = || database.sql("SELECT count(*) FROM interflow.flows WHERE stored = 0");
+        insert();
+        store.flush_to_database().unwrap();
+        let now = "extract(epoch FROM clock_timestamp()) * 1000000";
+        database.sql(&format!("UPDATE interflow.flows SET stored = 0 WHERE stored > {now} - 3600000000"));
+        let start = Instant::now();
+        while count() != "0" {
+            assert!(start.elapsed() < Duration::from_secs(60), "retention does not pass");
+            store.configure(&config);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let flows = || database.sql("SELECT count(*) FROM interflow.flows");
+    // One that began before the jump may be under way.
+    pass();
+    pass();
+    insert();
+    store.flush_to_database().unwrap();
+    database.sql(&format!("UPDATE interflow.flows SET stored = stored - {}", 60 * DAY_MICROS));
+    pass();
+    assert_eq!(flows(), "1");
+    let waits = SharedStore::open_read(&database.url().parse().unwrap(), fixture::access(None), dir.path());
+    let waits = waits.unwrap().stats().unwrap().retention_waits.unwrap();
+    assert!(waits.contains("moved forward by 40.0 days"), "{waits}");
+    database.sql(&format!("UPDATE interflow.retention_clock SET watched = {DAY_MICROS}"));
+    pass();
+    assert_eq!(flows(), "0");
 }
 
 #[test]

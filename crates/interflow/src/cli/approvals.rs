@@ -22,7 +22,7 @@ pub enum ApprovalsCommand {
         /// Mode to set [default: show the active one].
         #[arg(value_enum)]
         mode: Option<ModeArg>,
-        /// Duration, such as 15m [default: until the instance stops].
+        /// Duration, such as 15m [default: until it is set back, or without a shared store until the instance stops].
         #[arg(long = "for", value_name = "TIME", requires = "mode")]
         lasting: Option<HumanDuration>,
     },

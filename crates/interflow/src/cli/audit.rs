@@ -15,7 +15,7 @@ use serde_json::json;
 use super::keys::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::{record_store, store_tls};
 use crate::instance::config::InterflowConfig;
 
 /// The commands on audit logs.
@@ -85,7 +85,7 @@ pub fn run(
 fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let shared = shared_url(&config.record)?.filter(|_| !filter.only_local);
     let records = match &shared {
-        Some(url) => newest_of_all(&IdentityStore::open(url, store_tls::client)?, filter),
+        Some(url) => newest_of_all(&IdentityStore::open(url, store_tls::client, record_store::row_key(home)?)?, filter),
         None => AuditFiles::read_only(&config.admin.audit, home.path()).newest(filter),
     };
     let records = records.map_err(|e| format!("the audit trail cannot be read: {e}"))?;

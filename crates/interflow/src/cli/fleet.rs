@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use interflow_admin::settings::SettingsDiffKind;
+use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_net::ca::machine_name;
 use interflow_store::shared::{RollBack, SettingsStore};
@@ -11,7 +12,7 @@ use serde_json::json;
 use super::flows::table::moment;
 use super::output::{FormatArgs, TableFormat, print, print_json};
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::{record_store, store_tls};
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::settings::diff::diff_texts;
 
@@ -63,13 +64,13 @@ pub enum FleetCommand {
 }
 
 /// Runs one of them.
-pub fn run(command: &FleetCommand, config: &InterflowConfig) -> Result<(), CliError> {
+pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let url = shared_url(&config.record)?.ok_or_else(|| {
         CliError::Usage("record.store is not set: replicas share settings in the database that it names".to_owned())
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        let store = SettingsStore::open(&url, store_tls::client).await?;
+        let store = SettingsStore::open(&url, store_tls::client, record_store::row_key(home)?).await?;
         match command {
             FleetCommand::Settings { format } => settings(&store, format).await,
             FleetCommand::History { name, limit, format } => {

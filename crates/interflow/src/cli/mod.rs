@@ -214,7 +214,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
-        CliCommand::Fleet(command) => config_and_home().and_then(|(config, _)| fleet::run(&command, &config)),
+        CliCommand::Fleet(command) => config_and_home().and_then(|(config, home)| fleet::run(&command, &config, &home)),
         CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),
         CliCommand::Audit(command) => audit::run(&command, config_and_home),

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::keys::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::{record_store, store_tls};
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -77,7 +77,10 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
 /// The tokens in the data directory or in the shared store, while no instance runs.
 fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError> {
     let opened = match shared_url(&config.record)? {
-        Some(url) => ApiTokens::open_shared(Arc::new(IdentityStore::open(&url, store_tls::client)?), home.path()),
+        Some(url) => {
+            let store = IdentityStore::open(&url, store_tls::client, record_store::row_key(home)?)?;
+            ApiTokens::open_shared(Arc::new(store), home.path())
+        }
         None => ApiTokens::open(home.path()),
     };
     opened.map_err(CliError::Failed)

@@ -8,7 +8,10 @@ use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 
 use super::{ApplyFn, Component};
-use crate::instance::config::InterflowConfig;
+use crate::instance::config::{InterflowConfig, SharedSetting};
+
+/// The mode that was set while the program runs, where replicas share it.
+pub const MODE_FILE: &str = "approvals-mode.json";
 
 pub struct ApprovalsComponent {
     pub approvals: Arc<Approvals>,
@@ -20,7 +23,11 @@ impl ApprovalsComponent {
     /// # Errors
     /// A rule that is wrong, or a file that cannot be read.
     pub fn new(config: &InterflowConfig, home: &DataDir) -> Result<Self, String> {
-        let approvals = Arc::new(Approvals::new(&config.approvals, home.path())?);
+        let mut approvals = Approvals::new(&config.approvals, home.path())?;
+        if shares_mode(config) {
+            approvals = approvals.with_mode_file(home.path().join(MODE_FILE))?;
+        }
+        let approvals = Arc::new(approvals);
         let stage = Arc::new(ApprovalsStage::new(Arc::clone(&approvals)));
         Ok(Self { approvals, stage, home: home.path().to_owned() })
     }
@@ -46,10 +53,18 @@ impl ApprovalsComponent {
 
 impl Component for ApprovalsComponent {
     fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        [&config.approvals.file, &config.approvals.secrets].map(|file| self.home.join(file)).into()
+        let mut files: Vec<_> =
+            [&config.approvals.file, &config.approvals.secrets].map(|file| self.home.join(file)).into();
+        files.extend(shares_mode(config).then(|| self.home.join(MODE_FILE)));
+        files
     }
 
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         Ok(Box::new(self.approvals.prepare(&config.approvals)?))
     }
+}
+
+/// Whether the mode holds at all replicas.
+fn shares_mode(config: &InterflowConfig) -> bool {
+    config.record.store.is_some() && config.fleet.share.contains(&SharedSetting::Approvals)
 }

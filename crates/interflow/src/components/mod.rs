@@ -43,6 +43,7 @@ use crate::CliError;
 use crate::instance::config::InterflowConfig;
 
 use approvals::ApprovalsComponent;
+pub use approvals::MODE_FILE;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
 use guardrails::GuardrailComponent;

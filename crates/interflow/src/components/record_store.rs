@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
 use interflow_objects::{ObjectStorage, ObjectUrl};
-use interflow_store::shared::SharedAccess;
+use interflow_store::shared::{RowKey, SharedAccess};
 use interflow_store::{RecordConfig, RecordStore, StoreError};
 
 use super::{record_archive, store_tls};
@@ -31,7 +31,8 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
 /// As for [`RecordStore::open`]; `record.objects` cannot be used.
 pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(&config.record).map_err(StoreError::Shared)?;
-    let access = access(config, home, config.record.objects.as_deref())?;
+    let mut access = access(config, home, config.record.objects.as_deref())?;
+    access.row_key = config.record.store.is_some().then(|| row_key(home)).transpose()?;
     RecordStore::open_as(&home.join(&config.record.dir), &config.record, access, &config.fleet.replica_name())
 }
 
@@ -52,7 +53,15 @@ pub fn open_read(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore
 pub fn access(config: &InterflowConfig, home: &DataDir, objects: Option<&str>) -> Result<SharedAccess, StoreError> {
     let storage = objects.map(|url| storage(config, home, url)).transpose();
     let objects = storage.map_err(|e| StoreError::Shared(format!("record.objects: {e}")))?.map(Arc::new);
-    Ok(SharedAccess { tls: store_tls::client, objects })
+    Ok(SharedAccess { tls: store_tls::client, objects, row_key: None })
+}
+
+/// What rows of the fleet are recognised by in the database: it follows from the admin token, which all replicas have.
+///
+/// # Errors
+/// The admin token cannot be read.
+pub fn row_key(home: &DataDir) -> Result<RowKey, StoreError> {
+    home.admin_token().map(|token| RowKey::derive(&token)).map_err(StoreError::Shared)
 }
 
 /// Writes, reads and deletes an object where bodies are, if they are in object storage.

@@ -16,6 +16,7 @@ use crate::instance::exposure;
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     let mut found = interflow_host::doctor::findings(&checked_ports(config, home), home);
     found.extend(shared_store(config, home));
+    found.extend(embedded_retention(config, home));
     found.extend(record_archive::finding(config, home));
     found.extend(separate_limits(config, home));
     found
@@ -41,6 +42,7 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         return vec![finding(FindingState::Bad, error)];
     }
     let shared = stats.shared.unwrap_or_default();
+    let retention = stats.retention_waits.map(|why| finding(FindingState::Notice, why));
     let mut found = vec![match (shared.error, waiting) {
         (Some(error), _) => finding(FindingState::Bad, error),
         (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
@@ -59,7 +61,19 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         );
         found.push(finding(FindingState::Bad, text));
     }
+    found.extend(retention);
     found
+}
+
+/// Whether the recording on this machine keeps old flows because the clock has jumped.
+fn embedded_retention(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
+    if config.record.store.is_some() {
+        return None;
+    }
+    // A recording that cannot be read is reported by those who read it.
+    let stats = record_store::open_read(config, home).ok()?.stats().ok()?;
+    let text = stats.retention_waits?;
+    Some(DoctorFinding { what: "recording".into(), state: FindingState::Notice, text })
 }
 
 /// Whether limits hold for each replica by itself.

@@ -123,7 +123,7 @@ pub async fn start_with_store(
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
     let components = build_components(config, home, store.as_ref(), &mut settings).await?;
-    let shared = shared_identity(config)?;
+    let shared = shared_identity(config, home)?;
     components.limits.open_spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
     let parts = ServerDeps {
         ca,
@@ -254,9 +254,9 @@ async fn build_components(
 }
 
 /// Where replicas share API tokens, the audit trail and the spend, if their store is shared.
-fn shared_identity(config: &InterflowConfig) -> Result<Option<SharedIdentity>, CliError> {
+fn shared_identity(config: &InterflowConfig, home: &DataDir) -> Result<Option<SharedIdentity>, CliError> {
     let Some(url) = shared_url(&config.record)? else { return Ok(None) };
-    let store = Arc::new(IdentityStore::open(&url, store_tls::client)?);
+    let store = Arc::new(IdentityStore::open(&url, store_tls::client, record_store::row_key(home)?)?);
     Ok(Some(SharedIdentity { store, replica: config.fleet.replica_name() }))
 }
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 /// Longer than anything takes on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// The admin token of all replicas.
+pub const ADMIN_TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// Killed when dropped.
 pub struct Replica {
     pub home: tempfile::TempDir,
@@ -35,6 +38,7 @@ impl Replica {
     /// With what is in its data folder already, and with variables of the environment.
     pub fn start_in(home: tempfile::TempDir, config: &str, variables: Vec<(String, String)>) -> Self {
         std::fs::write(home.path().join("c.toml"), config).unwrap();
+        std::fs::write(home.path().join("admin.token"), ADMIN_TOKEN).unwrap();
         let nowhere = "127.0.0.1:1".parse().unwrap();
         let mut replica = Self { home, variables, child: None, proxy: nowhere, gateway: nowhere, admin: nowhere };
         replica.run();

@@ -1,11 +1,13 @@
 //! Settings that replicas share through the database of their store: keys, rules, policies, approvals.
 
 use std::process::Stdio;
+use std::sync::Arc;
 
+use interflow_store::shared::{BoxedStream, NewSetting, RowKey, SettingsStore, TlsClient, TlsHandshake};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::Value;
 
-use crate::replica::{Replica, interflow, named, until};
+use crate::replica::{ADMIN_TOKEN, Replica, interflow, named, until};
 
 const TAG_ALL: &str = "rules:\n  - name: all\n    then:\n      - tag: first\n";
 
@@ -30,6 +32,97 @@ fn publish_rules(replica: &Replica, text: &str) -> i64 {
         // By its number: a newer one may come between the two commands.
         (replica.cli(&["fleet", "show", "rules", &revision.to_string()]) == text).then_some(revision)
     })
+}
+
+/// Publishes rules as a replica does that accepts them.
+fn publish_as_another_version(database: &PostgresDatabase, base: i64, content: &[u8]) -> Option<i64> {
+    struct NoTls;
+    impl TlsClient for NoTls {
+        fn handshake(&self, _: &str, _: BoxedStream) -> TlsHandshake {
+            Box::pin(async { Err(std::io::Error::other("the server has no TLS")) })
+        }
+    }
+    let url = database.url().parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let key = RowKey::derive(ADMIN_TOKEN);
+        let store = SettingsStore::open(&url, |_| Ok(Arc::new(NoTls)), key).await.unwrap();
+        let new = NewSetting { name: "rules", base, content, author: "newer", restores: None };
+        store.publish(&new).await.unwrap()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_no_replica_has_written_are_refused_and_named() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b) = (start("a", &database), start("b", &database));
+    let first = publish_rules(&a, TAG_ALL);
+    until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
+    let token = a.cli(&["tokens", "create", "--name", "ci", "--role", "viewer"]).trim().to_owned();
+    b.until_token_status(&token, 200).await;
+    // A program of somebody who may write to the database; the code of another row does not help.
+    database.sql(
+        "INSERT INTO interflow.settings(name, revision, author, content, mac) SELECT name, revision + 1, author, \
+         'services: {a: {command: [touch, /tmp/never]}}'::bytea, mac FROM interflow.settings WHERE name = 'rules' \
+         ORDER BY revision DESC LIMIT 1",
+    );
+    database.sql("SELECT pg_notify('interflow_settings', 'rules')");
+    // The token of a viewer as an admin's, under another id.
+    let id = token.split('_').nth(1).unwrap();
+    let admin = token.replace(id, "ffffffffffff");
+    database.sql(&format!(
+        "INSERT INTO interflow.api_tokens(id, token, mac) SELECT 'ffffffffffff', \
+         replace(replace(token, 'viewer', 'admin'), '{id}', 'ffffffffffff'), mac FROM interflow.api_tokens WHERE id = '{id}'"
+    ));
+    for replica in [&a, &b] {
+        until("it says that it refuses the row", || {
+            let log = replica.log();
+            let settings = log.contains(&format!("revision {} of the shared rules is refused", first + 1));
+            (settings && log.contains("an API token in the shared store is refused")).then_some(())
+        });
+        replica.until_token_status(&admin, 401).await;
+        assert_eq!(replica.file("rules.yaml"), TAG_ALL);
+    }
+    // They are not in the way of those who may.
+    assert_eq!(publish_rules(&b, &TAG_ALL.replace("first", "second")), first + 2);
+    until("a has the rules of b", || a.file("rules.yaml").contains("second").then_some(()));
+}
+
+#[test]
+fn what_was_shared_by_an_earlier_version_is_accepted_when_its_tables_are_migrated() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let a = start("a", &database);
+    let first = publish_rules(&a, TAG_ALL);
+    drop(a);
+    // As the version before left it.
+    database.sql(
+        "ALTER TABLE interflow.settings DROP COLUMN mac; ALTER TABLE interflow.api_tokens DROP COLUMN mac; \
+         DELETE FROM interflow.refinery_schema_history WHERE version >= 15",
+    );
+    // A replica that has nothing of its own.
+    let b = start("b", &database);
+    assert_eq!((newest(&b, "rules"), b.file("rules.yaml")), (Some(first), TAG_ALL.to_owned()));
+}
+
+#[test]
+fn the_mode_of_approvals_holds_at_all_replicas() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, mut b) = (start("a", &database), start("b", &database));
+    a.cli(&["approvals", "mode", "enforce"]);
+    let mode = |replica: &Replica| replica.file("approvals-mode.json");
+    until("b enforces", || mode(&b).contains("enforce").then_some(()));
+    let shown = |replica: &Replica, mode: &str| replica.cli(&["approvals", "mode"]).contains(mode).then_some(());
+    until("b enforces", || shown(&b, "enforce"));
+    b.stop();
+    b.run();
+    until("b enforces after a restart", || shown(&b, "enforce"));
+    let c = start("c", &database);
+    until("a replica that comes later enforces", || shown(&c, "enforce"));
+    b.cli(&["approvals", "mode", "observe"]);
+    until("a follows", || shown(&a, "observe"));
 }
 
 #[test]
@@ -76,9 +169,7 @@ fn a_revision_that_is_wrong_is_refused_everywhere_and_the_last_good_one_stays() 
     // As from a replica of another version, to which it is right.
     b.write("rules.yaml", TAG_ALL);
     let (bad, good, last) = (first + 1, first + 2, first + 3);
-    database.sql(&format!(
-        "INSERT INTO interflow.settings(name, revision, author, content) VALUES('rules', {bad}, 'newer', 'rules: {{')"
-    ));
+    assert_eq!(publish_as_another_version(&database, first, b"rules: {"), Some(bad));
     let refused = until("both refuse it", || {
         let seen = a.json(&["fleet", "settings", "--json"]);
         let refused = |s: &&Value| s["name"] == "rules" && s["revision"] == bad && s["refused"].is_string();
@@ -233,13 +324,9 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     a.cli(&["keys", "add", "--owner", "somebody"]);
     until("the keys are published", || newest(&a, "keys"));
     drop(a);
-    let insert = |revision: i64, text: &str| {
-        database.sql(&format!(
-            "INSERT INTO interflow.settings(name, revision, author, content) VALUES('rules', {revision}, 'newer', '{text}')"
-        ));
-    };
-    insert(first + 1, "rules: {");
-    insert(first + 2, "rules: [{ then: no-such-action }]");
+    for (base, text) in [(first, "rules: {"), (first + 1, "rules: [{ then: no-such-action }]")] {
+        assert_eq!(publish_as_another_version(&database, base, text.as_bytes()), Some(base + 1));
+    }
     let mut b = start("b", &database);
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     assert!(b.file("keys.toml").contains("somebody"));
@@ -257,7 +344,7 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     b.run();
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     let good = TAG_ALL.replace("first", "good");
-    insert(first + 3, &good);
+    assert_eq!(publish_as_another_version(&database, first + 2, good.as_bytes()), Some(first + 3));
     until("b has the good one", || (b.file("rules.yaml") == good).then_some(()));
 }
 

@@ -25,12 +25,22 @@ const PAGE: usize = 100;
 
 /// Exports the flows of a query, oldest first.
 pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
-    let exported = export_to(store, args);
-    open::warn_of_damage(store);
-    exported
+    let damaged_bodies = export_to(store, args)?;
+    let damaged_flows = store.damaged_flows();
+    if damaged_bodies + damaged_flows == 0 {
+        return Ok(());
+    }
+    // What is sound is written; who relies on the exit code learns that it is not all.
+    Err(CliError::Failed(format!(
+        "the recording is damaged: {} left out, and the bodies of {} end at the damage; the rest is exported, and `interflow \
+         flows check` lists the damage",
+        pluralize(damaged_flows, "flow"),
+        pluralize(damaged_bodies, "flow")
+    )))
 }
 
-fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
+/// Returns the number of flows with damaged bodies.
+fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<u64, CliError> {
     let by_name = args
         .output
         .as_deref()
@@ -51,31 +61,39 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
             if format.is_binary() && io::stdout().is_terminal() {
                 interflow_host::errln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
             }
-            write(store, args, format, interflow_host::terminal::data_stdout())
-                .and_then(|(_, result)| ignore_broken_pipe(result))
+            let (written, result) = write(store, args, format, interflow_host::terminal::data_stdout())?;
+            ignore_broken_pipe(result)?;
+            Ok(written.damaged)
         }
         Some(path) => to_file(store, args, format, path),
     }
 }
 
 /// Write to a temporary name first, so that a partial file never replaces a complete one.
-fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
+fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<u64, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     let file = AtomicFile::create(path, FileAccess::Keep).map_err(cannot)?;
     let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
-    let (flows, result) = write(store, args, format, &mut out)?;
+    let (written, result) = write(store, args, format, &mut out)?;
     result.and_then(|()| out.finish()?.into_inner()?.commit()).map_err(cannot)?;
-    interflow_host::errln!("{} to {}", pluralize(flows, "flow"), path.display());
-    Ok(())
+    interflow_host::errln!("{} to {}", pluralize(written.flows, "flow"), path.display());
+    Ok(written.damaged)
 }
 
-/// Number of flows written, and the result of the output.
+/// Flows that were written, and how many of them have damaged bodies.
+#[derive(Clone, Copy, Default)]
+struct WrittenFlows {
+    flows: u64,
+    damaged: u64,
+}
+
+/// What was written, and the result of the output.
 fn write(
     store: &dyn FlowStore,
     args: &FlowExportArgs,
     format: ArchiveFormat,
     out: impl Write,
-) -> Result<(u64, io::Result<()>), CliError> {
+) -> Result<(WrittenFlows, io::Result<()>), CliError> {
     let query = open::query(&args.select.query)?;
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
     // Counting with a body search would take as long as the export.
@@ -89,25 +107,21 @@ fn write(
     let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
     let mut exporter = match begin(args, format, out) {
         Ok(exporter) => exporter,
-        Err(e) => return Ok((0, Err(e))),
+        Err(e) => return Ok((WrittenFlows::default(), Err(e))),
     };
     let sound = ReadableBodySource::new(store);
     loop {
         for row in &page {
             let row = sound.row(row)?;
             if let Err(e) = exporter.flow(&row, &sound) {
-                return Ok((flows, Err(e)));
+                return Ok((WrittenFlows { flows, damaged: sound.truncated_flows() }, Err(e)));
             }
             flows += 1;
             progress.update(flows, total);
         }
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {
-            if sound.truncated_flows() > 0 {
-                let n = pluralize(sound.truncated_flows(), "flow");
-                interflow_host::errln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
-            }
-            return Ok((flows, exporter.finish()));
+            return Ok((WrittenFlows { flows, damaged: sound.truncated_flows() }, exporter.finish()));
         }
         page = store.list(&options)?;
     }

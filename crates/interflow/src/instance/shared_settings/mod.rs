@@ -7,7 +7,7 @@
 
 mod merge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::CliError;
-use crate::components::store_tls;
+use crate::components::{MODE_FILE, record_store, store_tls};
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::reload::ReloadStatus;
 use crate::instance::settings::diff::diff_texts;
@@ -33,6 +33,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// What this replica last had in common with the database.
 const MARKS_FILE: &str = "shared-settings.json";
+/// The mode of approvals that was set while they run, which goes with their rules. A setting of its own: an earlier version does
+/// not know it.
+const MODE_SETTING: &str = "approvals-mode";
 /// How many earlier revisions a start tries if the newest one cannot be used.
 const MAX_EARLIER: i64 = 20;
 
@@ -74,6 +77,8 @@ pub struct SettingsSync {
     refused: BTreeMap<String, (String, u64)>,
     /// Revisions that wait because the configuration cannot be reloaded for another reason, likewise.
     waiting: BTreeMap<String, (i64, u64)>,
+    /// Revisions that were in force here and are refused in the database: each is published again once.
+    unproven: BTreeSet<(String, i64)>,
     /// What the start wrote.
     written: Vec<StartRevision>,
     trial: Option<StartTrial>,
@@ -87,6 +92,10 @@ pub struct SettingsSync {
 
 /// The shared settings by name, with their files.
 pub fn shared_files(config: &InterflowConfig, home: &DataDir) -> BTreeMap<String, PathBuf> {
+    let mut files = BTreeMap::new();
+    if config.fleet.share.contains(&SharedSetting::Approvals) {
+        files.insert(MODE_SETTING.to_owned(), home.join(Path::new(MODE_FILE)));
+    }
     let path = |setting: &SharedSetting| match setting {
         SharedSetting::Approvals => home.join(&config.approvals.file),
         SharedSetting::Keys => home.join(&config.keys.file),
@@ -94,7 +103,8 @@ pub fn shared_files(config: &InterflowConfig, home: &DataDir) -> BTreeMap<String
         SharedSetting::Rules => home.join(Path::new("rules.yaml")),
         SharedSetting::Secrets => home.join(&config.approvals.secrets),
     };
-    config.fleet.share.iter().map(|setting| (setting.as_str().to_owned(), path(setting))).collect()
+    files.extend(config.fleet.share.iter().map(|setting| (setting.as_str().to_owned(), path(setting))));
+    files
 }
 
 impl SettingsSync {
@@ -119,12 +129,13 @@ impl SettingsSync {
             Err(_) => BTreeMap::new(),
         };
         let mut this = Self {
-            store: SettingsStore::open(&url, store_tls::client).await?,
+            store: SettingsStore::open(&url, store_tls::client, record_store::row_key(home)?).await?,
             files: shared_files(config, home),
             marks,
             marks_file,
             refused: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            unproven: BTreeSet::new(),
             written: Vec::new(),
             trial: None,
             has_reported: false,
@@ -251,13 +262,25 @@ impl SettingsSync {
             }
             self.has_reported = true;
         }
-        for newest in self.store.newest().await? {
-            if self.is_news(&newest) && !self.has_to_wait(&newest) {
-                self.take_over(&newest, reload).await?;
+        let newest = self.store.newest().await?;
+        for newest in &newest {
+            if self.is_news(newest) && !self.has_to_wait(newest) {
+                self.take_over(newest, reload).await?;
             }
         }
         for (name, path) in self.files.clone() {
-            self.publish_change(&name, &path, reload).await?;
+            let accepted = newest.iter().find(|r| r.name == name).map_or(0, |r| r.revision);
+            // What this replica has is refused in the database, as it was written under another key.
+            if let Some(mark) = self.marks.get(&name).filter(|mark| mark.revision > accepted)
+                && self.unproven.insert((name.clone(), mark.revision))
+            {
+                tracing::warn!(
+                    "the shared {name} of this replica is published again: its revision is not accepted any more"
+                );
+                self.publish(&name, &path, reload, true).await?;
+            } else {
+                self.publish(&name, &path, reload, false).await?;
+            }
         }
         Ok(())
     }
@@ -341,8 +364,8 @@ impl SettingsSync {
         self.report(name, revision, None).await
     }
 
-    /// Makes a file that was changed here the next revision, if a reload accepts it.
-    async fn publish_change(&mut self, name: &str, path: &Path, reload: &ReloadFn) -> Result<(), CliError> {
+    /// Makes a file that was changed here the next revision, if a reload accepts it; with `anyway`, an unchanged one too.
+    async fn publish(&mut self, name: &str, path: &Path, reload: &ReloadFn, anyway: bool) -> Result<(), CliError> {
         if self.waiting.contains_key(name) {
             // The revision that waits is merged with it first.
             return Ok(());
@@ -351,7 +374,7 @@ impl SettingsSync {
         let (hash, mark) = (sha256(&content), self.marks.get(name).cloned().unwrap_or_default());
         // A text that was refused is tried again when it changes, or when what else was wrong is mended.
         let attempt = (hash, self.reloads.succeeded());
-        if attempt.0 == mark.sha256 || self.refused.get(name) == Some(&attempt) {
+        if (attempt.0 == mark.sha256 && !anyway) || self.refused.get(name) == Some(&attempt) {
             return Ok(());
         }
         if let Err(error) = reload().await {
