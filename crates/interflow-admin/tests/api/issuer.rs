@@ -233,6 +233,19 @@ async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_extensions_that_have_to_be_understood_is_refused() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["root"])).await;
+    let it = instance(config(&issuer.url())).await;
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    for extensions in [&["exp"][..], &["https://issuer.test/bound"], &[]] {
+        issuer.set_critical(extensions);
+        let refused = log_in(&it, &issuer).await;
+        assert_eq!((refused.status, cookie_pair(&refused, "interflow_session_")), (502, None), "{extensions:?}");
+        assert!(refused.text().contains("crit"), "{}", refused.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn replicas_with_a_public_address_accept_each_others_logins_whatever_their_ports() {
     let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["ops"])).await;
     let public =
