@@ -199,6 +199,11 @@ async fn login_link_is_valid_once() {
     let body: Value = serde_json::from_slice(&link.body).unwrap();
     let path = body["path"].as_str().unwrap().to_owned();
     assert!(!path.contains(TOKEN), "{path}");
+    // A preview of the link, or of a page with the token in its address, only looks.
+    for looked_at in [path.as_str(), &format!("/?token={TOKEN}")] {
+        let looked = it.plain("HEAD", looked_at, &[("Host", &host)], b"").await;
+        assert_eq!((looked.status, looked.header("set-cookie")), (401, None), "{looked_at}");
+    }
     let first = it.plain("GET", &path, &[("Host", &host)], b"").await;
     assert_eq!((first.status, first.header("location")), (303, Some("/")));
     assert!(first.header("set-cookie").is_some());
