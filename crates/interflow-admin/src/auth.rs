@@ -236,6 +236,7 @@ enum AuthRefusal {
     TwoHosts,
     Host,
     Origin,
+    OtherSite,
     NoOrigin,
     NoToken,
     ExpiredToken,
@@ -251,6 +252,9 @@ impl AuthRefusal {
                 "this Host is not one of the admin side's: see admin.hosts",
             ),
             Self::Origin => (StatusCode::FORBIDDEN, "wrong_origin", "requests from other origins are refused"),
+            Self::OtherSite => {
+                (StatusCode::FORBIDDEN, "wrong_origin", "requests that pages of other origins cause are refused")
+            }
             Self::NoOrigin => {
                 (StatusCode::FORBIDDEN, "no_origin", "a change asked for by a browser must name its Origin")
             }
@@ -301,6 +305,11 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<Credential, AuthRef
         return Ok(shown);
     }
     match shown {
+        // Pages may be linked to from anywhere; the API answers the UI alone. Browsers that do not say where a request
+        // comes from do not send the strict cookie with those of other sites either.
+        Credential::Session { .. } if login::is_api_path(path) && is_from_elsewhere(headers) => {
+            Err(AuthRefusal::OtherSite)
+        }
         // A browser sends `Origin` with every request that is neither GET nor HEAD, so one without it is not trusted
         // with the cookie.
         Credential::Session { .. } if !is_safe(request.method()) && origin.is_none() => Err(AuthRefusal::NoOrigin),
@@ -308,6 +317,11 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<Credential, AuthRef
         Credential::None => Err(AuthRefusal::NoToken),
         shown => Ok(shown),
     }
+}
+
+/// Whether a browser says that a page of another origin caused the request (W3C Fetch Metadata). `none` is the user.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    headers.get_all("sec-fetch-site").iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -362,6 +376,13 @@ mod tests {
             ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_session_7072=right")], Some(401)),
             ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7072=cmlnaHQ")], Some(401)),
             ("GET", "/api/v1/flows", &[host, ("cookie", "x{session}")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "cross-site")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "same-site")], Some(403)),
+            ("GET", "/metrics", &[host, cookie, ("sec-fetch-site", "cross-site")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "same-origin")], None),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "none")], None),
+            ("GET", "/flows", &[host, cookie, ("sec-fetch-site", "cross-site")], None),
+            ("GET", "/api/v1/flows", &[host, bearer, ("sec-fetch-site", "cross-site")], None),
             ("GET", "/livez", &[host, ("host", "localhost")], Some(400)),
             ("GET", "http://evil.test/livez", &[host], Some(421)),
             ("GET", "/?token=right", &[host], Some(401)),

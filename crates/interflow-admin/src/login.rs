@@ -119,7 +119,7 @@ pub(crate) async fn handle_login(
     Ok(login_page(guard, client, safe_next(next), None))
 }
 
-fn is_api_path(path: &str) -> bool {
+pub(crate) fn is_api_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
 }
 
