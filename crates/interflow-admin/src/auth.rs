@@ -14,15 +14,16 @@ use ipnet::IpNet;
 use subtle::ConstantTimeEq as _;
 
 use crate::admin_audit::AdminAudit;
+use crate::ended_sessions::EndedSessions;
 use crate::error::ApiError;
 use crate::identity::caller::Caller;
 use crate::identity::tokens::{ApiTokens, TokenCheck};
 use crate::identity::{Identity, IdentityKind};
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcRoles;
-use crate::person_sessions::{PersonSession, PersonSessions};
+use crate::person_sessions::{CheckedPerson, PersonSession, PersonSessions};
 use crate::request_origin::RequestOrigin;
-use crate::sessions::BrowserSessions;
+use crate::sessions::{BrowserSessions, SessionBytes};
 use crate::{AdminConfig, login};
 
 /// Credentials and addresses that requests are checked against.
@@ -50,6 +51,7 @@ pub(crate) struct LoginHints {
 pub(crate) struct AdminAccess {
     pub tokens: Arc<ApiTokens>,
     pub audit: Arc<AdminAudit>,
+    pub ended_sessions: Arc<EndedSessions>,
     /// The login of people, with their sessions.
     pub oidc: Option<(OidcLogin, PersonSessions)>,
 }
@@ -123,15 +125,42 @@ impl AuthGuard {
     }
 
     fn session_credential(&self, value: &str) -> Option<Credential> {
-        if let Some(left) = self.sessions.check(value) {
-            let renew = self.sessions.is_to_be_renewed(left);
-            return Some(Credential::Session { identity: Identity::admin_token(), renew });
+        let is_ended = |id: &str| self.access.ended_sessions.is_ended(id);
+        if let Some(session) = self.sessions.check(value) {
+            let renew = self.sessions.is_to_be_renewed(session.left).then_some(session.bytes);
+            let id = Some(session.id()).filter(|id| !is_ended(id))?;
+            return Some(Credential::Session {
+                identity: Identity { session: Some(id), ..Identity::admin_token() },
+                renew,
+            });
         }
         let (oidc, people) = self.access.oidc.as_ref()?;
-        let (person, until) = people.check(value)?;
-        let identity = Identity { until: Some(until), ..identity_of(&person, &oidc.config.roles)? };
+        let CheckedPerson { person, id, until } = people.check(value).filter(|session| !is_ended(&session.id))?;
+        let who = identity_of(&person, &oidc.config.roles)?;
         // Not renewed: groups are asked for again at the next login.
-        Some(Credential::Session { identity, renew: false })
+        let identity = Identity { until: Some(until), session: Some(id), ..who };
+        Some(Credential::Session { identity, renew: None })
+    }
+
+    /// Ends every session that a request presents, here and at other replicas.
+    pub(crate) async fn end_sessions(&self, headers: &HeaderMap) {
+        let values = cookies(headers, &self.sessions.cookie_name());
+        let credentials = values.into_iter().filter_map(|value| self.session_credential(value));
+        let sessions: Vec<_> = credentials
+            .filter_map(|credential| {
+                let identity = credential.identity()?;
+                let expiry = identity.until.map_or_else(|| self.sessions.latest_expiry(), |until| until.secs() + 1);
+                Some((identity.session.clone()?, expiry))
+            })
+            .collect();
+        if sessions.is_empty() {
+            return;
+        }
+        let ended = Arc::clone(&self.access.ended_sessions);
+        let end_all = move || sessions.iter().map(|(id, at)| ended.end(id, *at)).fold(Ok(()), std::io::Result::and);
+        if let Ok(Err(e)) = tokio::task::spawn_blocking(end_all).await {
+            tracing::warn!("admin: a logout cannot be saved, and holds at this instance until it restarts: {e}");
+        }
     }
 
     pub(crate) fn is_token(&self, shown: &str) -> bool {
@@ -158,6 +187,7 @@ pub(crate) fn identity_of(person: &PersonSession, roles: &OidcRoles) -> Option<I
         role,
         rights,
         until: None,
+        session: None,
     })
 }
 
@@ -169,7 +199,8 @@ enum Credential {
     /// A session cookie: browsers attach it automatically, so the page's origin is checked too.
     Session {
         identity: Identity,
-        renew: bool,
+        /// The session is to be prolonged.
+        renew: Option<SessionBytes>,
     },
     /// A token that was valid once.
     Expired,
@@ -207,7 +238,9 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     if let Some(identity) = identity {
         let address = from.address;
         let (audit, tokens) = (Arc::clone(&guard.access.audit), Arc::clone(&guard.access.tokens));
-        request.extensions_mut().insert(Caller { identity, address, audit, tokens, detail: Arc::default() });
+        let ended_sessions = Arc::clone(&guard.access.ended_sessions);
+        let caller = Caller { identity, address, audit, tokens, ended_sessions, detail: Arc::default() };
+        request.extensions_mut().insert(caller);
     }
     if guard.access.tokens.has_unsaved_uses() {
         let tokens = Arc::clone(&guard.access.tokens);
@@ -216,8 +249,8 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     }
     let mut response = next.run(request).await;
     // Renewed while it is used, so that the session ends only after a pause.
-    if matches!(shown, Credential::Session { renew: true, .. }) {
-        login::set_cookie(&mut response, &guard.sessions.issue_cookie(from.is_https));
+    if let Credential::Session { renew: Some(session), .. } = shown {
+        login::set_cookie(&mut response, &guard.sessions.renew_cookie(&session, from.is_https));
     }
     response
 }
@@ -344,6 +377,7 @@ mod tests {
         let access = AdminAccess {
             tokens: Arc::new(ApiTokens::open(dir.path()).unwrap()),
             audit: Arc::new(AdminAudit::new(&config.audit, dir.path(), None).unwrap()),
+            ended_sessions: Arc::new(EndedSessions::open(dir.path()).unwrap()),
             oidc: None,
         };
         let address = "127.0.0.1:7072".parse().unwrap();

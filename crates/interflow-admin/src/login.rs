@@ -75,6 +75,7 @@ pub(crate) async fn handle_login(
             // Without a session nothing ends, and anybody could fill the trail.
             if identity.is_some() {
                 record_login(guard, client, identity, "logout", 303, None);
+                guard.end_sessions(request.headers()).await;
             }
             return Ok(logout(guard));
         }

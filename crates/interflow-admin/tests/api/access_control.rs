@@ -214,6 +214,26 @@ async fn login_link_is_valid_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn logout_ends_the_session_and_no_other() {
+    let it = Instance::start().await;
+    let (host, own) = (it.admin.to_string(), format!("http://{}", it.admin));
+    let (ended, other) = (cookie_pair(&log_in(&it).await), cookie_pair(&log_in(&it).await));
+    let status =
+        async |cookie: &str| it.plain("GET", "/api/v1/me", &[("Host", &host), ("Cookie", cookie)], b"").await.status;
+    let log_out = async |fields: &[(&str, &str)]| {
+        let answer = it.plain("POST", "/logout", &[&[("Host", host.as_str())], fields].concat(), b"").await;
+        assert!(answer.header("set-cookie").unwrap().contains("Max-Age=0"), "{answer:?}");
+    };
+    // A page of another site cannot log anybody out.
+    log_out(&[("Cookie", &ended)]).await;
+    assert_eq!(status(&ended).await, 200);
+    log_out(&[("Cookie", &ended), ("Origin", &own)]).await;
+    assert_eq!((status(&ended).await, status(&other).await), (401, 200));
+    let page = it.plain("GET", "/", &[("Host", &host), ("Cookie", &ended)], b"").await;
+    assert_eq!(page.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_with_two_hosts_is_refused() {
     let it = Instance::start().await;
     let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
