@@ -46,6 +46,9 @@ pub trait CallGuard: Send + Sync {
 /// The guard of a call to a server, if there is one.
 pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn CallGuard>> + Send + Sync>;
 
+/// Whether a request carries a virtual key where the check of keys, which follows, looks for one.
+pub type KeyCheck = Box<dyn Fn(&RequestHead) -> bool + Send + Sync>;
+
 /// What the service needs of other components.
 pub struct McpDeps {
     /// Sends requests to servers over HTTP. They must not be recorded: the flow of the client is, redacted.
@@ -53,6 +56,7 @@ pub struct McpDeps {
     pub review: Reviewer,
     pub policy: PolicySource,
     pub admit: CallAdmission,
+    pub shows_key: KeyCheck,
     pub count: FindingCounter,
     /// After redaction: guards see what servers and recorder get.
     pub guard: GuardSource,
