@@ -17,7 +17,7 @@ use crate::client_capabilities::ClientRequestKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Maximum number of sessions of clients; beyond it, the one that was not used for the longest time ends.
+    /// Maximum number of sessions of clients; beyond it, the key with the most loses the one that it did not use for longest.
     pub max_sessions: usize,
     /// A session ends after this time without a request.
     pub session_timeout: HumanDuration,
