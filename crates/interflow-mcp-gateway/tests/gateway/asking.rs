@@ -1,5 +1,13 @@
 //! What servers ask and tell clients beside their responses.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{once, pending};
+use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
 
 use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
@@ -155,4 +163,44 @@ async fn a_response_whose_stream_ended_is_resumed() {
     assert_eq!(gate.call("web__resumed", json!({})).await, "the rest");
     let resumed = origin.requests().pop().unwrap();
     assert_eq!((resumed.method.as_str(), resumed.header("last-event-id")), ("GET", Some("7")));
+}
+
+#[tokio::test]
+async fn a_call_is_sent_when_its_session_can_hear_the_server() {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let answer = {
+        let is_open = Arc::clone(&is_open);
+        move |request: &Request| {
+            let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            let is_open = Arc::clone(&is_open);
+            if request.method == "GET" {
+                let opened = once(async move {
+                    is_open.store(true, Relaxed);
+                    Bytes::from_static(b": open\n\n")
+                });
+                let events = Reply::status(200).header("Content-Type", "text/event-stream");
+                // A server without a store of events drops what it sends before.
+                return events.delay(Duration::from_millis(300)).stream(opened.chain(pending()));
+            }
+            let result = match message["method"].as_str() {
+                Some("tools/call") => {
+                    let text = if is_open.load(Relaxed) { "heard" } else { "lost" };
+                    json!({ "content": [{ "type": "text", "text": text }] })
+                }
+                Some("initialize") => {
+                    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } });
+                    let hello = json!({ "jsonrpc": "2.0", "id": message["id"], "result": hello });
+                    return Reply::json(&hello).header("Mcp-Session-Id", "s1");
+                }
+                Some("tools/list") => json!({ "tools": [{ "name": "ask" }] }),
+                _ => return Reply::status(202),
+            };
+            Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
+        }
+    };
+    let origin = Origin::http().answering(answer).start().await;
+    let gate = Gate::of_client("/mcp", &web(&origin, ""), client()).await;
+    gate.rpc("tools/list", json!({})).await;
+    let _stream = gate.stream("GET", "").await;
+    assert_eq!(gate.call("web__ask", json!({})).await, "heard");
 }
