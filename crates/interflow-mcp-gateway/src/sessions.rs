@@ -11,7 +11,9 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use crate::client_capabilities::ClientCapabilities;
+use crate::client_message::ListKind;
 use crate::jsonrpc::{RpcError, notification};
+use crate::listed_names::ListedNames;
 use crate::log_messages::SharedLogLevel;
 use crate::settings::McpServer;
 use crate::standing_events::StandingEvents;
@@ -52,6 +54,8 @@ pub(crate) struct McpSession {
     pub capabilities: ClientCapabilities,
     /// The URLs that it was sent for its user.
     pub elicitations: SentElicitations,
+    /// The tools and prompts that servers listed in it.
+    pub listed: ListedNames,
     /// The level from which on the client wants log messages.
     pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
@@ -94,6 +98,7 @@ impl McpSession {
             from_servers: vault(),
             capabilities,
             elicitations: SentElicitations::default(),
+            listed: ListedNames::default(),
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             http: Mutex::default(),
@@ -199,6 +204,11 @@ impl McpSession {
 
     /// Passes a notification on to the client, if it is of a kind that is known.
     pub fn notify(&self, server: &Arc<str>, method: &str, params: &Value) {
+        for kind in [ListKind::Tools, ListKind::Prompts] {
+            if method == kind.changed_method() {
+                self.listed.forget(server, kind);
+            }
+        }
         let text = match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"

@@ -24,8 +24,8 @@ fn client() -> Value {
 #[tokio::test]
 async fn a_server_asks_the_client_during_a_call_and_gets_the_answer() {
     let (origin, log) = (over_http(100).await, Log::create());
-    let config = format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, "process_per_session = true"));
-    let gate = Gate::of_client("/mcp", &config, client()).await;
+    let own = over_stdio("local", &log.path, "process_per_session = true\narguments = 'redact'");
+    let gate = Gate::of_client("/mcp", &format!("{}{own}", web(&origin, "")), client()).await;
     for tool in ["web__ask", "local__ask"] {
         let mut stream = gate.stream("POST", &ask(tool, &json!({ "why": "it helps" }))).await;
         let asked = stream.next().await.unwrap();
@@ -47,7 +47,9 @@ async fn a_server_asks_the_client_during_a_call_and_gets_the_answer() {
     }
     let arrived: String = origin.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
     for (arrived, declared) in [(arrived, "web"), (log.text(), "local")] {
-        assert!(arrived.contains("\"accept\"") && !arrived.contains(MAIL), "{arrived}");
+        // Answers are arguments: the server gets what the client sent, unless they are redacted for it.
+        assert!(arrived.contains("\"accept\""), "{arrived}");
+        assert_eq!((arrived.contains(MAIL), declared), (declared == "web", declared), "{arrived}");
         assert!(arrived.contains(r#""capabilities":{"elicitation":{},"roots":{}}"#), "{declared}: {arrived}");
     }
     let recorded = gate.recorded(5).await;
@@ -108,7 +110,7 @@ async fn an_answer_that_cannot_be_inspected_is_an_error_for_the_server() {
 #[tokio::test]
 async fn a_server_asks_on_the_stream_of_the_session_too() {
     let log = Log::create();
-    let config = over_stdio("local", &log.path, "process_per_session = true");
+    let config = over_stdio("local", &log.path, "process_per_session = true\narguments = 'redact'");
     let gate = Gate::of_client("/mcp", &config, client()).await;
     let mut stream = gate.stream("GET", "").await;
     let call = async { gate.call("local__ask", json!({})).await };
