@@ -14,15 +14,16 @@ use ipnet::IpNet;
 use subtle::ConstantTimeEq as _;
 
 use crate::admin_audit::AdminAudit;
+use crate::ended_sessions::EndedSessions;
 use crate::error::ApiError;
 use crate::identity::caller::Caller;
 use crate::identity::tokens::{ApiTokens, TokenCheck};
 use crate::identity::{Identity, IdentityKind};
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcRoles;
-use crate::person_sessions::{PersonSession, PersonSessions};
+use crate::person_sessions::{CheckedPerson, PersonSession, PersonSessions};
 use crate::request_origin::RequestOrigin;
-use crate::sessions::BrowserSessions;
+use crate::sessions::{BrowserSessions, SessionBytes};
 use crate::{AdminConfig, login};
 
 /// Credentials and addresses that requests are checked against.
@@ -50,6 +51,7 @@ pub(crate) struct LoginHints {
 pub(crate) struct AdminAccess {
     pub tokens: Arc<ApiTokens>,
     pub audit: Arc<AdminAudit>,
+    pub ended_sessions: Arc<EndedSessions>,
     /// The login of people, with their sessions.
     pub oidc: Option<(OidcLogin, PersonSessions)>,
 }
@@ -123,15 +125,42 @@ impl AuthGuard {
     }
 
     fn session_credential(&self, value: &str) -> Option<Credential> {
-        if let Some(left) = self.sessions.check(value) {
-            let renew = self.sessions.is_to_be_renewed(left);
-            return Some(Credential::Session { identity: Identity::admin_token(), renew });
+        let is_ended = |id: &str| self.access.ended_sessions.is_ended(id);
+        if let Some(session) = self.sessions.check(value) {
+            let renew = self.sessions.is_to_be_renewed(session.left).then_some(session.bytes);
+            let id = Some(session.id()).filter(|id| !is_ended(id))?;
+            return Some(Credential::Session {
+                identity: Identity { session: Some(id), ..Identity::admin_token() },
+                renew,
+            });
         }
         let (oidc, people) = self.access.oidc.as_ref()?;
-        let (person, until) = people.check(value)?;
-        let identity = Identity { until: Some(until), ..identity_of(&person, &oidc.config.roles)? };
+        let CheckedPerson { person, id, until } = people.check(value).filter(|session| !is_ended(&session.id))?;
+        let who = identity_of(&person, &oidc.config.roles)?;
         // Not renewed: groups are asked for again at the next login.
-        Some(Credential::Session { identity, renew: false })
+        let identity = Identity { until: Some(until), session: Some(id), ..who };
+        Some(Credential::Session { identity, renew: None })
+    }
+
+    /// Ends every session that a request presents, here and at other replicas.
+    pub(crate) async fn end_sessions(&self, headers: &HeaderMap) {
+        let values = cookies(headers, &self.sessions.cookie_name());
+        let credentials = values.into_iter().filter_map(|value| self.session_credential(value));
+        let sessions: Vec<_> = credentials
+            .filter_map(|credential| {
+                let identity = credential.identity()?;
+                let expiry = identity.until.map_or_else(|| self.sessions.latest_expiry(), |until| until.secs() + 1);
+                Some((identity.session.clone()?, expiry))
+            })
+            .collect();
+        if sessions.is_empty() {
+            return;
+        }
+        let ended = Arc::clone(&self.access.ended_sessions);
+        let end_all = move || sessions.iter().map(|(id, at)| ended.end(id, *at)).fold(Ok(()), std::io::Result::and);
+        if let Ok(Err(e)) = tokio::task::spawn_blocking(end_all).await {
+            tracing::warn!("admin: a logout cannot be saved, and holds at this instance until it restarts: {e}");
+        }
     }
 
     pub(crate) fn is_token(&self, shown: &str) -> bool {
@@ -158,6 +187,7 @@ pub(crate) fn identity_of(person: &PersonSession, roles: &OidcRoles) -> Option<I
         role,
         rights,
         until: None,
+        session: None,
     })
 }
 
@@ -169,7 +199,8 @@ enum Credential {
     /// A session cookie: browsers attach it automatically, so the page's origin is checked too.
     Session {
         identity: Identity,
-        renew: bool,
+        /// The session is to be prolonged.
+        renew: Option<SessionBytes>,
     },
     /// A token that was valid once.
     Expired,
@@ -207,7 +238,9 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     if let Some(identity) = identity {
         let address = from.address;
         let (audit, tokens) = (Arc::clone(&guard.access.audit), Arc::clone(&guard.access.tokens));
-        request.extensions_mut().insert(Caller { identity, address, audit, tokens, detail: Arc::default() });
+        let ended_sessions = Arc::clone(&guard.access.ended_sessions);
+        let caller = Caller { identity, address, audit, tokens, ended_sessions, detail: Arc::default() };
+        request.extensions_mut().insert(caller);
     }
     if guard.access.tokens.has_unsaved_uses() {
         let tokens = Arc::clone(&guard.access.tokens);
@@ -216,8 +249,8 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     }
     let mut response = next.run(request).await;
     // Renewed while it is used, so that the session ends only after a pause.
-    if matches!(shown, Credential::Session { renew: true, .. }) {
-        login::set_cookie(&mut response, &guard.sessions.issue_cookie(from.is_https));
+    if let Credential::Session { renew: Some(session), .. } = shown {
+        login::set_cookie(&mut response, &guard.sessions.renew_cookie(&session, from.is_https));
     }
     response
 }
@@ -236,6 +269,7 @@ enum AuthRefusal {
     TwoHosts,
     Host,
     Origin,
+    OtherSite,
     NoOrigin,
     NoToken,
     ExpiredToken,
@@ -251,6 +285,9 @@ impl AuthRefusal {
                 "this Host is not one of the admin side's: see admin.hosts",
             ),
             Self::Origin => (StatusCode::FORBIDDEN, "wrong_origin", "requests from other origins are refused"),
+            Self::OtherSite => {
+                (StatusCode::FORBIDDEN, "wrong_origin", "requests that pages of other origins cause are refused")
+            }
             Self::NoOrigin => {
                 (StatusCode::FORBIDDEN, "no_origin", "a change asked for by a browser must name its Origin")
             }
@@ -301,6 +338,11 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<Credential, AuthRef
         return Ok(shown);
     }
     match shown {
+        // Pages may be linked to from anywhere; the API answers the UI alone. Browsers that do not say where a request
+        // comes from do not send the strict cookie with those of other sites either.
+        Credential::Session { .. } if login::is_api_path(path) && is_from_elsewhere(headers) => {
+            Err(AuthRefusal::OtherSite)
+        }
         // A browser sends `Origin` with every request that is neither GET nor HEAD, so one without it is not trusted
         // with the cookie.
         Credential::Session { .. } if !is_safe(request.method()) && origin.is_none() => Err(AuthRefusal::NoOrigin),
@@ -308,6 +350,11 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<Credential, AuthRef
         Credential::None => Err(AuthRefusal::NoToken),
         shown => Ok(shown),
     }
+}
+
+/// Whether a browser says that a page of another origin caused the request (W3C Fetch Metadata). `none` is the user.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    headers.get_all("sec-fetch-site").iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -330,6 +377,7 @@ mod tests {
         let access = AdminAccess {
             tokens: Arc::new(ApiTokens::open(dir.path()).unwrap()),
             audit: Arc::new(AdminAudit::new(&config.audit, dir.path(), None).unwrap()),
+            ended_sessions: Arc::new(EndedSessions::open(dir.path()).unwrap()),
             oidc: None,
         };
         let address = "127.0.0.1:7072".parse().unwrap();
@@ -362,6 +410,13 @@ mod tests {
             ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_session_7072=right")], Some(401)),
             ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7072=cmlnaHQ")], Some(401)),
             ("GET", "/api/v1/flows", &[host, ("cookie", "x{session}")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "cross-site")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "same-site")], Some(403)),
+            ("GET", "/metrics", &[host, cookie, ("sec-fetch-site", "cross-site")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "same-origin")], None),
+            ("GET", "/api/v1/flows", &[host, cookie, ("sec-fetch-site", "none")], None),
+            ("GET", "/flows", &[host, cookie, ("sec-fetch-site", "cross-site")], None),
+            ("GET", "/api/v1/flows", &[host, bearer, ("sec-fetch-site", "cross-site")], None),
             ("GET", "/livez", &[host, ("host", "localhost")], Some(400)),
             ("GET", "http://evil.test/livez", &[host], Some(421)),
             ("GET", "/?token=right", &[host], Some(401)),

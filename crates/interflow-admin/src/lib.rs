@@ -9,6 +9,7 @@ mod config;
 pub mod config_masking;
 mod cookie_scope;
 mod doctor;
+mod ended_sessions;
 mod error;
 pub mod error_kinds;
 mod event_clients;

@@ -75,6 +75,7 @@ pub(crate) async fn handle_login(
             // Without a session nothing ends, and anybody could fill the trail.
             if identity.is_some() {
                 record_login(guard, client, identity, "logout", 303, None);
+                guard.end_sessions(request.headers()).await;
             }
             return Ok(logout(guard));
         }
@@ -85,6 +86,8 @@ pub(crate) async fn handle_login(
             let LoginParams { code, next, .. } = login_params(request.uri());
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
+                // What only looks at a link, such as the preview of a chat, neither uses it up nor logs in.
+                Some(_) if *request.method() == Method::HEAD => login_page(guard, client, &next, None),
                 // A code leads to the first page only, so that it cannot be combined with a redirect.
                 Some(code) if guard.sessions.redeem_code(&code, client.address).await => {
                     begin_session(guard, client, "/")
@@ -103,7 +106,7 @@ pub(crate) async fn handle_login(
     if !reads || !ui::is_page(path.trim_start_matches('/')) || is_api_path(path) {
         return Err(request);
     }
-    if let Some(token) = login_params(request.uri()).token {
+    if let Some(token) = login_params(request.uri()).token.filter(|_| *request.method() == Method::GET) {
         // The redirect removes the token from the address bar.
         return Ok(match guard.is_token(&token) {
             true => begin_session(guard, client, safe_next(path)),
@@ -117,7 +120,7 @@ pub(crate) async fn handle_login(
     Ok(login_page(guard, client, safe_next(next), None))
 }
 
-fn is_api_path(path: &str) -> bool {
+pub(crate) fn is_api_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
 }
 

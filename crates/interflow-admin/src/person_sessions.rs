@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_types::Timestamp;
+use interflow_types::{Timestamp, random_bytes};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
@@ -29,8 +29,20 @@ pub(crate) struct PersonSession {
 #[derive(Serialize, Deserialize)]
 struct Payload {
     expiry: u64,
+    /// Makes sessions of the same second differ; absent from cookies of older versions.
+    #[serde(default)]
+    random: String,
     #[serde(flatten)]
     person: PersonSession,
+}
+
+/// What a valid cookie says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckedPerson {
+    pub person: PersonSession,
+    /// The id of the session, which is not renewed.
+    pub id: String,
+    pub until: Timestamp,
 }
 
 pub(crate) struct PersonSessions {
@@ -54,7 +66,8 @@ impl PersonSessions {
     /// The `Set-Cookie` value of a new session; `None` if it would be too long for browsers.
     pub fn issue_cookie(&self, cookie: &str, person: &PersonSession) -> Option<String> {
         let expiry = Timestamp::now().secs() + self.duration.as_secs();
-        let payload = serde_json::to_vec(&Payload { expiry, person: person.clone() }).ok()?;
+        let random = URL_SAFE_NO_PAD.encode(random_bytes::<16>());
+        let payload = serde_json::to_vec(&Payload { expiry, random, person: person.clone() }).ok()?;
         let value = format!("{}.{}", URL_SAFE_NO_PAD.encode(&payload), URL_SAFE_NO_PAD.encode(self.sign(&payload)));
         let secure = if self.is_https { "; Secure" } else { "" };
         let seconds = self.duration.as_secs();
@@ -62,18 +75,19 @@ impl PersonSessions {
             .then(|| format!("{cookie}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"))
     }
 
-    /// The person of a cookie, and when the session ends; `None` if it is invalid or has expired.
-    pub fn check(&self, value: &str) -> Option<(PersonSession, Timestamp)> {
+    /// The session of a cookie; `None` if it is invalid or has expired.
+    pub fn check(&self, value: &str) -> Option<CheckedPerson> {
         let (payload, signature) = value.split_once('.').filter(|_| value.len() <= MAX_VALUE)?;
         let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         if !bool::from(signature.ct_eq(&self.sign(&payload)[..])) {
             return None;
         }
-        let Payload { expiry, person } = serde_json::from_slice(&payload).ok()?;
+        let Payload { expiry, person, .. } = serde_json::from_slice(&payload).ok()?;
         let left = expiry.checked_sub(Timestamp::now().secs()).filter(|left| *left > 0)?;
         // A session issued under a longer configured duration is invalid.
-        (left <= self.duration.as_secs()).then(|| (person, Timestamp::from_secs(expiry)))
+        let id = blake3::hash(&payload).to_string();
+        (left <= self.duration.as_secs()).then(|| CheckedPerson { person, id, until: Timestamp::from_secs(expiry) })
     }
 
     fn sign(&self, payload: &[u8]) -> [u8; 32] {
@@ -104,7 +118,7 @@ mod tests {
         let cookie = sessions.issue_cookie("c", &person).unwrap();
         assert!(cookie.contains("HttpOnly; SameSite=Strict; Secure") && cookie.contains("Max-Age=600"), "{cookie}");
         let value = cookie.split_once('=').unwrap().1.split(';').next().unwrap();
-        assert_eq!(sessions.check(value).map(|(person, _)| person), Some(person.clone()));
+        assert_eq!(sessions.check(value).map(|session| session.person), Some(person.clone()));
         for (config, token, port) in [
             (config("b", 600), "token", 7072),
             (config("a", 60), "token", 7072),
@@ -118,7 +132,7 @@ mod tests {
             );
         }
         let forged = PersonSession { groups: vec!["root".into()], ..person.clone() };
-        let payload = serde_json::to_vec(&Payload { expiry: u64::MAX, person: forged }).unwrap();
+        let payload = serde_json::to_vec(&Payload { expiry: u64::MAX, random: String::new(), person: forged }).unwrap();
         let forged = format!("{}.{}", URL_SAFE_NO_PAD.encode(payload), value.split_once('.').unwrap().1);
         assert_eq!(sessions.check(&forged), None);
         let over = PersonSessions::new(&config("a", 0), "token", CookieScope::Port(7072), false);

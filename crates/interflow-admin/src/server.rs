@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use crate::admin_audit::AdminAudit;
 use crate::auth::{self, AdminAccess, AuthGuard, LoginHints};
 use crate::cookie_scope::CookieScope;
+use crate::ended_sessions::EndedSessions;
 use crate::identity::tokens::ApiTokens;
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcConfig;
@@ -142,11 +143,15 @@ fn open_access(config: &AdminConfig, deps: &AdminDeps, scope: &CookieScope) -> R
         Some(shared) => ApiTokens::open_shared(Arc::clone(&shared.store), &deps.data_dir)?,
         None => ApiTokens::open(&deps.data_dir)?,
     });
+    let ended_sessions = Arc::new(match &deps.shared {
+        Some(shared) => EndedSessions::open_shared(Arc::clone(&shared.store))?,
+        None => EndedSessions::open(&deps.data_dir)?,
+    });
     if deps.shared.is_some() {
-        tokens.follow().map_err(|e| format!("the API tokens: cannot start their thread: {e}"))?;
+        tokens.follow(&ended_sessions).map_err(|e| format!("the API tokens: cannot start their thread: {e}"))?;
     }
     let audit = Arc::new(AdminAudit::new(&config.audit, &deps.data_dir, deps.shared.as_ref())?);
-    Ok(AdminAccess { tokens, audit, oidc })
+    Ok(AdminAccess { tokens, audit, ended_sessions, oidc })
 }
 
 /// Sets default security headers, where a handler has not set stricter ones.

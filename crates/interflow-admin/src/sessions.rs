@@ -1,5 +1,6 @@
 //! Browser sessions: signed cookies, and the one-time codes by which `interflow open` starts a session. The signing key
-//! is derived from the admin token, so that changing the token ends all sessions.
+//! is derived from the admin token, so that changing the token ends all sessions. What else ends one, see
+//! [`ended_sessions`](crate::ended_sessions).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -33,6 +34,22 @@ const MAX_CLIENTS: usize = 1024;
 /// Lengths of expiry, random bytes and signature.
 const PARTS: [usize; 3] = [8, 16, 32];
 
+/// The random bytes of a session, which its renewed cookies keep.
+pub(crate) type SessionBytes = [u8; PARTS[1]];
+
+/// What a valid cookie says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CookieSession {
+    pub bytes: SessionBytes,
+    pub left: Duration,
+}
+
+impl CookieSession {
+    pub fn id(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.bytes)
+    }
+}
+
 pub(crate) struct BrowserSessions {
     key: [u8; 32],
     scope: CookieScope,
@@ -64,13 +81,26 @@ impl BrowserSessions {
         format!("interflow_session_{}", self.scope)
     }
 
-    /// The `Set-Cookie` value of a new session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
-    /// other sites; `Secure` from connections without TLS, if the browser came with it.
+    /// The `Set-Cookie` value of a new session.
     pub(crate) fn issue_cookie(&self, is_https: bool) -> String {
-        let expiry = now() + self.duration.as_secs();
-        // Makes cookies of the same second differ.
-        let random = random_bytes::<{ PARTS[1] }>();
-        let value = [&expiry.to_be_bytes()[..], &random, &self.sign(expiry, &random)].concat();
+        self.cookie(&random_bytes::<{ PARTS[1] }>(), is_https)
+    }
+
+    /// The `Set-Cookie` value that prolongs a session.
+    pub(crate) fn renew_cookie(&self, session: &SessionBytes, is_https: bool) -> String {
+        self.cookie(session, is_https)
+    }
+
+    /// The latest time at which a cookie of a session that ends now could expire, in seconds since the Unix epoch.
+    pub(crate) fn latest_expiry(&self) -> u64 {
+        now() + self.duration.as_secs()
+    }
+
+    /// `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
+    /// other sites; `Secure` from connections without TLS, if the browser came with it.
+    fn cookie(&self, session: &SessionBytes, is_https: bool) -> String {
+        let expiry = self.latest_expiry();
+        let value = [&expiry.to_be_bytes()[..], session, &self.sign(expiry, session)].concat();
         let secure = if is_https { "; Secure" } else { "" };
         format!(
             "{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{secure}",
@@ -85,8 +115,8 @@ impl BrowserSessions {
         format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie_name())
     }
 
-    /// The remaining time of the session in a cookie; `None` if it is invalid or expired.
-    pub(crate) fn check(&self, value: &str) -> Option<Duration> {
+    /// The session in a cookie; `None` if it is invalid or expired.
+    pub(crate) fn check(&self, value: &str) -> Option<CookieSession> {
         let bytes = URL_SAFE_NO_PAD.decode(value).ok().filter(|b| b.len() == PARTS.iter().sum::<usize>())?;
         let (expiry, rest) = bytes.split_at(PARTS[0]);
         let (random, signature) = rest.split_at(PARTS[1]);
@@ -94,7 +124,8 @@ impl BrowserSessions {
         let signed: bool = signature.ct_eq(&self.sign(expiry, random)[..]).into();
         let left = expiry.checked_sub(now()).filter(|left| *left > 0)?;
         // A session issued under a longer configured duration is invalid.
-        (signed && left <= self.duration.as_secs()).then(|| Duration::from_secs(left))
+        let bytes = random.try_into().ok()?;
+        (signed && left <= self.duration.as_secs()).then(|| CookieSession { bytes, left: Duration::from_secs(left) })
     }
 
     /// Whether a session should be renewed: less than half of its duration is left.
@@ -235,6 +266,15 @@ mod tests {
         for odd in ["", "token", "dG9rZW4"] {
             assert!(sessions.check(odd).is_none(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_renewed_cookie_is_of_the_same_session() {
+        let sessions = browser_sessions("token", 7072, DAY);
+        let session = sessions.check(value(&sessions.issue_cookie(false))).unwrap();
+        let renewed = sessions.check(value(&sessions.renew_cookie(&session.bytes, false))).unwrap();
+        let other = sessions.check(value(&sessions.issue_cookie(false))).unwrap();
+        assert!(renewed.id() == session.id() && other.id() != session.id());
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, Ser
 use crate::log_messages::{self, LogLevel};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
-const MAX_NAME: usize = 256;
+pub(crate) const MAX_NAME: usize = 256;
 const MAX_URI: usize = 8192;
 
 /// A message of a client.
@@ -60,7 +60,7 @@ pub(crate) enum CompletionRef {
     Resource(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListKind {
     Tools,
     Prompts,
@@ -75,6 +75,15 @@ impl ListKind {
             Self::Prompts => "prompts/list",
             Self::Resources => "resources/list",
             Self::ResourceTemplates => "resources/templates/list",
+        }
+    }
+
+    /// The notification that the list changed.
+    pub const fn changed_method(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
         }
     }
 
@@ -99,6 +108,17 @@ impl ListKind {
 }
 
 impl ClientMethod {
+    /// What a server has to list before its client may name it: the kind, and the name that the client used.
+    pub fn listed_name(&mut self) -> Option<(ListKind, &mut String)> {
+        match self {
+            Self::CallTool(name, _) => Some((ListKind::Tools, name)),
+            Self::GetPrompt(name, _) | Self::Complete(CompletionRef::Prompt(name), _) => {
+                Some((ListKind::Prompts, name))
+            }
+            _ => None,
+        }
+    }
+
     /// Removes what may have to be redacted.
     pub fn clear_values(&mut self) {
         match self {

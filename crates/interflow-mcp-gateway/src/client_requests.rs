@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
 use crate::log_messages;
-use crate::redaction::{Findings, redact_result, restore_json};
+use crate::redaction::{Findings, redact_result, restore_for_server};
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
@@ -150,8 +150,7 @@ impl EventContext {
             return Err(RpcError::server(format!("the client did not answer within {limit} (client_timeout)")));
         };
         let answer = answered.unwrap_or_else(|| Err(gone()))?;
-        let restored = config.restore_arguments.then(|| restore_json(&session.from_servers, &answer)).flatten();
-        Ok(restored.unwrap_or(answer))
+        Ok(restore_for_server(&self.server, &self.policy, session, answer))
     }
 }
 

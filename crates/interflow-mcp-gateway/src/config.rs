@@ -17,7 +17,7 @@ use crate::client_capabilities::ClientRequestKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Maximum number of sessions of clients; beyond it, the one that was not used for the longest time ends.
+    /// Maximum number of sessions of clients; beyond it, the key with the most loses the one that it did not use for longest.
     pub max_sessions: usize,
     /// A session ends after this time without a request.
     pub session_timeout: HumanDuration,
@@ -88,16 +88,17 @@ pub struct McpServerConfig {
     /// Whether clients may use the server's prompts.
     pub prompts: bool,
     /// What is done with personal data and secrets in arguments: of tools and prompts, and in URIs of resources. If unset,
-    /// as `redact.gateway`.
+    /// as `redact.gateway`, with `restore` in place of `redact`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<RedactMode>,
+    pub arguments: Option<ArgumentMode>,
     /// What is done with personal data and secrets in results. If unset, as `redact.gateway`. What was redacted in the
     /// arguments of the same session is restored for the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<RedactMode>,
     /// Whether placeholders for what was redacted in results of the same session, of any server, are replaced by the
-    /// original values in arguments for this server.
-    pub restore_arguments: bool,
+    /// original values in arguments for this server. If unset, they are, unless `arguments` is `redact`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_arguments: Option<bool>,
     /// What is done with images, audio and binary resources in results that are redacted: they cannot be inspected.
     pub media: MediaRule,
     /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset, `redact.policy`.
@@ -115,6 +116,21 @@ pub struct McpServerConfig {
     pub client_timeout: HumanDuration,
     /// Time limit for the start of the server, or for the beginning of a session with it.
     pub start_timeout: HumanDuration,
+}
+
+/// What is done with the arguments for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ArgumentMode {
+    /// Findings are replaced in the recording, for people who approve, and for guardrails; the server gets the arguments
+    /// as the client sent them.
+    Restore,
+    /// Findings are replaced for the server, too.
+    Redact,
+    /// Findings are reported by tags; nothing is changed.
+    Flag,
+    /// Arguments are not inspected.
+    Off,
 }
 
 /// OAuth client credentials of the gateway at a server (RFC 6749, section 4.4).
@@ -184,7 +200,7 @@ impl Default for McpServerConfig {
             prompts: true,
             arguments: None,
             results: None,
-            restore_arguments: false,
+            restore_arguments: None,
             media: MediaRule::Refuse,
             policy: None,
             client_requests: ClientRequestKind::ALL.to_vec(),

@@ -14,6 +14,7 @@ mod client_requests;
 mod config;
 mod endpoint;
 mod jsonrpc;
+mod listed_names;
 mod lists;
 mod log_messages;
 mod methods;
@@ -35,7 +36,7 @@ mod uri_template;
 mod url_elicitation;
 
 pub use client_capabilities::ClientRequestKind;
-pub use config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
+pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
 pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::access::{self, Offer};
 use crate::client_message::ListKind;
 use crate::jsonrpc::RpcError;
+use crate::listed_names::is_usable;
 use crate::sessions::McpSession;
 use crate::settings::{McpServer, McpSettings};
 
@@ -71,7 +72,7 @@ fn offered(
 ) -> Option<Value> {
     match kind {
         ListKind::Tools | ListKind::Prompts => {
-            let name = item["name"].as_str()?.to_owned();
+            let name = item["name"].as_str().filter(|name| is_usable(name))?.to_owned();
             if kind == ListKind::Tools {
                 access::check(server, key, Offer::Tool(&name)).ok()?;
             }
@@ -83,7 +84,15 @@ fn offered(
     Some(item)
 }
 
-async fn list_of_server(server: &McpServer, session: &McpSession, kind: ListKind) -> Result<Vec<Value>, RpcError> {
+/// The list of one server, which the session remembers.
+///
+/// # Errors
+/// The server failed, or its list is too long.
+pub(crate) async fn list_of_server(
+    server: &McpServer,
+    session: &McpSession,
+    kind: ListKind,
+) -> Result<Vec<Value>, RpcError> {
     if !server.hello(session).await?.offers(kind.capability()) {
         return Ok(Vec::new());
     }
@@ -97,6 +106,9 @@ async fn list_of_server(server: &McpServer, session: &McpSession, kind: ListKind
         }
         cursor = page["nextCursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
+            if matches!(kind, ListKind::Tools | ListKind::Prompts) {
+                session.listed.remember(&server.name, kind, &items);
+            }
             return Ok(items);
         }
         if items.len() > MAX_ITEMS {

@@ -37,6 +37,10 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
     match prepared.message {
         ClientMessage::Ignored => accepted(),
         ClientMessage::Response(id, result) => {
+            let result = match prepared.original {
+                Some(ClientMessage::Response(_, original)) => original,
+                _ => result,
+            };
             session.answer(&id.into(), result);
             accepted()
         }
@@ -160,6 +164,10 @@ async fn call(
         session,
         server,
         name,
+        original: match prepared.original {
+            Some(ClientMessage::Request(request)) => Some(request.method),
+            _ => None,
+        },
         method,
         policy: prepared.policy,
         guard: prepared.guard,

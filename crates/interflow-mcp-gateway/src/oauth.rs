@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{KEY_PREFIX, KeyedEndpoint};
+use interflow_limits::KeyedEndpoint;
 use interflow_types::{
     BoxFuture, EntryKind, Flow, LocalHandler, MaybeFuture, Method, Phase, PhaseSet, PlanScope, Request, RequestHead,
     RequestVerdict, Response, Result, Stage, StatusCode,
@@ -48,7 +48,9 @@ impl Stage for OAuthStage {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let is_endpoint = flow.extension::<McpExchange>().is_some_and(|exchange| exchange.endpoint.is_some());
-        let resource = self.0.settings().oauth.clone().filter(|_| is_endpoint && !shows_key(head));
+        // A virtual key has to be a valid one; that is checked next, wherever this finds one.
+        let needs_token = is_endpoint && !(self.0.deps.shows_key)(head);
+        let resource = self.0.settings().oauth.clone().filter(|_| needs_token);
         let Some(resource) = resource else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let Some(token) = bearer(head) else {
             let message = "an access token or a virtual key is needed: Authorization: Bearer";
@@ -85,16 +87,6 @@ impl Stage for OAuthStage {
             RequestVerdict::Continue
         })
     }
-}
-
-/// Whether a request carries a virtual key, which is checked elsewhere.
-fn shows_key(head: &RequestHead) -> bool {
-    let is_key = |value: &[u8]| {
-        let value = std::str::from_utf8(value).unwrap_or_default().trim();
-        let bare = value.split_once(' ').map_or(value, |(_, credential)| credential.trim());
-        bare.starts_with(KEY_PREFIX)
-    };
-    head.headers.iter().any(|(_, value)| is_key(value))
 }
 
 fn bearer(head: &RequestHead) -> Option<String> {

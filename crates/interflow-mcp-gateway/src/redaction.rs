@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_redact::{
-    MediaRule, PlaceholderRestorer, RedactMode, RedactionSession, StopFlag, ValuePolicy, scan_capacity, string_values,
+    JsonPart, MediaRule, PlaceholderRestorer, RedactMode, RedactionResult, RedactionSession, Redactor, StopFlag,
+    ValuePolicy, json_parts, scan_capacity,
 };
 use serde_json::{Value, json};
 
 use crate::jsonrpc::{NOT_INSPECTED, RpcError};
-use crate::sessions::SharedVault;
+use crate::listed_names::SchemaValues;
+use crate::sessions::{McpSession, SharedVault};
 use crate::settings::McpServer;
 
 /// Larger values are scanned off the worker thread, which serves other requests.
@@ -29,10 +31,25 @@ pub(crate) async fn redact_json(
     json: String,
     found: &mut Findings,
 ) -> Result<String, RpcError> {
+    redact_arguments(policy, mode, vault, json, &Arc::default(), found).await
+}
+
+/// Redacts a JSON value, but for what the schema of its tool names.
+///
+/// # Errors
+/// As [`redact_json`].
+pub(crate) async fn redact_arguments(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    vault: &SharedVault,
+    json: String,
+    listed: &Arc<SchemaValues>,
+    found: &mut Findings,
+) -> Result<String, RpcError> {
     if mode == RedactMode::Off {
         return Ok(json);
     }
-    match scan(policy, mode, vault, json.clone(), found).await {
+    match scan(policy, mode, vault, json.clone(), listed, found).await {
         Ok(Some(redacted)) if mode == RedactMode::Redact => Ok(redacted),
         Ok(_) => Ok(json),
         Err(why) if mode == RedactMode::Redact => {
@@ -51,6 +68,7 @@ async fn scan(
     mode: RedactMode,
     vault: &SharedVault,
     json: String,
+    listed: &Arc<SchemaValues>,
     found: &mut Findings,
 ) -> Result<Option<String>, String> {
     if json.len() > policy.max_size {
@@ -59,7 +77,7 @@ async fn scan(
     let mut further = None;
     if !policy.detectors.is_empty() {
         let mut texts = RedactionSession::collecting();
-        policy.redactor.redact_json(json.as_bytes(), &mut texts).map_err(|e| e.to_string())?;
+        redact_unlisted(&policy.redactor, &json, listed, &mut texts)?;
         let findings = policy.detectors.find_all(&texts.collected_texts()).await;
         // The client is not told which detector failed.
         further = Some(findings.map_err(|e| {
@@ -68,7 +86,7 @@ async fn scan(
         })?);
     }
     let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(vault), json.len());
-    let context = policy.context.clone();
+    let (context, listed) = (policy.context.clone(), Arc::clone(listed));
     let work = move || {
         let mut one_way;
         let mut shared;
@@ -83,7 +101,7 @@ async fn scan(
         if let Some(further) = further {
             further.apply_to(session);
         }
-        redactor.redact_json(json.as_bytes(), session).map_err(|e| e.to_string())
+        redact_unlisted(&redactor, &json, &listed, session)
     };
     let done = if size <= MAX_INLINE {
         work()?
@@ -102,6 +120,17 @@ async fn scan(
         *found.entry(span.type_name.clone()).or_default() += 1;
     }
     done.output.map(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())).transpose()
+}
+
+fn redact_unlisted(
+    redactor: &Redactor,
+    json: &str,
+    listed: &SchemaValues,
+    session: &mut RedactionSession,
+) -> Result<RedactionResult<Vec<u8>>, String> {
+    let mut parts = json_parts(json.as_bytes()).map_err(|e| e.to_string())?;
+    parts.retain(|part| !listed.contains(json, part));
+    redactor.redact_spans(json.as_bytes(), parts, session).map_err(|e| e.to_string())
 }
 
 /// Redacts the result of a server, which may contain media.
@@ -207,12 +236,27 @@ pub(crate) async fn redact_text(
     done.unwrap_or_else(|| "[not inspected]".to_owned())
 }
 
-/// Restores originals in the strings of a JSON value; `None` if there is nothing to restore.
+/// Restores in JSON for a server what it may have: what the client sent, if only the recording was to be without it, and
+/// what servers sent, if they may share it.
+pub(crate) fn restore_for_server(
+    server: &McpServer,
+    policy: &ValuePolicy,
+    session: &McpSession,
+    json: String,
+) -> String {
+    let restored = |vault: &SharedVault, may_have: bool, json: String| {
+        may_have.then(|| restore_json(vault, &json)).flatten().unwrap_or(json)
+    };
+    let json = restored(&session.from_client, server.arguments_are_restored(policy), json);
+    restored(&session.from_servers, server.results_are_restored(), json)
+}
+
+/// Restores originals in the strings and names of a JSON value; `None` if there is nothing to restore.
 pub(crate) fn restore_json(vault: &SharedVault, json: &str) -> Option<String> {
     let session = vault.lock();
     let vault = session.vault().filter(|vault| !vault.is_empty())?;
     let (mut out, mut copied) = (String::new(), 0);
-    for span in string_values(json.as_bytes()).ok()? {
+    for span in json_parts(json.as_bytes()).ok()?.into_iter().filter(|span| span.part != JsonPart::Number) {
         let raw = json.get(span.range.clone())?;
         let mut restorer = PlaceholderRestorer::in_string(false);
         let mut restored = String::new();
@@ -233,11 +277,10 @@ pub(crate) fn restore_json(vault: &SharedVault, json: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use interflow_redact::{AdditionalDetectors, Redactor};
+    use interflow_redact::AdditionalDetectors;
 
     use super::*;
     use crate::client_capabilities::ClientCapabilities;
-    use crate::sessions::McpSession;
 
     fn policy() -> ValuePolicy {
         ValuePolicy {

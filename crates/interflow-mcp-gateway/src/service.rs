@@ -1,7 +1,6 @@
 //! The service: one per process, with the servers of the active configuration and the sessions of clients.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::methods;
 use crate::oauth::OAuthStage;
 use crate::protected_resource::AccessTokenSource;
 use crate::redaction::Findings;
-use crate::sessions::{McpSession, SessionTable};
+use crate::sessions::{Insertion, McpSession, SessionTable};
 use crate::settings::McpSettings;
 use crate::stages::{PrepareStage, RestoreStage};
 use crate::upstream::StdioRuntime;
@@ -46,6 +45,9 @@ pub trait CallGuard: Send + Sync {
 /// The guard of a call to a server, if there is one.
 pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn CallGuard>> + Send + Sync>;
 
+/// Whether a request carries a virtual key where the check of keys, which follows, looks for one.
+pub type KeyCheck = Box<dyn Fn(&RequestHead) -> bool + Send + Sync>;
+
 /// What the service needs of other components.
 pub struct McpDeps {
     /// Sends requests to servers over HTTP. They must not be recorded: the flow of the client is, redacted.
@@ -53,6 +55,7 @@ pub struct McpDeps {
     pub review: Reviewer,
     pub policy: PolicySource,
     pub admit: CallAdmission,
+    pub shows_key: KeyCheck,
     pub count: FindingCounter,
     /// After redaction: guards see what servers and recorder get.
     pub guard: GuardSource,
@@ -74,8 +77,6 @@ pub struct McpService {
     runtime: Arc<StdioRuntime>,
     pub(crate) sessions: SessionTable,
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
-    /// Whether a task ends sessions that expired.
-    has_sweeper: AtomicBool,
 }
 
 /// Ends sessions with servers, one after the other: nobody waits for it.
@@ -90,31 +91,34 @@ const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// The task that ends sessions that expired, as long as there are any. If it is dropped, with the runtime of its worker,
 /// the next session begins another.
-struct SessionSweeper(Weak<McpService>);
+struct SessionSweeper {
+    service: Weak<McpService>,
+    /// It is not needed any more; there may be another one by now.
+    is_over: bool,
+}
 
 impl SessionSweeper {
-    async fn run(self) {
-        loop {
-            let Some(timeout) = self.0.upgrade().map(|service| service.settings().session_timeout) else { return };
+    async fn run(mut self) {
+        while !self.is_over {
+            let Some(timeout) = self.service.upgrade().map(|service| service.settings().session_timeout) else {
+                return;
+            };
             let pause = (timeout / CHECKS_PER_TIMEOUT).clamp(Duration::from_millis(10), Duration::from_secs(60));
             tokio::time::sleep(pause).await;
-            let Some(service) = self.0.upgrade() else { return };
+            let Some(service) = self.service.upgrade() else { return };
             let settings = service.settings();
-            let expired = service.sessions.take_expired(settings.session_timeout);
-            let is_last = service.sessions.len() == 0;
+            let (expired, is_over) = service.sessions.take_expired(settings.session_timeout);
+            self.is_over = is_over;
             drop(service);
             end_sessions(settings, expired).await;
-            if is_last {
-                return;
-            }
         }
     }
 }
 
 impl Drop for SessionSweeper {
     fn drop(&mut self) {
-        if let Some(service) = self.0.upgrade() {
-            service.has_sweeper.store(false, Relaxed);
+        if let Some(service) = self.service.upgrade().filter(|_| !self.is_over) {
+            service.sessions.lose_sweeper();
         }
     }
 }
@@ -129,7 +133,6 @@ impl McpService {
             runtime: Arc::default(),
             sessions: SessionTable::default(),
             calls: Mutex::default(),
-            has_sweeper: AtomicBool::new(false),
         };
         let settings = service.compile(config)?;
         service.activate(settings);
@@ -172,13 +175,14 @@ impl McpService {
 
     /// Adds a session. Those that make room for it, and later those that expire, are ended at their servers, too.
     pub(crate) fn begin_session(self: &Arc<Self>, session: Arc<McpSession>, settings: &McpSettings) {
-        let removed = self.sessions.insert(session, settings.max_sessions);
+        let Insertion { removed, needs_sweeper } = self.sessions.insert(session, settings.max_sessions);
+        let sweeper = needs_sweeper.then(|| SessionSweeper { service: Arc::downgrade(self), is_over: false });
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !removed.is_empty() {
             runtime.spawn(end_sessions(self.settings(), removed));
         }
-        if !self.has_sweeper.swap(true, Relaxed) {
-            runtime.spawn(SessionSweeper(Arc::downgrade(self)).run());
+        if let Some(sweeper) = sweeper {
+            runtime.spawn(sweeper.run());
         }
     }
 

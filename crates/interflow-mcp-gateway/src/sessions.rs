@@ -11,7 +11,9 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use crate::client_capabilities::ClientCapabilities;
+use crate::client_message::ListKind;
 use crate::jsonrpc::{RpcError, notification};
+use crate::listed_names::ListedNames;
 use crate::log_messages::SharedLogLevel;
 use crate::settings::McpServer;
 use crate::standing_events::StandingEvents;
@@ -52,6 +54,8 @@ pub(crate) struct McpSession {
     pub capabilities: ClientCapabilities,
     /// The URLs that it was sent for its user.
     pub elicitations: SentElicitations,
+    /// The tools and prompts that servers listed in it.
+    pub listed: ListedNames,
     /// The level from which on the client wants log messages.
     pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
@@ -94,6 +98,7 @@ impl McpSession {
             from_servers: vault(),
             capabilities,
             elicitations: SentElicitations::default(),
+            listed: ListedNames::default(),
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             http: Mutex::default(),
@@ -199,6 +204,11 @@ impl McpSession {
 
     /// Passes a notification on to the client, if it is of a kind that is known.
     pub fn notify(&self, server: &Arc<str>, method: &str, params: &Value) {
+        for kind in [ListKind::Tools, ListKind::Prompts] {
+            if method == kind.changed_method() {
+                self.listed.forget(server, kind);
+            }
+        }
         let text = match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
@@ -366,7 +376,22 @@ impl Drop for RequestGuard {
 
 /// All sessions, at most so many.
 #[derive(Default)]
-pub(crate) struct SessionTable(Mutex<HashMap<String, Arc<McpSession>>>);
+pub(crate) struct SessionTable(Mutex<TableState>);
+
+#[derive(Default)]
+struct TableState {
+    sessions: HashMap<String, Arc<McpSession>>,
+    /// Whether a task ends sessions that expired.
+    has_sweeper: bool,
+}
+
+/// What a session that begins makes necessary.
+pub(crate) struct Insertion {
+    /// The sessions that made room for it, which have to be ended at their servers.
+    pub removed: Vec<Arc<McpSession>>,
+    /// No task ends sessions that expired: one has to be started.
+    pub needs_sweeper: bool,
+}
 
 impl SessionTable {
     /// The session with this id, if the key and the endpoint are those that began it. One that expired is left to
@@ -378,8 +403,8 @@ impl SessionTable {
         endpoint: Option<&str>,
         timeout: Duration,
     ) -> Option<Arc<McpSession>> {
-        let all = self.0.lock();
-        let session = all.get(id)?;
+        let state = self.0.lock();
+        let session = state.sessions.get(id)?;
         if session.is_expired(timeout) {
             return None;
         }
@@ -390,43 +415,68 @@ impl SessionTable {
         Some(Arc::clone(session))
     }
 
-    /// Adds a session, and returns those that make room for it.
-    #[must_use = "sessions with servers have to be ended"]
-    pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Vec<Arc<McpSession>> {
-        let mut all = self.0.lock();
+    /// Adds a session. If there are too many, the holder of the most sessions makes room with the one that it did not use
+    /// for longest, so that a key cannot end the sessions of others by beginning many.
+    pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Insertion {
+        let mut state = self.0.lock();
         let mut removed = Vec::new();
-        while all.len() >= most.max(1) {
-            let oldest = all.values().min_by_key(|s| *s.last_use.lock()).map(|s| s.id.clone());
-            let Some(oldest) = oldest else { break };
-            removed.extend(all.remove(&oldest));
+        while state.sessions.len() >= most.max(1) {
+            let Some(id) = state.session_to_remove(&session) else { break };
+            removed.extend(state.sessions.remove(&id));
         }
-        all.insert(session.id.clone(), session);
-        removed
+        state.sessions.insert(session.id.clone(), session);
+        Insertion { removed, needs_sweeper: !std::mem::replace(&mut state.has_sweeper, true) }
     }
 
-    /// Removes the sessions that were not used for so long.
-    #[must_use = "sessions with servers have to be ended"]
-    pub fn take_expired(&self, timeout: Duration) -> Vec<Arc<McpSession>> {
-        let mut all = self.0.lock();
-        all.extract_if(|_, session| session.is_expired(timeout)).map(|(_, session)| session).collect()
+    /// Removes the sessions that were not used for so long, which have to be ended at their servers; and whether there are
+    /// no others, so that the task which calls this is not needed any more.
+    pub fn take_expired(&self, timeout: Duration) -> (Vec<Arc<McpSession>>, bool) {
+        let mut state = self.0.lock();
+        let expired =
+            state.sessions.extract_if(|_, session| session.is_expired(timeout)).map(|(_, session)| session).collect();
+        let is_over = state.sessions.is_empty();
+        // In the same moment: the next session begins another.
+        state.has_sweeper = !is_over;
+        (expired, is_over)
+    }
+
+    /// The task that ends sessions was cut short.
+    pub fn lose_sweeper(&self) {
+        self.0.lock().has_sweeper = false;
     }
 
     /// Whether another session subscribed to a resource.
     pub fn is_subscribed_elsewhere(&self, than: &McpSession, server: &Arc<str>, uri: &str) -> bool {
-        self.0.lock().values().any(|session| session.id != than.id && session.is_subscribed(server, uri))
+        self.0.lock().sessions.values().any(|session| session.id != than.id && session.is_subscribed(server, uri))
     }
 
     /// Ends the streams of all sessions, which would keep their connections open.
     pub fn close_streams(&self) {
-        self.0.lock().values().for_each(|session| session.standing.close());
+        self.0.lock().sessions.values().for_each(|session| session.standing.close());
     }
 
     pub fn remove(&self, id: &str) {
-        self.0.lock().remove(id);
+        self.0.lock().sessions.remove(id);
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().sessions.len()
+    }
+}
+
+impl TableState {
+    /// The session that makes room for another one: of the holder with the most sessions, the one that begins counted; of
+    /// several such holders, of the one that begins another.
+    fn session_to_remove(&self, beginning: &McpSession) -> Option<String> {
+        let mut counts = HashMap::<Option<&str>, usize>::new();
+        for session in self.sessions.values().map(|s| &**s).chain([beginning]) {
+            *counts.entry(session.key.as_deref()).or_default() += 1;
+        }
+        let count = |session: &McpSession| counts.get(&session.key.as_deref()).copied().unwrap_or_default();
+        let most = self.sessions.values().map(|session| count(session)).max()?;
+        let largest = self.sessions.values().filter(|session| count(session) == most);
+        let oldest = largest.min_by_key(|session| (session.key != beginning.key, *session.last_use.lock()))?;
+        Some(oldest.id.clone())
     }
 }
 
@@ -445,15 +495,15 @@ mod tests {
         let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
         let session = session(Some("a"), Some("github"));
         let id = session.id.clone();
-        assert!(table.insert(session, 10).is_empty());
+        assert!(table.insert(session, 10).removed.is_empty());
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         assert!(table.find(&id, Some(&a), Some("github"), hour).is_some());
         assert!(table.find(&id, Some(&b), Some("github"), hour).is_none());
         assert!(table.find(&id, None, Some("github"), hour).is_none());
         assert!(table.find(&id, Some(&a), None, hour).is_none());
         assert!(table.find(&id, Some(&a), Some("github"), Duration::ZERO).is_none(), "it expired");
-        assert!(table.take_expired(hour).is_empty());
-        assert_eq!(table.take_expired(Duration::ZERO).len(), 1);
+        assert_eq!(table.take_expired(hour).0.len(), 0);
+        assert_eq!(table.take_expired(Duration::ZERO).0.len(), 1);
         assert!(table.find(&id, Some(&a), Some("github"), hour).is_none(), "and is gone");
     }
 
@@ -461,14 +511,47 @@ mod tests {
     fn the_session_that_was_not_used_for_longest_makes_room() {
         let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
         let sessions: Vec<_> = (0..3).map(|_| session(None, None)).collect();
-        assert!(table.insert(Arc::clone(&sessions[0]), 2).is_empty());
-        assert!(table.insert(Arc::clone(&sessions[1]), 2).is_empty());
+        assert!(table.insert(Arc::clone(&sessions[0]), 2).removed.is_empty());
+        assert!(table.insert(Arc::clone(&sessions[1]), 2).removed.is_empty());
         assert!(table.find(&sessions[0].id, None, None, hour).is_some());
-        let removed = table.insert(Arc::clone(&sessions[2]), 2);
+        let removed = table.insert(Arc::clone(&sessions[2]), 2).removed;
         assert!(removed.len() == 1 && Arc::ptr_eq(&removed[0], &sessions[1]));
         assert_eq!(table.len(), 2);
         assert!(table.find(&sessions[1].id, None, None, hour).is_none());
         assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+    }
+
+    #[test]
+    fn a_key_with_many_sessions_makes_room_with_its_own() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let begin = |key: Option<&str>| {
+            let session = session(key, None);
+            let removed = table.insert(Arc::clone(&session), 4).removed;
+            (session, removed.first().map(|s| s.key.as_deref().map(str::to_owned)))
+        };
+        let (victim, _) = begin(Some("b"));
+        for n in 0..20 {
+            let (_, removed) = begin(Some("a"));
+            assert_eq!(removed, (n >= 3).then(|| Some("a".to_owned())), "{n}");
+        }
+        let key: Arc<str> = "b".into();
+        assert!(table.find(&victim.id, Some(&key), None, hour).is_some(), "another's stays");
+        // A client without a key counts as one, and another key gets room from the one that has most.
+        assert_eq!(begin(None).1, Some(Some("a".to_owned())));
+        assert_eq!(begin(Some("b")).1, Some(Some("b".to_owned())), "it would have as many as a has");
+        assert_eq!(table.len(), 4);
+    }
+
+    #[test]
+    fn sessions_always_have_a_task_that_ends_them() {
+        let table = SessionTable::default();
+        assert!(table.insert(session(None, None), 10).needs_sweeper);
+        assert!(!table.insert(session(None, None), 10).needs_sweeper);
+        assert!(!table.take_expired(Duration::from_secs(3600)).1);
+        assert!(table.take_expired(Duration::ZERO).1, "it is over");
+        assert!(table.insert(session(None, None), 10).needs_sweeper, "while those that expired are still being ended");
+        table.lose_sweeper();
+        assert!(table.insert(session(None, None), 10).needs_sweeper);
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::HttpClient;
 
 use crate::capabilities::KnownCapabilities;
-use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::config::{ArgumentMode, McpConfig, McpOAuthConfig, McpServerConfig};
 use crate::protected_resource::{AccessTokenSource, ProtectedResource};
 use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
 
@@ -132,6 +133,30 @@ impl McpServer {
             ServerTransport::Http(_) => true,
             ServerTransport::Stdio(_) => self.config.process_per_session,
         }
+    }
+
+    /// How arguments are redacted before they are recorded.
+    pub fn argument_mode(&self, policy: &ValuePolicy) -> RedactMode {
+        match self.config.arguments {
+            None => policy.mode,
+            Some(ArgumentMode::Restore | ArgumentMode::Redact) => RedactMode::Redact,
+            Some(ArgumentMode::Flag) => RedactMode::Flag,
+            Some(ArgumentMode::Off) => RedactMode::Off,
+        }
+    }
+
+    /// Whether the server gets the arguments as the client sent them.
+    pub fn arguments_are_restored(&self, policy: &ValuePolicy) -> bool {
+        match self.config.arguments {
+            None => policy.mode == RedactMode::Redact,
+            Some(mode) => mode == ArgumentMode::Restore,
+        }
+    }
+
+    /// Whether the server gets what other servers sent, in place of placeholders in arguments. A value that the client
+    /// sent may be among it, if a server returned it.
+    pub fn results_are_restored(&self) -> bool {
+        self.config.restore_arguments.unwrap_or(self.config.arguments != Some(ArgumentMode::Redact))
     }
 
     /// The name of a tool or a prompt for clients of an endpoint.

@@ -13,10 +13,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::{self, Offer};
-use crate::client_message::{ClientMessage, ClientMethod, ClientRequest, CompletionRef};
+use crate::client_message::{ClientMessage, ClientMethod, ClientRequest, CompletionRef, ListKind};
 use crate::endpoint::Endpoint;
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, response};
-use crate::redaction::{Findings, redact_json, redact_text};
+use crate::listed_names::SchemaValues;
+use crate::lists;
+use crate::redaction::{Findings, redact_arguments, redact_json, redact_text};
 use crate::responses::{json_response, refusal};
 use crate::restore;
 use crate::service::{CallGuard, McpService};
@@ -69,7 +71,10 @@ pub(crate) struct CallOutcome {
 /// A request that was parsed and redacted.
 pub(crate) struct PreparedRequest {
     pub settings: Arc<McpSettings>,
+    /// As it is recorded.
     pub message: ClientMessage,
+    /// As the client sent it, if the server gets more than the recording.
+    pub original: Option<ClientMessage>,
     /// The server of a call, and the name of the tool or prompt there; or why the call is refused.
     pub target: Option<Result<(Arc<McpServer>, String), RpcError>>,
     pub policy: ValuePolicy,
@@ -155,12 +160,8 @@ async fn prepare(
         _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
     };
     let mut target = None;
-    if let ClientMessage::Request(request) = &mut message {
+    if let ClientMessage::Request(request) = &message {
         target = find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
-        if let Some(Err(_)) = &target {
-            // A call that is refused is recorded without what was not redacted.
-            request.method.clear_values();
-        }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
     if server.is_some() {
@@ -169,26 +170,59 @@ async fn prepare(
     }
     let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
     let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
-    let mut guard = None;
-    if let (Some(server), ClientMessage::Request(request)) = (&server, &mut message) {
-        tag_target(flow, server, &request.method, target.as_ref());
-        redact_values(service, flow, server, &policy, &session, &mut request.method).await.map_err(&failed)?;
-        guard = (service.deps.guard)(flow, &server.name);
-        if let (
-            Some(guard),
-            ClientMethod::CallTool(_, arguments)
-            | ClientMethod::GetPrompt(_, arguments)
-            | ClientMethod::Complete(_, arguments),
-        ) = (&guard, &mut request.method)
-        {
-            let checked = guard.check_arguments(flow, head, std::mem::take(arguments)).await;
-            *arguments = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
+    let mut listed = Arc::default();
+    if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
+        && let Some((kind, _)) = request.method.listed_name()
+    {
+        match schema_values(service, &session, server, &policy, kind, name).await {
+            Ok(values) => listed = values,
+            Err(e) => {
+                flow.tag(format!("mcp:{}", server.name));
+                target = Some(Err(e));
+            }
         }
+    }
+    let mut original = None;
+    let mut guard = None;
+    match (&mut target, &mut message) {
+        (Some(Ok((server, name))), ClientMessage::Request(request)) => {
+            tag_target(flow, server, &request.method, name);
+            let sent = request.clone();
+            let method = &mut request.method;
+            redact_values(service, flow, server, &policy, &session, &listed, method).await.map_err(&failed)?;
+            guard = (service.deps.guard)(flow, &server.name);
+            let mut is_masked = false;
+            if let (
+                Some(guard),
+                ClientMethod::CallTool(_, arguments)
+                | ClientMethod::GetPrompt(_, arguments)
+                | ClientMethod::Complete(_, arguments),
+            ) = (&guard, method)
+            {
+                let checked = guard.check_arguments(flow, head, arguments.clone()).await;
+                let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
+                is_masked = checked != *arguments;
+                *arguments = checked;
+            }
+            // What a guard masked reaches no server.
+            let is_restored = server.arguments_are_restored(&policy) && !is_masked && sent != *request;
+            original = is_restored.then_some(ClientMessage::Request(sent));
+        }
+        (Some(Err(e)), ClientMessage::Request(request)) => redact_refusal(&policy, &session, request, e).await,
+        _ => {}
     }
     if let ClientMessage::Response(id, result) = message {
         message = match session.asking_server(&id.into()) {
             Some(server) => {
-                let answer = redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                let sent = result.clone();
+                let (answer, is_masked) =
+                    redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                // An error says that it cannot be inspected, which the client's own does not.
+                let is_restored = server.arguments_are_restored(&policy)
+                    && !is_masked
+                    && sent != answer
+                    && sent.is_ok() == answer.is_ok();
+                original = is_restored.then_some(ClientMessage::Response(id, sent));
                 ClientMessage::Response(id, answer)
             }
             None => ClientMessage::Ignored,
@@ -200,7 +234,7 @@ async fn prepare(
     let exchange = flow.extension_mut::<McpExchange>();
     exchange.restores = policy.restore;
     exchange.session = Some(session);
-    exchange.prepared = Some(PreparedRequest { settings, message, target, policy, key, guard });
+    exchange.prepared = Some(PreparedRequest { settings, message, original, target, policy, key, guard });
     Ok(Body::from(bytes::Bytes::from(recorded)))
 }
 
@@ -309,15 +343,51 @@ fn find_target(
     }))
 }
 
-fn tag_target(
-    flow: &mut Flow,
-    server: &McpServer,
-    method: &ClientMethod,
-    target: Option<&Result<(Arc<McpServer>, String), RpcError>>,
-) {
+fn tag_target(flow: &mut Flow, server: &McpServer, method: &ClientMethod, name: &str) {
     flow.tag(format!("mcp:{}", server.name));
-    if let (ClientMethod::CallTool(..), Some(Ok((_, tool)))) = (method, target) {
-        flow.tag(format!("mcp-tool:{tool}"));
+    if let ClientMethod::CallTool(..) = method {
+        flow.tag(format!("mcp-tool:{name}"));
+    }
+}
+
+/// What the schema of a tool names; of a prompt, nothing. Asks the server for its list if it is not known yet that it has
+/// this name: another one could be read by the server as that of a tool which the client may not use.
+///
+/// # Errors
+/// The server did not list just this name, or failed.
+async fn schema_values(
+    service: &McpService,
+    session: &McpSession,
+    server: &McpServer,
+    policy: &ValuePolicy,
+    kind: ListKind,
+    name: &str,
+) -> Result<Arc<SchemaValues>, RpcError> {
+    let known = || session.listed.find(&server.name, kind, name);
+    if let Some(values) = known() {
+        return Ok(values);
+    }
+    if let Err(e) = lists::list_of_server(server, session, kind).await {
+        service.count_call(&server.name, "error");
+        let (mode, mut found) = (server.config.results.unwrap_or(policy.mode), Findings::new());
+        let message = redact_text(policy, mode, &session.from_servers, &e.message, &mut found).await;
+        return Err(RpcError::new(e.code, message));
+    }
+    known().ok_or_else(|| {
+        let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
+        RpcError::new(INVALID_PARAMS, format!("the MCP server {} lists no {what} `{name}`", server.name))
+    })
+}
+
+/// Removes from a call that is refused what was not redacted; a name may be no more than text that the client sent.
+async fn redact_refusal(policy: &ValuePolicy, session: &McpSession, request: &mut ClientRequest, error: &mut RpcError) {
+    request.method.clear_values();
+    let Some((_, name)) = request.method.listed_name() else { return };
+    let (vault, mut found) = (&session.from_client, Findings::new());
+    let redacted = redact_text(policy, policy.mode, vault, name, &mut found).await;
+    if redacted != *name {
+        error.message = redact_text(policy, policy.mode, vault, &error.message, &mut found).await;
+        *name = redacted;
     }
 }
 
@@ -328,14 +398,15 @@ async fn redact_values(
     server: &McpServer,
     policy: &ValuePolicy,
     session: &McpSession,
+    listed: &Arc<SchemaValues>,
     method: &mut ClientMethod,
 ) -> Result<(), RpcError> {
-    let mode = server.config.arguments.unwrap_or(policy.mode);
+    let mode = server.argument_mode(policy);
     let mut found = Findings::new();
     let vault = &session.from_client;
     match method {
         ClientMethod::CallTool(_, arguments) | ClientMethod::GetPrompt(_, arguments) => {
-            *arguments = redact_json(policy, mode, vault, std::mem::take(arguments), &mut found).await?;
+            *arguments = redact_arguments(policy, mode, vault, std::mem::take(arguments), listed, &mut found).await?;
         }
         // A URI that the server listed tells it nothing new.
         ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) | ClientMethod::Unsubscribe(uri)
@@ -370,7 +441,8 @@ async fn redact_uri(
     Ok(())
 }
 
-/// Redacts what the client answers to a request of a server. What cannot be inspected becomes an error for the server.
+/// Redacts what the client answers to a request of a server, and says whether a guard masked or refused something. What
+/// cannot be inspected becomes an error for the server.
 ///
 /// # Errors
 /// There is no policy.
@@ -381,9 +453,9 @@ async fn redact_answer(
     server: &Arc<McpServer>,
     session: &McpSession,
     answer: Result<String, RpcError>,
-) -> Result<Result<String, RpcError>, String> {
+) -> Result<(Result<String, RpcError>, bool), String> {
     let policy = (service.deps.policy)(flow, server.config.policy.as_deref())?;
-    let mode = server.config.arguments.unwrap_or(policy.mode);
+    let mode = server.argument_mode(&policy);
     let (mut found, vault) = (Findings::new(), &session.from_client);
     flow.tag(format!("mcp:{}", server.name));
     let redacted = match answer {
@@ -396,8 +468,12 @@ async fn redact_answer(
     service.count_findings(Direction::Request, &found);
     tag_findings(flow, mode, &found);
     Ok(match ((service.deps.guard)(flow, &server.name), redacted) {
-        (Some(guard), Ok(json)) => guard.check_arguments(flow, head, json).await.map_err(RpcError::not_allowed),
-        (_, redacted) => redacted,
+        (Some(guard), Ok(json)) => {
+            let checked = guard.check_arguments(flow, head, json.clone()).await.map_err(RpcError::not_allowed);
+            let is_masked = checked.as_ref() != Ok(&json);
+            (checked, is_masked)
+        }
+        (_, redacted) => (redacted, false),
     })
 }
 

@@ -83,9 +83,9 @@ fn listen(session: &Arc<McpSession>, contexts: Vec<EventContext>) -> Vec<AbortHa
     let mut tasks = Vec::new();
     for context in contexts {
         let out = out.clone();
+        let (sink, events) = EventSink::outside_of_calls(&context.session);
+        let listening = context.server.listen(&context.session, sink);
         let task = tokio::spawn(async move {
-            let (sink, events) = EventSink::outside_of_calls(&context.session);
-            let listening = context.server.listen(&context.session, sink);
             tokio::join!(listening, context.dispatch(events, out, None));
         });
         tasks.push(task.abort_handle());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
 use crate::client_requests::ReviewedRequest;
 use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
-use crate::redaction::{Findings, redact_result, redact_text, restore_json};
+use crate::redaction::{Findings, redact_result, redact_text, restore_for_server};
 use crate::service::{CallGuard, McpService};
 use crate::sessions::McpSession;
 use crate::settings::McpServer;
@@ -24,7 +24,10 @@ pub(crate) struct ServerCall {
     pub server: Arc<McpServer>,
     /// The name of the tool or prompt at the server.
     pub name: String,
+    /// As it is recorded.
     pub method: ClientMethod,
+    /// As the client sent it, if the server gets more than the recording.
+    pub original: Option<ClientMethod>,
     pub policy: ValuePolicy,
     pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
@@ -61,31 +64,21 @@ impl ServerCall {
 
     async fn send(&self, sink: Option<EventSink>) -> Result<String, RpcError> {
         // After the recorder took its copy of the request.
-        let restored = |json: &str| {
-            let restores = self.server.config.restore_arguments;
-            let original = if restores { restore_json(&self.session.from_servers, json) } else { None };
-            original.unwrap_or_else(|| json.to_owned())
-        };
-        let (method, values) = match &self.method {
-            ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments)),
-            ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments)),
-            ClientMethod::ReadResource(uri) => ("resources/read", restored(&Value::from(uri.as_str()).to_string())),
-            ClientMethod::Subscribe(uri) => {
-                let sent = restored(&Value::from(uri.as_str()).to_string());
-                return self.subscribe(uri, &sent).await;
-            }
-            ClientMethod::Unsubscribe(uri) => {
-                let sent = restored(&Value::from(uri.as_str()).to_string());
-                return self.unsubscribe(&sent).await;
-            }
+        let restored = |json: String| restore_for_server(&self.server, &self.policy, &self.session, json);
+        let uri_json = |uri: &str| restored(Value::from(uri).to_string());
+        let (method, values) = match self.original.as_ref().unwrap_or(&self.method) {
+            ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
+            ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments.clone())),
+            ClientMethod::ReadResource(uri) => ("resources/read", uri_json(uri)),
+            ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await,
+            ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await,
             ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
                 // By its name at the server.
-                return self.complete(&CompletionRef::Prompt(self.name.clone()), &restored(values)).await;
+                return self.complete(&CompletionRef::Prompt(self.name.clone()), &restored(values.clone())).await;
             }
             ClientMethod::Complete(CompletionRef::Resource(uri), values) => {
-                let sent = restored(&Value::from(uri.as_str()).to_string());
-                let uri = serde_json::from_str(&sent).map_err(|e| RpcError::server(e.to_string()))?;
-                return self.complete(&CompletionRef::Resource(uri), &restored(values)).await;
+                let uri = serde_json::from_str(&uri_json(uri)).map_err(|e| RpcError::server(e.to_string()))?;
+                return self.complete(&CompletionRef::Resource(uri), &restored(values.clone())).await;
             }
             _ => return Err(RpcError::server("this is no call")),
         };
@@ -107,8 +100,8 @@ impl ServerCall {
         self.server.request(&self.session, "completion/complete", &|_| params.clone(), None).await
     }
 
-    /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON, `uri` the one that the client is told.
-    async fn subscribe(&self, uri: &str, sent: &str) -> Result<String, RpcError> {
+    /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON.
+    async fn subscribe(&self, sent: &str) -> Result<String, RpcError> {
         if !self.server.hello(&self.session).await?.has_subscriptions() {
             let name = &self.server.name;
             return Err(RpcError::new(
@@ -117,8 +110,12 @@ impl ServerCall {
             ));
         }
         let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
+        // The client is told of the one that is recorded, in which its own values are restored.
+        let ClientMethod::Subscribe(shown) = &self.method else {
+            return Err(RpcError::server("this is no subscription"));
+        };
         // Before the server may tell of the first change.
-        self.session.subscribe(&self.server.name, &plain, uri)?;
+        self.session.subscribe(&self.server.name, &plain, shown)?;
         let params = format!(r#"{{"uri":{sent}}}"#);
         let done = self.server.request(&self.session, "resources/subscribe", &|_| params.clone(), None).await;
         if done.is_err() {

@@ -61,6 +61,10 @@ pub(crate) fn known_members(params: &Value) -> Result<Value, &'static str> {
     {
         return Err("its `url` is none of http or https");
     }
+    // Some clients would read a line break as the end of the URL, and show or open only a part of it.
+    if !url.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("its `url` has characters that a URL cannot have (RFC 3986)");
+    }
     let id = text("elicitationId", MAX_ID).ok_or("it has no `elicitationId`, or one of more than 256 bytes")?;
     let message = params["message"].as_str().ok_or("it has no `message`")?;
     Ok(json!({ "mode": "url", "message": message, "url": url, "elicitationId": id }))
@@ -164,6 +168,10 @@ mod tests {
             ("url", json!("file:///etc/passwd")),
             ("url", json!("")),
             ("url", json!("é")),
+            ("url", json!("https://a.test/x\r\nSet-Cookie: a=b")),
+            ("url", json!("https://a.test/\tx")),
+            ("url", json!("https://a.test/ x")),
+            ("url", json!("https://a.test/\u{202e}x")),
             ("url", json!(format!("https://{}", "a".repeat(MAX_URL)))),
             ("elicitationId", json!(7)),
             ("message", Value::Null),

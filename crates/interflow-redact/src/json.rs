@@ -66,7 +66,7 @@ pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
 ///
 /// # Errors
 /// As [`string_values`].
-pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+pub fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     let mut reader = JsonReader::new(json);
     let (mut spans, mut around) = (Vec::new(), Vec::new());
     // The member of the current value; the values of an array have the array's name.

@@ -46,7 +46,9 @@ pub use document::{DocumentExplanation, DocumentFormat, ExplainedReplacement};
 pub use error::RedactError;
 pub use external_detectors::{BackendConfig, BackendFailure, BackendKind, ExternalDetectors, ExternalFindings};
 pub use finding_cache::FindingCache;
-pub use json::{JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, may_hold_json, string_values};
+pub use json::{
+    JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, json_parts, may_hold_json, string_values,
+};
 pub use kind::{Kind, KindSet};
 pub use model::{EntityModel, ModelConfig, ModelFindings};
 pub use own_placeholders::holds_placeholder;

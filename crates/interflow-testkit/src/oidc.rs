@@ -124,6 +124,11 @@ impl Issuer {
         encode(&state.key.header, &claims, &state.key.key).expect("a token")
     }
 
+    /// Names extensions in the headers of tokens that have to be understood (RFC 7515 section 4.1.11).
+    pub fn set_critical(&self, extensions: &[&str]) {
+        lock(&self.state).key.header.crit = Some(extensions.iter().map(|name| (*name).to_owned()).collect());
+    }
+
     pub fn set_person(&self, person: Value) {
         lock(&self.state).person = person;
     }

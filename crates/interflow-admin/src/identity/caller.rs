@@ -13,6 +13,7 @@ use super::tokens::ApiTokens;
 use super::{Identity, Right, Rights};
 use crate::admin_audit::{AdminAudit, AuditEntry};
 use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
+use crate::ended_sessions::EndedSessions;
 use crate::error::ApiError;
 
 /// How many names or ids the detail of a line lists; their number is written in any case.
@@ -38,6 +39,8 @@ pub(crate) struct Caller {
     pub audit: Arc<AdminAudit>,
     /// To learn that the caller's token was revoked while a connection is open.
     pub tokens: Arc<ApiTokens>,
+    /// Or that they logged out.
+    pub ended_sessions: Arc<EndedSessions>,
     /// What a handler adds to the audit trail's line of the request.
     pub detail: Arc<Mutex<Option<Value>>>,
 }
@@ -75,6 +78,7 @@ impl Caller {
     pub fn is_active(&self) -> bool {
         self.identity.until.is_none_or(|at| Timestamp::now() < at)
             && self.identity.token.as_deref().is_none_or(|id| self.tokens.is_active(id))
+            && !self.identity.session.as_deref().is_some_and(|id| self.ended_sessions.is_ended(id))
     }
 }
 

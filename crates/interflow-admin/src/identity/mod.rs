@@ -147,6 +147,8 @@ pub(crate) struct Identity {
     pub rights: Rights,
     /// When a person's session ends.
     pub until: Option<Timestamp>,
+    /// The id of the browser session, if it is one.
+    pub session: Option<String>,
 }
 
 impl Identity {
@@ -160,6 +162,7 @@ impl Identity {
             role: Role::Viewer,
             rights: Rights::NONE,
             until: None,
+            session: None,
         }
     }
 
@@ -172,6 +175,7 @@ impl Identity {
             role: Role::Admin,
             rights: Rights::ALL,
             until: None,
+            session: None,
         }
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use interflow_store::shared::{IdentityStore, SharedToken};
 use interflow_types::Timestamp;
 
+use crate::ended_sessions::EndedSessions;
+
 use super::tokens::{ApiTokens, FileTokenStore, StoredToken, TOKENS_FILE, TokenStore};
 
 /// How often the copy is compared with the database.
@@ -80,27 +82,30 @@ impl ApiTokens {
         Self::with_store(Box::new(shared)).map_err(|e| format!("the API tokens cannot be read: {e}"))
     }
 
-    /// Follows changes of other replicas on a thread of its own, until the tokens are dropped.
-    pub(crate) fn follow(self: &Arc<Self>) -> io::Result<()> {
-        let tokens = Arc::downgrade(self);
-        std::thread::Builder::new().name("api-tokens".into()).spawn(move || follow_changes(&tokens)).map(drop)
+    /// Follows changes of other replicas on a thread of its own, until the tokens are dropped; also the sessions that ended
+    /// there.
+    pub(crate) fn follow(self: &Arc<Self>, ended: &Arc<EndedSessions>) -> io::Result<()> {
+        let (tokens, ended) = (Arc::downgrade(self), Arc::downgrade(ended));
+        std::thread::Builder::new().name("api-tokens".into()).spawn(move || follow_changes(&tokens, &ended)).map(drop)
     }
 }
 
-fn follow_changes(tokens: &Weak<ApiTokens>) {
+fn follow_changes(tokens: &Weak<ApiTokens>, ended: &Weak<EndedSessions>) {
     let (mut looks, mut is_failing) = (0_u32, false);
     loop {
         std::thread::sleep(LOOK_INTERVAL);
-        let Some(tokens) = tokens.upgrade() else { return };
+        let (Some(tokens), Some(ended)) = (tokens.upgrade(), ended.upgrade()) else { return };
         looks = looks.wrapping_add(1);
-        match tokens.refresh(looks.is_multiple_of(USES_EVERY)) {
+        match tokens.refresh(looks.is_multiple_of(USES_EVERY)).and_then(|()| ended.refresh()) {
             Ok(()) if is_failing => {
-                tracing::info!("admin: API tokens of other replicas are followed again");
+                tracing::info!("admin: API tokens and logouts of other replicas are followed again");
                 is_failing = false;
             }
             Ok(()) => {}
             Err(e) if !is_failing => {
-                tracing::warn!("admin: API tokens stay as they are here until the database answers: {e}");
+                tracing::warn!(
+                    "admin: API tokens and logouts of other replicas cannot be read until the database answers: {e}"
+                );
                 is_failing = true;
             }
             Err(_) => {}

@@ -81,6 +81,7 @@ impl ApiToken {
             role: self.role,
             rights: self.role.rights_with(self.read_bodies),
             until: None,
+            session: None,
         }
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use interflow_types::Timestamp;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::LoginError;
 
 /// Signatures with a key pair. With `none` or a shared secret, others than the issuer could make tokens.
-pub(super) const ALGORITHMS: [Algorithm; 9] = [
+const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
     Algorithm::RS512,
@@ -69,21 +69,28 @@ pub(super) fn key_id(token: &str) -> Result<Option<String>, LoginError> {
     if token.len() > MAX_TOKEN {
         return Err(refused("it is too long", "ask the issuer for fewer claims: admin.oidc.scopes"));
     }
-    let header = decode_header(token).map_err(|_| unsupported())?;
-    if !ALGORITHMS.contains(&header.alg) {
-        return Err(unsupported());
+    checked_header(token).map(|header| header.kid)
+}
+
+/// The header of a token that can be checked: it is signed with a key pair, and needs no extension to be understood.
+pub(super) fn checked_header(token: &str) -> Result<Header, LoginError> {
+    let header = decode_header(token).ok().filter(|header| ALGORITHMS.contains(&header.alg)).ok_or_else(unsupported)?;
+    // No extension is known here, so there is none that may be critical (RFC 7515 section 4.1.11).
+    if header.crit.is_some() {
+        let why = "its header has critical extensions, which are not supported (crit)";
+        return Err(refused(why, "have the issuer leave `crit` out of tokens for this client"));
     }
-    Ok(header.kid)
+    Ok(header)
 }
 
 /// Whether a key verifies the signature of a token, whatever its claims.
 pub(super) fn is_signed_by(token: &str, key: &Jwk) -> bool {
-    let Ok(header) = decode_header(token) else { return false };
+    let Ok(header) = checked_header(token) else { return false };
     let Ok(decoding) = DecodingKey::from_jwk(key) else { return false };
     let mut validation = Validation::new(header.alg);
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation.set_required_spec_claims::<&str>(&[]);
-    ALGORITHMS.contains(&header.alg) && decode::<Map<String, Value>>(token, &decoding, &validation).is_ok()
+    decode::<Map<String, Value>>(token, &decoding, &validation).is_ok()
 }
 
 /// What the claims of a token of this issuer for this audience are checked for, whatever it is used for.
@@ -106,10 +113,7 @@ fn refused(why: &str, remedy: &str) -> LoginError {
 }
 
 pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<Claims, LoginError> {
-    let header = decode_header(token).map_err(|_| unsupported())?;
-    if !ALGORITHMS.contains(&header.alg) {
-        return Err(unsupported());
-    }
+    let header = checked_header(token)?;
     let bad_key = |_| refused("its key cannot be used", "check the keys at the issuer's jwks_uri");
     let decoding = DecodingKey::from_jwk(key).map_err(bad_key)?;
     let validation = validation(header.alg, expected.issuer, expected.client_id, expected.leeway);

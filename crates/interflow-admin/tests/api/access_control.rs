@@ -199,6 +199,11 @@ async fn login_link_is_valid_once() {
     let body: Value = serde_json::from_slice(&link.body).unwrap();
     let path = body["path"].as_str().unwrap().to_owned();
     assert!(!path.contains(TOKEN), "{path}");
+    // A preview of the link, or of a page with the token in its address, only looks.
+    for looked_at in [path.as_str(), &format!("/?token={TOKEN}")] {
+        let looked = it.plain("HEAD", looked_at, &[("Host", &host)], b"").await;
+        assert_eq!((looked.status, looked.header("set-cookie")), (401, None), "{looked_at}");
+    }
     let first = it.plain("GET", &path, &[("Host", &host)], b"").await;
     assert_eq!((first.status, first.header("location")), (303, Some("/")));
     assert!(first.header("set-cookie").is_some());
@@ -206,6 +211,26 @@ async fn login_link_is_valid_once() {
     assert_eq!((again.status, again.header("set-cookie")), (401, None));
     let stranger = it.plain("POST", "/api/v1/login-links", &[("Host", &host)], b"").await;
     assert_eq!(stranger.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logout_ends_the_session_and_no_other() {
+    let it = Instance::start().await;
+    let (host, own) = (it.admin.to_string(), format!("http://{}", it.admin));
+    let (ended, other) = (cookie_pair(&log_in(&it).await), cookie_pair(&log_in(&it).await));
+    let status =
+        async |cookie: &str| it.plain("GET", "/api/v1/me", &[("Host", &host), ("Cookie", cookie)], b"").await.status;
+    let log_out = async |fields: &[(&str, &str)]| {
+        let answer = it.plain("POST", "/logout", &[&[("Host", host.as_str())], fields].concat(), b"").await;
+        assert!(answer.header("set-cookie").unwrap().contains("Max-Age=0"), "{answer:?}");
+    };
+    // A page of another site cannot log anybody out.
+    log_out(&[("Cookie", &ended)]).await;
+    assert_eq!(status(&ended).await, 200);
+    log_out(&[("Cookie", &ended), ("Origin", &own)]).await;
+    assert_eq!((status(&ended).await, status(&other).await), (401, 200));
+    let page = it.plain("GET", "/", &[("Host", &host), ("Cookie", &ended)], b"").await;
+    assert_eq!(page.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,6 +72,22 @@ async fn event_clients_receive_begin_and_end_of_flows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_events_are_sent_after_a_logout() {
+    let it = Instance::start().await;
+    let (host, own) = (it.admin.to_string(), format!("http://{}", it.admin));
+    let login = it.plain("GET", &format!("/?token={TOKEN}"), &[("Host", &host)], b"").await;
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let mut socket = open(&it, "?query=", &[("cookie", &cookie), ("origin", &own)]).await.unwrap();
+    assert_eq!(next(&mut socket).await["type"], "hello");
+    assert_eq!(next(&mut socket).await["type"], "subscribed");
+    let fields = [("Host", host.as_str()), ("Cookie", &cookie), ("Origin", &own)];
+    assert_eq!(it.plain("POST", "/logout", &fields, b"").await.status, 303);
+    it.through("/status/418").await;
+    let end = tokio::time::timeout(Duration::from_secs(20), socket.next()).await.expect("the socket ends");
+    assert!(matches!(end, Some(Ok(Message::Close(_)))), "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_events_are_sent_before_a_subscription() {
     let it = Instance::start().await;
     let bearer = format!("Bearer {TOKEN}");

@@ -233,6 +233,36 @@ async fn unsigned_tokens_and_those_signed_with_the_public_key_as_a_secret_are_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_extensions_that_have_to_be_understood_is_refused() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["root"])).await;
+    let it = instance(config(&issuer.url())).await;
+    assert_eq!(log_in(&it, &issuer).await.status, 200);
+    for extensions in [&["exp"][..], &["https://issuer.test/bound"], &[]] {
+        issuer.set_critical(extensions);
+        let refused = log_in(&it, &issuer).await;
+        assert_eq!((refused.status, cookie_pair(&refused, "interflow_session_")), (502, None), "{extensions:?}");
+        assert!(refused.text().contains("crit"), "{}", refused.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_who_logged_out_is_logged_out() {
+    let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["ops"])).await;
+    let it = instance(config(&issuer.url())).await;
+    let session = async || cookie_pair(&log_in(&it, &issuer).await, "interflow_session_").unwrap();
+    let (ended, other) = (session().await, session().await);
+    let (host, own) = (it.admin.to_string(), format!("http://{}", it.admin));
+    let status =
+        async |cookie: &str| it.plain("GET", "/api/v1/me", &[("Host", &host), ("Cookie", cookie)], b"").await.status;
+    assert_eq!((status(&ended).await, status(&other).await), (200, 200));
+    let fields = [("Host", host.as_str()), ("Cookie", &ended), ("Origin", &own)];
+    assert_eq!(it.plain("POST", "/logout", &fields, b"").await.status, 303);
+    assert_eq!((status(&ended).await, status(&other).await), (401, 200));
+    let line = it.json("/audit?text=logout").await["records"][0].clone();
+    assert_eq!(line["actor"], "anna", "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn replicas_with_a_public_address_accept_each_others_logins_whatever_their_ports() {
     let issuer = Issuer::start(CLIENT, Some(SECRET), person(&["ops"])).await;
     let public =

@@ -158,6 +158,15 @@ impl LimitStage {
         self.capacity.set(max);
     }
 
+    /// Whether a request carries a virtual key, valid or not, in a place where keys are looked for.
+    pub fn shows_virtual_key(&self, head: &RequestHead) -> bool {
+        match self.rules.load().shown(head) {
+            Some(PresentedKey::Own(_)) => true,
+            Some(PresentedKey::Provider(text)) => credentials::is_virtual_key(&text),
+            None => false,
+        }
+    }
+
     fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         // The key is checked first, so that requests without a valid one take no capacity.
         self.check_key(ring, flow, head)?;

@@ -1,4 +1,5 @@
-//! Access tokens of the gateway at a server (RFC 6749, section 4.4): fetched when they are needed, kept until they expire.
+//! Access tokens of the gateway at a server (RFC 6749, section 4.4): fetched when they are needed, by one request for all,
+//! and kept until they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A token is renewed so long before it expires, and kept for so long if the issuer does not say.
 const MARGIN: Duration = Duration::from_secs(30);
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// The longest that a token is kept, whatever the issuer says.
+const MAX_LIFETIME: Duration = Duration::from_secs(86_400);
+/// How long a failure is returned to further requests without a new attempt.
+const FAILURE_TTL: Duration = Duration::from_secs(1);
 
 /// Sends requests with an access token. A token that the server refuses is fetched anew, once.
 pub(super) struct AuthorizedClient {
@@ -26,7 +31,16 @@ pub(super) struct AuthorizedClient {
     token_url: Url,
     /// With the client's secret.
     form: String,
-    token: Mutex<Option<(String, Instant)>>,
+    /// Locked while a token is fetched, so that requests that wait for it share it.
+    kept: Mutex<KeptToken>,
+}
+
+#[derive(Default)]
+struct KeptToken {
+    /// With the time at which it is renewed.
+    token: Option<(String, Instant)>,
+    /// Why there is none, and until when nobody tries again.
+    failure: Option<(String, Instant)>,
 }
 
 #[derive(Deserialize)]
@@ -56,41 +70,57 @@ impl AuthorizedClient {
                 form += &format!("&{name}={}", encoded(value));
             }
         }
-        Ok(Self { inner, token_url, form, token: Mutex::default() })
+        Ok(Self { inner, token_url, form, kept: Mutex::default() })
     }
 
-    /// The token; another than `refused`.
+    /// The token; another than `refused`. Cancel-safe: the next request makes an attempt of its own.
     async fn token(&self, refused: Option<&str>) -> Result<String> {
-        let mut kept = self.token.lock().await;
-        if let Some((token, until)) = &*kept
+        let mut kept = self.kept.lock().await;
+        let now = Instant::now();
+        if let Some((token, until)) = &kept.token
             && refused != Some(token.as_str())
-            && *until > Instant::now()
+            && *until > now
         {
             return Ok(token.clone());
         }
+        // Requests that waited for an attempt get its error, instead of making one each.
+        if let Some((why, until)) = &kept.failure
+            && *until > now
+        {
+            return Err(failed(why));
+        }
         let fetched = tokio::time::timeout(TIMEOUT, self.fetch()).await;
-        let TokenResponse { access_token, expires_in } = fetched.map_err(|_| failed("it did not answer in time"))??;
-        let lifetime = expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs);
-        *kept = Some((access_token.clone(), Instant::now() + lifetime.saturating_sub(MARGIN)));
-        Ok(access_token)
+        match fetched.unwrap_or_else(|_| Err("it did not answer in time".to_owned())) {
+            Ok(TokenResponse { access_token, expires_in }) => {
+                let lifetime = expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
+                let until = Instant::now() + lifetime.saturating_sub(MARGIN);
+                *kept = KeptToken { token: Some((access_token.clone(), until)), failure: None };
+                Ok(access_token)
+            }
+            Err(why) => {
+                let error = failed(&why);
+                *kept = KeptToken { token: None, failure: Some((why, Instant::now() + FAILURE_TTL)) };
+                Err(error)
+            }
+        }
     }
 
-    async fn fetch(&self) -> Result<TokenResponse> {
+    async fn fetch(&self) -> std::result::Result<TokenResponse, String> {
         let mut headers = Headers::new();
         headers.append_unchecked(b"Accept", b"application/json");
         headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
         let (method, url) = (Method::POST, self.token_url.clone());
         let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
         let body = Body::from(bytes::Bytes::from(self.form.clone()));
-        let response = self.inner.send(Request { head, body }).await.map_err(|e| failed(&e.to_string()))?;
+        let response = self.inner.send(Request { head, body }).await.map_err(|e| e.to_string())?;
         if !response.head.status.is_success() {
-            return Err(failed(&format!("status {}", response.head.status.as_u16())));
+            return Err(format!("status {}", response.head.status.as_u16()));
         }
-        let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| failed("its response broke off"))?;
+        let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
         // The response is a secret: nothing of it is part of the error.
-        let token: TokenResponse = serde_json::from_slice(&raw).map_err(|_| failed("its response has no token"))?;
+        let token: TokenResponse = serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
         let is_token = !token.access_token.is_empty() && token.access_token.bytes().all(|b| b.is_ascii_graphic());
-        if is_token { Ok(token) } else { Err(failed("its response has no token")) }
+        if is_token { Ok(token) } else { Err("its response has no token".to_owned()) }
     }
 
     async fn send_with_token(&self, request: Request) -> Result<Response> {
@@ -125,4 +155,62 @@ fn authorized(head: &RequestHead, token: &str) -> RequestHead {
 
 fn failed(why: &str) -> Error {
     Error::new(ErrorKind::BadResponse, format!("no access token from its token endpoint (oauth.token_url): {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::StatusCode;
+    use parking_lot::Mutex as SyncMutex;
+
+    use super::*;
+
+    /// A token endpoint that answers so, and counts.
+    struct Endpoint(&'static str, SyncMutex<u32>);
+
+    impl HttpClient for Endpoint {
+        fn send(&self, _request: Request) -> ResponseFuture<'_> {
+            *self.1.lock() += 1;
+            Box::pin(async {
+                // Others come while it is asked.
+                tokio::task::yield_now().await;
+                match self.0 {
+                    "" => Err(Error::new(ErrorKind::Connect, "down")),
+                    body => Ok(Response::full(StatusCode::OK, "application/json", body.to_owned())),
+                }
+            })
+        }
+    }
+
+    fn client(body: &'static str) -> (AuthorizedClient, Arc<Endpoint>) {
+        let endpoint = Arc::new(Endpoint(body, SyncMutex::default()));
+        let config = McpClientCredentials {
+            token_url: "https://issuer.test/token".into(),
+            client_id: "c".into(),
+            client_secret: "s".into(),
+            ..McpClientCredentials::default()
+        };
+        (AuthorizedClient::new(&config, "s", Arc::clone(&endpoint) as Arc<dyn HttpClient>).unwrap(), endpoint)
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_an_issuer_that_is_down_share_one_attempt() {
+        let (client, endpoint) = client("");
+        let all = futures_util::future::join_all((0..20).map(|_| client.token(None))).await;
+        assert!(all.iter().all(|token| token.as_ref().is_err_and(|e| e.to_string().contains("oauth.token_url"))));
+        assert_eq!(*endpoint.1.lock(), 1);
+        client.kept.lock().await.failure.as_mut().unwrap().1 = Instant::now();
+        assert!(client.token(None).await.is_err());
+        assert_eq!(*endpoint.1.lock(), 2, "later it is tried again");
+    }
+
+    #[tokio::test]
+    async fn a_lifetime_of_ages_is_bounded() {
+        for body in [r#"{"access_token":"t","expires_in":18446744073709551615}"#, r#"{"access_token":"t"}"#] {
+            let (client, endpoint) = client(body);
+            assert_eq!(client.token(None).await.unwrap(), "t");
+            assert_eq!(client.token(None).await.unwrap(), "t");
+            let until = client.kept.lock().await.token.as_ref().unwrap().1;
+            assert!(until <= Instant::now() + MAX_LIFETIME && *endpoint.1.lock() == 1, "{body}");
+        }
+    }
 }

@@ -44,17 +44,52 @@ const RECONNECT_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::fr
 /// How often the stream of a response is resumed.
 const MAX_RESUMPTIONS: u32 = 1_000;
 
+/// How long a request waits for the answer to the one that opens the stream outside of requests. Some servers answer
+/// that only when they have something to send.
+const STREAM_WAIT: Duration = Duration::from_secs(2);
+
 /// A session with a server, once it has begun.
 pub(crate) struct HttpSession {
     open: Mutex<Option<OpenSession>>,
     client: UpstreamClient,
-    /// How often it began.
-    begun: watch::Sender<u64>,
+    /// How often the stream outside of requests was needed: for each beginning, and for each listener.
+    streams_wanted: watch::Sender<u64>,
+    /// How many of these streams the server has opened, has not, or has not in time.
+    streams_settled: watch::Sender<u64>,
 }
 
 impl HttpSession {
     pub fn new(client: UpstreamClient) -> Self {
-        Self { open: Mutex::default(), client, begun: watch::Sender::new(0) }
+        let (streams_wanted, streams_settled) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self { open: Mutex::default(), client, streams_wanted, streams_settled }
+    }
+
+    /// Announces a listener: from now on, requests wait until it can hear the server.
+    pub fn announce_listener(&self) -> watch::Receiver<u64> {
+        let wanted = self.streams_wanted.subscribe();
+        self.streams_wanted.send_modify(|count| *count += 1);
+        wanted
+    }
+
+    /// If somebody listens, waits until the stream is open: what a server sends before, many servers drop.
+    async fn wait_for_stream(&self) {
+        if self.streams_wanted.receiver_count() == 0 {
+            return;
+        }
+        let (wanted, mut settled) = (*self.streams_wanted.borrow(), self.streams_settled.subscribe());
+        let waited = tokio::time::timeout(STREAM_WAIT, settled.wait_for(|count| *count >= wanted)).await;
+        if waited.is_err() {
+            // Once is enough.
+            self.settle_streams(wanted);
+        }
+    }
+
+    fn settle_streams(&self, wanted: u64) {
+        self.streams_settled.send_if_modified(|count| {
+            let is_more = wanted > *count;
+            *count = wanted.max(*count);
+            is_more
+        });
     }
 }
 
@@ -174,8 +209,14 @@ impl HttpServer {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.0.client.send(request)).await;
     }
 
-    /// The session, which begins with the first request.
+    /// The session, which begins with the first request, when a client that listens can hear the server.
     async fn open(&self, session: &HttpSession, start: Duration) -> Result<OpenSession, RpcError> {
+        let open = self.begin(session, start).await?;
+        session.wait_for_stream().await;
+        Ok(open)
+    }
+
+    async fn begin(&self, session: &HttpSession, start: Duration) -> Result<OpenSession, RpcError> {
         let mut slot = session.open.lock().await;
         if let Some(open) = &*slot {
             return Ok(open.clone());
@@ -202,7 +243,7 @@ impl HttpServer {
         let begun = tokio::time::timeout(start, begin).await;
         let open = begun.map_err(|_| RpcError::server(format!("no session within {limit} (start_timeout)")))??;
         *slot = Some(open.clone());
-        session.begun.send_modify(|count| *count += 1);
+        session.streams_wanted.send_modify(|count| *count += 1);
         Ok(open)
     }
 
@@ -400,16 +441,20 @@ impl HttpServer {
     }
 
     /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
-    /// client does not begin is not begun for this.
-    pub async fn listen(&self, session: &HttpSession, sink: &EventSink) {
-        let mut begun = session.begun.subscribe();
+    /// client does not begin is not begun for this. `wanted` is of [`HttpSession::announce_listener`].
+    pub async fn listen(&self, session: &HttpSession, mut wanted: watch::Receiver<u64>, sink: &EventSink) {
         loop {
-            let open = session.open.lock().await.clone();
+            let slot = session.open.lock().await;
+            let (open, number) = (slot.clone(), *wanted.borrow_and_update());
+            drop(slot);
             let mut resumption = Resumption::default();
             let reading = async {
                 let Some(open) = open else { return std::future::pending().await };
-                // A server that has no such stream is not asked again in this session.
-                while let Ok(Some(body)) = self.open_stream(Some(&open), resumption.last_event.as_deref()).await {
+                loop {
+                    let body = self.open_stream(Some(&open), resumption.last_event.as_deref()).await;
+                    session.settle_streams(number);
+                    // A server that has no such stream is not asked again in this session.
+                    let Ok(Some(body)) = body else { break };
                     let _ = self.read_events(None, body, Some(&open), Some(sink), &mut resumption).await;
                     tokio::time::sleep(resumption.pause).await;
                 }
@@ -417,7 +462,7 @@ impl HttpServer {
             };
             tokio::select! {
                 () = reading => {}
-                changed = begun.changed() => if changed.is_err() { return },
+                changed = wanted.changed() => if changed.is_err() { return },
             }
         }
     }

@@ -9,6 +9,7 @@ mod stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_types::BoxFuture;
 use serde_json::{Value, json};
 
 pub(crate) use http::{HttpServer, HttpSession};
@@ -128,11 +129,19 @@ impl McpServer {
     }
 
     /// Passes on what the server sends outside of requests of the client, for as long as the future is polled or the
-    /// sink is open.
-    pub async fn listen(&self, session: &McpSession, sink: EventSink) {
+    /// sink is open. The listener counts from this call on, not from the first poll: requests that follow it are sent when
+    /// it can hear the server.
+    pub fn listen(&self, session: &McpSession, sink: EventSink) -> BoxFuture<'static, ()> {
         match &self.transport {
-            ServerTransport::Stdio(server) => self.process(session, server).listen(sink),
-            ServerTransport::Http(server) => server.listen(&session.http(self), &sink).await,
+            ServerTransport::Stdio(server) => {
+                self.process(session, server).listen(sink);
+                Box::pin(std::future::ready(()))
+            }
+            ServerTransport::Http(server) => {
+                let (server, session) = (server.clone(), session.http(self));
+                let wanted = session.announce_listener();
+                Box::pin(async move { server.listen(&session, wanted, &sink).await })
+            }
         }
     }
 }

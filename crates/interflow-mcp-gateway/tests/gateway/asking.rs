@@ -1,5 +1,13 @@
 //! What servers ask and tell clients beside their responses.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{once, pending};
+use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
 
 use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
@@ -16,8 +24,8 @@ fn client() -> Value {
 #[tokio::test]
 async fn a_server_asks_the_client_during_a_call_and_gets_the_answer() {
     let (origin, log) = (over_http(100).await, Log::create());
-    let config = format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, "process_per_session = true"));
-    let gate = Gate::of_client("/mcp", &config, client()).await;
+    let own = over_stdio("local", &log.path, "process_per_session = true\narguments = 'redact'");
+    let gate = Gate::of_client("/mcp", &format!("{}{own}", web(&origin, "")), client()).await;
     for tool in ["web__ask", "local__ask"] {
         let mut stream = gate.stream("POST", &ask(tool, &json!({ "why": "it helps" }))).await;
         let asked = stream.next().await.unwrap();
@@ -39,7 +47,9 @@ async fn a_server_asks_the_client_during_a_call_and_gets_the_answer() {
     }
     let arrived: String = origin.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
     for (arrived, declared) in [(arrived, "web"), (log.text(), "local")] {
-        assert!(arrived.contains("\"accept\"") && !arrived.contains(MAIL), "{arrived}");
+        // Answers are arguments: the server gets what the client sent, unless they are redacted for it.
+        assert!(arrived.contains("\"accept\""), "{arrived}");
+        assert_eq!((arrived.contains(MAIL), declared), (declared == "web", declared), "{arrived}");
         assert!(arrived.contains(r#""capabilities":{"elicitation":{},"roots":{}}"#), "{declared}: {arrived}");
     }
     let recorded = gate.recorded(5).await;
@@ -100,7 +110,7 @@ async fn an_answer_that_cannot_be_inspected_is_an_error_for_the_server() {
 #[tokio::test]
 async fn a_server_asks_on_the_stream_of_the_session_too() {
     let log = Log::create();
-    let config = over_stdio("local", &log.path, "process_per_session = true");
+    let config = over_stdio("local", &log.path, "process_per_session = true\narguments = 'redact'");
     let gate = Gate::of_client("/mcp", &config, client()).await;
     let mut stream = gate.stream("GET", "").await;
     let call = async { gate.call("local__ask", json!({})).await };
@@ -155,4 +165,44 @@ async fn a_response_whose_stream_ended_is_resumed() {
     assert_eq!(gate.call("web__resumed", json!({})).await, "the rest");
     let resumed = origin.requests().pop().unwrap();
     assert_eq!((resumed.method.as_str(), resumed.header("last-event-id")), ("GET", Some("7")));
+}
+
+#[tokio::test]
+async fn a_call_is_sent_when_its_session_can_hear_the_server() {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let answer = {
+        let is_open = Arc::clone(&is_open);
+        move |request: &Request| {
+            let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            let is_open = Arc::clone(&is_open);
+            if request.method == "GET" {
+                let opened = once(async move {
+                    is_open.store(true, Relaxed);
+                    Bytes::from_static(b": open\n\n")
+                });
+                let events = Reply::status(200).header("Content-Type", "text/event-stream");
+                // A server without a store of events drops what it sends before.
+                return events.delay(Duration::from_millis(300)).stream(opened.chain(pending()));
+            }
+            let result = match message["method"].as_str() {
+                Some("tools/call") => {
+                    let text = if is_open.load(Relaxed) { "heard" } else { "lost" };
+                    json!({ "content": [{ "type": "text", "text": text }] })
+                }
+                Some("initialize") => {
+                    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } });
+                    let hello = json!({ "jsonrpc": "2.0", "id": message["id"], "result": hello });
+                    return Reply::json(&hello).header("Mcp-Session-Id", "s1");
+                }
+                Some("tools/list") => json!({ "tools": [{ "name": "ask" }] }),
+                _ => return Reply::status(202),
+            };
+            Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
+        }
+    };
+    let origin = Origin::http().answering(answer).start().await;
+    let gate = Gate::of_client("/mcp", &web(&origin, ""), client()).await;
+    gate.rpc("tools/list", json!({})).await;
+    let _stream = gate.stream("GET", "").await;
+    assert_eq!(gate.call("web__ask", json!({})).await, "heard");
 }

@@ -14,7 +14,8 @@ fn complete(reference: &Value, value: &str) -> Value {
 #[tokio::test]
 async fn arguments_are_completed_by_the_server_of_their_prompt_or_template() {
     let (origin, log) = (over_http(100).await, Log::create());
-    let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, "prompts = false"))).await;
+    let redacted = web(&origin, "arguments = 'redact'");
+    let gate = Gate::start(&format!("{redacted}{}", over_stdio("local", &log.path, "prompts = false"))).await;
     assert!(gate.capabilities["completions"].is_object(), "{}", gate.capabilities);
     let prompt = json!({ "type": "ref/prompt", "name": "web__greet" });
     let done = gate.rpc("completion/complete", complete(&prompt, "an")).await;
@@ -62,6 +63,10 @@ async fn completion_is_declared_only_if_a_server_has_it_that_may_be_used() {
         let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": { "prompts": {} }, "serverInfo": {} });
         match message["method"].as_str() {
             Some("initialize") => Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": hello })),
+            Some("prompts/list") => {
+                let prompts = json!({ "prompts": [{ "name": "greet" }] });
+                Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": prompts }))
+            }
             _ => Reply::status(202),
         }
     };

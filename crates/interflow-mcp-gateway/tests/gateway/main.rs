@@ -77,6 +77,7 @@ impl Gate {
                 })
             }),
             admit: Box::new(|_| Box::pin(async { Ok(()) })),
+            shows_key: Box::new(|_| false),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
             tokens: Box::new(|_, _| Err("no issuer".into())),

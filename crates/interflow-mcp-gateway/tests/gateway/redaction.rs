@@ -2,13 +2,42 @@
 
 use serde_json::json;
 
-use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
+use crate::server::{LISTED_MAIL, MAIL, OTHER_MAIL, over_http, over_stdio};
 use crate::{Gate, Log, web};
 
 #[tokio::test]
-async fn arguments_are_redacted_for_server_and_recorder_and_restored_for_the_client() {
+async fn a_server_gets_arguments_as_they_are_and_the_recording_does_not() {
     let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
+    // Numbers stay numbers, and names of members are restored too.
+    let arguments =
+        json!({ "to": MAIL, MAIL: "x", "card": 4_111_111_111_111_111_u64, "inner": format!("{{\"a\":\"{MAIL}\"}}") });
+    for tool in ["web__echo", "local__echo"] {
+        let echoed = gate.call(tool, arguments.clone()).await;
+        assert_eq!(echoed.matches(MAIL).count(), 3, "{echoed}");
+    }
+    let arrived: String = origin.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
+    for arrived in [arrived, log.text()] {
+        assert!(arrived.contains(&arguments.to_string()) && !arrived.contains("EMAIL"), "{arrived}");
+    }
+    let recorded = gate.recorded(3).await;
+    assert!(recorded.contains("EMAIL") && !recorded.contains(MAIL) && !recorded.contains("4111"), "{recorded}");
+    let tags = &gate.proxy.flows(3).await[1].tags;
+    assert!(tags.contains(&"redacted".to_owned()) && tags.iter().any(|t| t.starts_with("found:")), "{tags:?}");
+    // So with prompts and resources.
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    gate.rpc("prompts/get", json!({ "name": "local__greet", "arguments": { "name": MAIL } })).await;
+    gate.rpc("resources/read", json!({ "uri": format!("users://{MAIL}") })).await;
+    assert!(log.text().contains(&format!(r#""name":"{MAIL}""#)) && log.text().contains(&format!("users://{MAIL}")));
+    assert!(!gate.recorded(3).await.contains(MAIL));
+}
+
+#[tokio::test]
+async fn arguments_are_redacted_for_a_server_on_request_and_restored_for_the_client() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let redact = "arguments = 'redact'";
+    let gate = Gate::start(&format!("{}{}", web(&origin, redact), over_stdio("local", &log.path, redact))).await;
     for tool in ["web__echo", "local__echo"] {
         let echoed = gate.call(tool, json!({ "to": MAIL, "text": format!("write to {MAIL}") })).await;
         assert_eq!(echoed.matches(MAIL).count(), 2, "{echoed}");
@@ -18,14 +47,27 @@ async fn arguments_are_redacted_for_server_and_recorder_and_restored_for_the_cli
     assert!(arrived.contains("tools/call") && arrived.contains("EMAIL") && !arrived.contains(MAIL), "{arrived}");
     let recorded = gate.recorded(3).await;
     assert!(recorded.contains("write to") && !recorded.contains(MAIL), "{recorded}");
-    let tags = &gate.proxy.flows(3).await[1].tags;
-    assert!(tags.contains(&"redacted".to_owned()) && tags.iter().any(|t| t.starts_with("found:")), "{tags:?}");
+}
+
+#[tokio::test]
+async fn values_that_the_schema_of_a_tool_names_are_not_redacted() {
+    let log = Log::create();
+    let gate = Gate::start(&over_stdio("local", &log.path, "arguments = 'redact'")).await;
+    let booked = json!({ "city": "New York", "to": LISTED_MAIL, "all": ["San Francisco"], "note": "x" });
+    gate.call("local__book", booked.clone()).await;
+    assert!(log.text().contains(&booked.to_string()), "{}", log.text());
+    let tags = &gate.proxy.flows(2).await[1].tags;
+    assert!(!tags.contains(&"redacted".to_owned()), "{tags:?}");
+    // What is not such a value by itself is text as any other, and so is everything for another tool.
+    gate.call("local__book", json!({ "note": format!("to {LISTED_MAIL}") })).await;
+    gate.call("local__echo", json!({ "to": LISTED_MAIL })).await;
+    assert_eq!(log.text().matches(LISTED_MAIL).count(), 1, "{}", log.text());
 }
 
 #[tokio::test]
 async fn prompts_and_unlisted_resources_are_redacted_as_tools_are() {
     let log = Log::create();
-    let gate = Gate::start(&over_stdio("local", &log.path, "")).await;
+    let gate = Gate::start(&over_stdio("local", &log.path, "arguments = 'redact'")).await;
     let got = gate.rpc("prompts/get", json!({ "name": "local__greet", "arguments": { "name": MAIL } })).await;
     assert_eq!(got["messages"][0]["content"]["text"], MAIL);
     let read = gate.rpc("resources/read", json!({ "uri": format!("users://{MAIL}") })).await;
@@ -36,12 +78,12 @@ async fn prompts_and_unlisted_resources_are_redacted_as_tools_are() {
 }
 
 #[tokio::test]
-async fn what_a_server_returns_is_redacted_and_may_be_restored_in_later_arguments() {
+async fn placeholders_of_results_are_restored_in_later_arguments_unless_a_server_may_not_have_them() {
     let (log, trusted) = (Log::create(), Log::create());
     let gate = Gate::start(&format!(
         "{}{}",
-        over_stdio("local", &log.path, ""),
-        over_stdio("mail", &trusted.path, "restore_arguments = true")
+        over_stdio("local", &log.path, "restore_arguments = false"),
+        over_stdio("mail", &trusted.path, "")
     ))
     .await;
     let found = gate.call("local__lookup", json!({})).await;
@@ -50,23 +92,23 @@ async fn what_a_server_returns_is_redacted_and_may_be_restored_in_later_argument
     // The client did not send it, so the client does not get it back.
     for server in ["local", "mail"] {
         assert_eq!(
-            gate.call(&format!("{server}__echo"), json!({ "to": placeholder })).await,
-            json!({ "to": placeholder }).to_string()
+            gate.call(&format!("{server}__echo"), json!({ "to": placeholder, "of": MAIL })).await,
+            json!({ "to": placeholder, "of": MAIL }).to_string()
         );
     }
     assert!(trusted.text().contains(OTHER_MAIL), "{}", trusted.text());
-    assert!(!log.text().contains(OTHER_MAIL), "{}", log.text());
+    assert!(!log.text().contains(OTHER_MAIL) && log.text().contains(MAIL), "{}", log.text());
     assert!(!gate.recorded(4).await.contains(OTHER_MAIL));
 }
 
 #[tokio::test]
 async fn placeholders_of_one_session_mean_nothing_in_another() {
     let (log, second) = (Log::create(), Log::create());
-    let config = over_stdio("local", &log.path, "restore_arguments = true");
+    let config = over_stdio("local", &log.path, "");
     let gate = Gate::start(&config).await;
     let found = gate.call("local__lookup", json!({})).await;
     let placeholder = found.rsplit(' ').next().unwrap().to_owned();
-    let other = Gate::start(&over_stdio("local", &second.path, "restore_arguments = true")).await;
+    let other = Gate::start(&over_stdio("local", &second.path, "")).await;
     assert_ne!(other.call("local__lookup", json!({})).await, found, "placeholders are of a session");
     assert!(other.call("local__echo", json!({ "to": placeholder })).await.contains(&placeholder));
 }

@@ -14,6 +14,32 @@ use tokio::sync::{mpsc, oneshot};
 /// Text that no tool should get or give in clear.
 pub const MAIL: &str = "anna.berg@firm.com";
 pub const OTHER_MAIL: &str = "bob.stone@example.org";
+/// An address that the schema of the tool `book` names.
+pub const LISTED_MAIL: &str = "office@travel.example";
+
+/// The tools that the server lists, on two pages.
+const TOOLS: [[&str; 2]; 2] = [["echo", "lookup"], ["delete", "picture"]];
+/// Those that follow on the second page.
+const MORE_TOOLS: [&str; 13] = [
+    "ask",
+    "touch",
+    "log",
+    "log_inline",
+    "ask_url",
+    "need_url",
+    "opened",
+    "note",
+    "slow",
+    "crash",
+    "steps",
+    "resumed",
+    "book",
+];
+
+/// In the order of the lists.
+pub fn all_tools() -> impl Iterator<Item = &'static str> {
+    TOOLS.into_iter().flatten().chain(MORE_TOOLS)
+}
 
 /// What the server does with a message.
 pub enum Act {
@@ -40,7 +66,14 @@ pub fn act(message: &Value) -> Act {
     let params = &message["params"];
     let reply = |result: Value| Act::Reply(json!({ "jsonrpc": "2.0", "id": id, "result": result }));
     let tools = |names: &[&str]| -> Value {
-        names.iter().map(|name| json!({ "name": name, "inputSchema": { "type": "object" } })).collect()
+        let schema = |name: &str| match name {
+            "book" => json!({ "type": "object", "properties": {
+                "city": { "$ref": "#/$defs/city" },
+                "to": { "oneOf": [{ "const": LISTED_MAIL, "title": "the office" }] } },
+                "$defs": { "city": { "enum": ["New York", "San Francisco"] } } }),
+            _ => json!({ "type": "object" }),
+        };
+        names.iter().map(|name| json!({ "name": name, "inputSchema": schema(name) })).collect()
     };
     reply(match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
@@ -49,8 +82,8 @@ pub fn act(message: &Value) -> Act {
                 "logging": {} },
             "serverInfo": { "name": "test", "version": "1" },
         }),
-        "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&["delete", "picture"]) }),
-        "tools/list" => json!({ "tools": tools(&["echo", "lookup"]), "nextCursor": "2" }),
+        "tools/list" if params["cursor"] == "2" => json!({ "tools": tools(&[&TOOLS[1][..], &MORE_TOOLS].concat()) }),
+        "tools/list" => json!({ "tools": tools(&TOOLS[0]), "nextCursor": "2" }),
         "resources/list" => json!({ "resources": [{ "uri": "file:///anna.berg/notes", "name": "notes" }] }),
         "resources/templates/list" => {
             json!({ "resourceTemplates": [{ "uriTemplate": "test://{id}/note", "name": "note" }] })
@@ -65,7 +98,7 @@ pub fn act(message: &Value) -> Act {
             json!({ "completion": { "values": [said, OTHER_MAIL], "total": 2, "hasMore": false } })
         }
         "tools/call" => match params["name"].as_str().unwrap_or_default() {
-            "echo" => text(params["arguments"].to_string()),
+            "echo" | "book" => text(params["arguments"].to_string()),
             "lookup" => text(format!("the contact is {OTHER_MAIL}")),
             "picture" => json!({ "content": [{ "type": "image", "data": "AAAA", "mimeType": "image/png" }] }),
             "ask" => {

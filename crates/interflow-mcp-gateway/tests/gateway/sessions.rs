@@ -1,5 +1,6 @@
 //! Sessions of clients and with servers, and the rules of the transport.
 
+use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
 
 use crate::server::{over_http, over_stdio};
@@ -74,6 +75,34 @@ async fn a_session_that_expires_ends_at_the_server_too() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("the server is told");
     assert_eq!((gate.service.counts().sessions, gate.post(&request(1, "ping", &json!({})), "").await.status), (0, 404));
+}
+
+#[tokio::test]
+async fn a_session_that_begins_while_the_last_one_is_being_ended_expires_too() {
+    let answer = |request: &Request| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
+        match message["method"].as_str() {
+            Some("initialize") => Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": hello }))
+                .header("Mcp-Session-Id", "s1"),
+            // The server takes its time to end a session.
+            _ if request.method == "DELETE" => Reply::status(200).delay(std::time::Duration::from_secs(1)),
+            _ => Reply::status(202),
+        }
+    };
+    let origin = Origin::http().answering(answer).start().await;
+    let gate = Gate::start(&format!("[mcp]\nsession_timeout = '200ms'\n{}", web(&origin, ""))).await;
+    while !origin.requests().iter().any(|r| r.method == "DELETE") {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    gate.post(&request(0, "initialize", &json!({ "protocolVersion": "2025-11-25" })), "").await;
+    assert_eq!(gate.service.counts().sessions, 1);
+    let ended = async {
+        while gate.service.counts().sessions > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it ends as the first did");
 }
 
 #[tokio::test]

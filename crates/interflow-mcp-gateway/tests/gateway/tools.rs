@@ -2,16 +2,15 @@
 
 use serde_json::json;
 
-use crate::server::{over_http, over_stdio};
+use crate::server::{MAIL, OTHER_MAIL, all_tools, over_http, over_stdio};
 use crate::{Gate, Log, request, web};
 
 #[tokio::test]
 async fn tools_of_all_servers_are_listed_with_the_names_of_their_servers() {
     let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
-    let all = ["local__echo", "local__lookup", "local__delete", "local__picture"].map(str::to_owned);
-    let of_web = all.each_ref().map(|name| name.replace("local", "web"));
-    assert_eq!(gate.names("tools/list", "tools").await, [all, of_web].concat());
+    let of = |server: &str| all_tools().map(|name| format!("{server}__{name}")).collect::<Vec<_>>();
+    assert_eq!(gate.names("tools/list", "tools").await, [of("local"), of("web")].concat());
     assert_eq!(gate.names("prompts/list", "prompts").await, ["local__greet", "web__greet"]);
     for server in ["local", "web"] {
         assert_eq!(gate.call(&format!("{server}__echo"), json!({ "n": 1 })).await, r#"{"n":1}"#);
@@ -28,7 +27,7 @@ async fn the_endpoint_of_one_server_has_its_own_names() {
     let (origin, log) = (over_http(100).await, Log::create());
     let config = format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""));
     let gate = Gate::at("/mcp/web", &config).await;
-    assert_eq!(gate.names("tools/list", "tools").await, ["echo", "lookup", "delete", "picture"]);
+    assert_eq!(gate.names("tools/list", "tools").await, all_tools().collect::<Vec<_>>());
     assert_eq!(gate.call("echo", json!({ "n": 1.50 })).await, r#"{"n":1.5}"#);
     assert_eq!(log.text(), "", "the other server was not started");
 }
@@ -39,7 +38,7 @@ async fn tools_that_the_configuration_leaves_out_are_neither_listed_nor_called()
     let gate = Gate::start(&over_stdio(
         "local",
         &log.path,
-        "tools = ['*e*']\ndeny_tools = ['del*']\nresources = false\nprompts = false",
+        "tools = ['*e*']\ndeny_tools = ['del*', '*s*', '*n*']\nresources = false\nprompts = false",
     ))
     .await;
     assert_eq!(gate.names("tools/list", "tools").await, ["local__echo", "local__picture"]);
@@ -50,6 +49,30 @@ async fn tools_that_the_configuration_leaves_out_are_neither_listed_nor_called()
     assert!(gate.error("prompts/get", json!({ "name": "local__greet" })).await.contains("may not be used"));
     assert!(gate.error("resources/read", json!({ "uri": "file:///x" })).await.contains("may not be used"));
     assert!(!log.text().contains("tools/call") && !log.text().contains("prompts/"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn only_names_that_the_server_listed_reach_it() {
+    let (origin, log) = (over_http(1000).await, Log::create());
+    let denies = "deny_tools = ['delete']";
+    let gate = Gate::start(&format!("{}{}", web(&origin, denies), over_stdio("local", &log.path, denies))).await;
+    let names =
+        ["delete ", " delete", "delete\0", "delete\n", "Delete", "d\u{435}lete", "delete\u{200b}", MAIL, "unknown", ""];
+    for (server, name) in names.iter().flat_map(|name| [("web", name), ("local", name)]) {
+        let answer = gate.call_error(&format!("{server}__{name}"), json!({ "of": OTHER_MAIL })).await;
+        assert_eq!(answer, format!("the MCP server {server} lists no tool `{name}`"));
+        let prompt = gate.error("prompts/get", json!({ "name": format!("{server}__{name}") })).await;
+        assert_eq!(prompt, format!("the MCP server {server} lists no prompt `{name}`"));
+    }
+    assert!(gate.call_error("web__delete", json!({})).await.contains("may not be used"));
+    gate.call("web__echo", json!({})).await;
+    let arrived: String = origin.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
+    for arrived in [arrived.as_str(), &log.text()] {
+        assert!(arrived.contains("tools/list") && !arrived.contains("prompts/get"), "{arrived}");
+        assert_eq!(arrived.matches("tools/call").count(), usize::from(arrived.contains("echo")), "{arrived}");
+    }
+    let recorded = gate.recorded(43).await;
+    assert!(recorded.contains("web__unknown") && !recorded.contains(MAIL) && !recorded.contains(OTHER_MAIL));
 }
 
 #[tokio::test]

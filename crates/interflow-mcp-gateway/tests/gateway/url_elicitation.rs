@@ -82,8 +82,11 @@ async fn urls_that_are_redacted_or_no_web_addresses_are_refused() {
     let origin = over_http(100).await;
     // What the client sends is not redacted, so that the server's URL is not the client's own.
     let gate = Gate::of_client("/mcp", &web(&origin, "arguments = 'off'"), opens()).await;
-    for (url, code) in [(format!("https://login.test/?for={OTHER_MAIL}"), "-32011"), ("javascript:x".into(), "-32602")]
-    {
+    for (url, code) in [
+        (format!("https://login.test/?for={OTHER_MAIL}"), "-32011"),
+        ("javascript:x".into(), "-32602"),
+        ("https://login.test/\r\nX: y".into(), "-32602"),
+    ] {
         let said = gate.post(&call("web__ask_url", &url, "e1"), "").await.json()["result"].to_string();
         assert!(said.contains(code), "{url}: {said}");
         let error = gate.post(&call("web__need_url", &url, "e1"), "").await.json()["error"].clone();

@@ -143,6 +143,27 @@ impl IdentityStore {
         })
     }
 
+    /// Notes that a browser session ended which would expire then, in seconds since the Unix epoch.
+    pub fn end_session(&self, id: &str, expires: u64) -> Result<()> {
+        let (id, expires) = (clean(id), signed(expires));
+        self.calls.run(async move |client| {
+            client.execute("DELETE FROM ended_sessions WHERE expires <= clock_timestamp()", &[]).await?;
+            let sql = "INSERT INTO ended_sessions(id, expires) VALUES($1, to_timestamp($2::bigint)) \
+                       ON CONFLICT(id) DO UPDATE SET expires = greatest(ended_sessions.expires, excluded.expires)";
+            client.execute(sql, &[&id, &expires]).await.map(drop)
+        })
+    }
+
+    /// The browser sessions that ended before their time, and when they would have expired.
+    pub fn ended_sessions(&self) -> Result<Vec<(String, u64)>> {
+        self.calls.run(async move |client| {
+            let sql = "SELECT id, extract(epoch FROM expires)::bigint FROM ended_sessions \
+                       WHERE expires > clock_timestamp()";
+            let rows = client.query(sql, &[]).await?;
+            Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs())).collect())
+        })
+    }
+
     /// Appends lines to the audit trail. A line that is there already is not appended again.
     pub fn append_audit(&self, lines: Vec<SharedAuditLine>) -> Result<()> {
         self.calls.run(async move |client| {

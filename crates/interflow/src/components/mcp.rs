@@ -35,7 +35,7 @@ impl McpComponent {
     ) -> Result<Self, String> {
         check_policies(config)?;
         let guardrails = Arc::clone(guardrails);
-        let limits = Arc::clone(limits);
+        let (limits, keys) = (Arc::clone(limits), Arc::clone(limits));
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
         let http: Arc<dyn HttpClient> = Arc::new(local.unrecorded());
         let issuer = Arc::clone(&http);
@@ -50,6 +50,7 @@ impl McpComponent {
                 let limits = Arc::clone(&limits);
                 Box::pin(async move { limits.admit_mcp_call(flow).await })
             }),
+            shows_key: Box::new(move |head| keys.shows_virtual_key(head)),
             policy: Box::new(move |flow, name| policies.value_policy(flow, name)),
             count: Box::new(move |direction, found| counts.count_findings(direction, found)),
             guard: Box::new(move |flow, server| {

@@ -134,6 +134,55 @@ async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
 }
 
 #[tokio::test]
+async fn one_valid_credential_opens_the_endpoint_and_nothing_that_looks_like_one() {
+    let (home, origin) = (Home::new().await, server().await);
+    let issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;
+    let key = home.keys(&["add", "--id", "agent"]).ok().trim().to_owned();
+    let section = format!("[mcp.oauth]\nissuer = \"{}\"\nresource = \"https://gate.test/mcp\"", issuer.url());
+    let hour = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 3600;
+    let claims = json!({ "sub": "ann", "aud": "https://gate.test/mcp", "exp": hour });
+    let token = issuer.sign(&claims);
+    issuer.set_critical(&["b64"]);
+    let critical = issuer.sign(&claims);
+    let bearer = |secret: &str| format!("Authorization: Bearer {secret}\r\n");
+    let field = |name: &str, value: &str| format!("{name}: {value}\r\n");
+    let wrong = "ifk_0123456789";
+    let cases = [
+        (String::new(), 401),
+        (bearer(&token), 200),
+        (bearer(&critical), 401),
+        (bearer(&key), 200),
+        (bearer(wrong), 401),
+        (field("X-Interflow-Key", &key), 200),
+        (field("X-Api-Key", &key), 200),
+        (field("X-Interflow-Key", wrong), 401),
+        (bearer(&token) + &field("X-Interflow-Key", &key), 200),
+        (bearer(&token) + &field("X-Interflow-Key", wrong), 401),
+        (bearer(&token) + &field("X-Api-Key", wrong), 401),
+        (bearer("made.up.token") + &field("X-Interflow-Key", &key), 200),
+        // What is no place of keys.
+        (field("X-Foo", wrong), 401),
+        (field("X-Foo", &key), 401),
+        (field("X-Foo", &format!("Bearer {wrong}")), 401),
+        (field("User-Agent", wrong) + &field("Cookie", wrong), 401),
+        (field("Authorization", wrong), 401),
+        (field("Authorization", &format!("Basic {key}")), 401),
+        (bearer("made.up.token") + &field("X-Foo", &key), 401),
+        (bearer(&token) + &field("X-Foo", wrong), 200),
+    ];
+    let begin = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+    for required in [true, false] {
+        let config = config(&origin, &section).replace("key = true", &format!("key = {required}"));
+        let running = home.start(&config);
+        for (fields, status) in &cases {
+            let answer = running.post("/mcp", fields, begin).await;
+            assert_eq!(answer.status, *status, "keys required: {required}, {fields}: {}", answer.text());
+        }
+        running.stop();
+    }
+}
+
+#[tokio::test]
 async fn access_tokens_that_cannot_be_checked_are_not_called_bad() {
     let (home, origin) = (Home::new().await, server().await);
     let issuer = interflow_testkit::oidc::Issuer::start("client", None, json!({ "sub": "ann" })).await;

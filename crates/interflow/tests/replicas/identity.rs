@@ -138,3 +138,42 @@ async fn a_login_link_of_one_replica_works_at_another_once() {
     assert!(!logs_in(b.visit(&link).await));
     assert!(logs_in(a.visit(&link).await) && !logs_in(a.visit(&link).await));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_logout_at_one_replica_holds_at_all_and_after_a_restart() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    // Replicas under one public address accept each other's sessions.
+    let config = |name: &str| {
+        format!(
+            "{}[admin.oidc]\nissuer = \"https://id.test\"\nclient_id = \"c\"\n\
+             redirect_url = \"http://127.0.0.1:8080/login/callback\"\nroles = {{ admin = [\"*\"] }}\n",
+            named(name, &database)
+        )
+    };
+    let token = || vec![("INTERFLOW_TOKEN".to_owned(), "0123456789abcdef0123456789abcdef".to_owned())];
+    let start = |name: &str| Replica::start_in(tempfile::tempdir().unwrap(), &config(name), token());
+    let (a, mut b) = (start("a"), start("b"));
+    let log_in = async || {
+        let (status, cookie) = a.visit(&format!("/?token={}", token()[0].1)).await;
+        assert_eq!(status, 303);
+        cookie.unwrap().split(';').next().unwrap().to_owned()
+    };
+    let (ended, other) = (log_in().await, log_in().await);
+    let status = async |replica: &Replica, cookie: &str| {
+        let head = format!("GET /api/v1/me HTTP/1.1\r\nCookie: {cookie}\r\n");
+        replica.send(replica.admin, &head, "").await.status
+    };
+    assert_eq!([status(&a, &ended).await, status(&b, &ended).await], [200, 200]);
+    let head = format!("POST /logout HTTP/1.1\r\nCookie: {ended}\r\nOrigin: http://{}\r\n", a.admin);
+    assert_eq!(a.send(a.admin, &head, "").await.status, 303);
+    assert_eq!(status(&a, &ended).await, 401);
+    let begun = Instant::now();
+    while status(&b, &ended).await != 401 {
+        assert!(begun.elapsed() < PATIENCE, "still valid at the other replica");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    b.stop();
+    b.run();
+    assert_eq!([status(&b, &ended).await, status(&b, &other).await], [401, 200]);
+}

@@ -155,7 +155,7 @@ fn config(home: &Home, origin: &Origin) -> String {
     let policy = home.dir.path().join("policy.toml").display().to_string();
     format!(
         "[record]\nenabled = false\n[redact]\nproxied = \"redact\"\npolicy = {policy:?}\n{providers}\
-         [mcp.server.notes]\nurl = \"{url}/mcp\"\n"
+         [mcp.server.notes]\nurl = \"{url}/mcp\"\narguments = \"redact\"\n"
     )
 }
 
