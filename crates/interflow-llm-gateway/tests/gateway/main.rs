@@ -6,6 +6,7 @@ mod bad_input;
 mod credentials;
 mod deployments;
 mod leaks;
+mod mixed_histories;
 mod owners;
 mod routing;
 mod sockets;

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
+use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, unsigned};
 use super::settings::{Settings, ToolChoice};
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
@@ -205,9 +206,20 @@ impl ChatRequest {
     /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
     fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
         match self.client {
-            WireFormat::Anthropic => Some(signature).filter(|s| !s.starts_with(OPENAI_MARK)),
+            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s)),
             WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
             _ => None,
+        }
+    }
+
+    /// Whether an upstream of this format made a thought. A client of Chat Completions cannot say.
+    fn made_thought(&self, format: WireFormat, signature: Option<&str>) -> bool {
+        match self.client {
+            WireFormat::Anthropic => signature == Some(&*unsigned(format)),
+            WireFormat::OpenAiResponses => {
+                signature.and_then(|s| s.split_once(':')).is_some_and(|(_, mark)| mark == unsigned(format))
+            }
+            _ => true,
         }
     }
 
@@ -216,11 +228,6 @@ impl ChatRequest {
         signature.strip_prefix(OPENAI_MARK)?.split_once(':').filter(|_| self.client == WireFormat::Anthropic)
     }
 }
-
-/// Marks reasoning of OpenAI in a signature that an Anthropic client keeps.
-pub(super) const OPENAI_MARK: &str = "openai:";
-/// Marks a signature of Anthropic in reasoning that a Responses client keeps.
-pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
 
 /// Stands for what the user said before a history that begins with the assistant.
 static FIRST_TURN: std::sync::LazyLock<ContentBlock> =
