@@ -15,6 +15,8 @@ mod events;
 mod foreign_reasoning;
 mod json_answer;
 mod mistral;
+#[cfg(test)]
+mod option_tests;
 mod reply;
 mod request;
 mod settings;

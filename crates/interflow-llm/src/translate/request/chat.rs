@@ -45,7 +45,6 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     // Servers of open models know it, OpenAI and Mistral do not.
     let knows_top_k = !target.is_openai && !mistral;
     set(&mut body, "top_k", settings.top_k.clone().filter(|_| knows_top_k));
-    set(&mut body, "user", settings.user.clone().filter(|_| !mistral));
     let effort = match mistral {
         true => mistral_effort(settings.reasoning.as_ref(), target.model),
         false => effort(settings.reasoning.as_ref(), target),
