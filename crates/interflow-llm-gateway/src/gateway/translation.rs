@@ -252,7 +252,17 @@ impl Translation {
             return Ok(response);
         }
         let Response { head, body } = response;
-        let mut translated = if self.counts_tokens && head.status.is_success() {
+        let has_no_endpoint = matches!(head.status.as_u16(), 404 | 405 | 501);
+        let mut translated = if self.counts_tokens && has_no_endpoint {
+            let until = deadline.min(Instant::now() + MAX_ERROR_TIME);
+            let raw = read_until(&head.headers, body, MAX_ERROR_BYTES, until).await;
+            let error = TranslatedError::parse(head.status.as_u16(), None, &raw);
+            // A model that is not there is the client's mistake.
+            match token_count::names_model(&raw) {
+                true => self.error_response(client, &error),
+                false => token_count::response(self.exchange.estimated_input.max(1), "estimate"),
+            }
+        } else if self.counts_tokens && head.status.is_success() {
             let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
             match token_count::parse(&raw) {
                 Some(tokens) => token_count::response(tokens, "exact"),

@@ -9,6 +9,7 @@ mod leaks;
 mod mixed_histories;
 mod owners;
 mod routing;
+mod side_endpoints;
 mod sockets;
 mod strings;
 /// The harness of the proxy's own tests, partly used.
