@@ -3,6 +3,7 @@
 mod answers;
 mod attempts;
 mod bad_input;
+mod coalescing;
 mod credentials;
 mod deployments;
 mod leaks;
