@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, reply_id};
+use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, StopReason};
@@ -164,7 +164,7 @@ fn usage_of(usage: CallUsage) -> Value {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.total(),
-        "prompt_tokens_details": { "cached_tokens": usage.cache_read },
+        "prompt_tokens_details": input_details(usage),
         "completion_tokens_details": { "reasoning_tokens": usage.reasoning },
     })
 }

@@ -147,6 +147,15 @@ pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> 
     }
 }
 
+/// The cached part of the input, in OpenAI's form. Most caches count no writes.
+fn input_details(usage: CallUsage) -> Value {
+    let mut details = serde_json::json!({ "cached_tokens": usage.cache_read });
+    if usage.cache_write > 0 {
+        details["cache_write_tokens"] = usage.cache_write.into();
+    }
+    details
+}
+
 /// The arguments of a call that has none.
 pub(super) const NO_ARGUMENTS: &str = "{}";
 

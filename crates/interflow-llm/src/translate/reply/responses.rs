@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, reply_id};
+use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::CallUsage;
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
@@ -376,7 +376,7 @@ fn item_id(head: &ReplyHead, prefix: &str, at: usize) -> String {
 fn usage_of(usage: CallUsage) -> Value {
     json!({
         "input_tokens": usage.input,
-        "input_tokens_details": { "cached_tokens": usage.cache_read },
+        "input_tokens_details": input_details(usage),
         "output_tokens": usage.output,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning },
         "total_tokens": usage.total(),
