@@ -43,7 +43,8 @@ impl ProviderDetector {
         let url = &head.url;
         let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
         let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
-        let (mut translated, mut is_sign_in) = (None, false);
+        let mut translated = None;
+        let is_sign_in;
         let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));

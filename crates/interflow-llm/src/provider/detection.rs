@@ -313,7 +313,9 @@ const SIGN_IN: [(Provider, &str); 2] = [(Provider::Anthropic, "/v1/oauth/"), (Pr
 
 /// Whether a path is one at which agents of this provider sign in. Credentials that are redacted are of no use.
 pub fn is_sign_in(provider: Provider, path: &str) -> bool {
-    is_one_of(&SIGN_IN, provider, path)
+    // A path that an origin may read as another one, with `..` or an escape, is none of them.
+    let is_plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-'));
+    is_plain && is_one_of(&SIGN_IN, provider, path)
 }
 
 fn is_one_of(endpoints: &[(Provider, &str)], provider: Provider, path: &str) -> bool {
@@ -585,6 +587,8 @@ mod tests {
             ("/api/oauth/claude_cli/create_api_key", "lookup"),
             ("/v1/files", "files"),
             ("/x/v1/oauth/token", "other"),
+            ("/v1/oauth/../messages", "other"),
+            ("/v1/oauth/%2e%2e/messages", "other"),
             ("/api/unknown", "other"),
         ] {
             assert_eq!(seen("api.anthropic.com", "POST", path, None).map(|s| s.1), Some(operation), "{path}");
