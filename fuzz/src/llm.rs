@@ -58,6 +58,7 @@ pub fn llm_stream(data: &[u8]) {
             created: 1_700_000_000,
             stream_usage: true,
             custom_tools: Vec::new(),
+            upstream,
         };
         let translate = |step: usize| {
             let mut reader = EventTranslator::new(upstream, framing);

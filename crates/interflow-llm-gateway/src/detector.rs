@@ -44,6 +44,7 @@ impl ProviderDetector {
         let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
         let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
         let mut translated = None;
+        let is_sign_in;
         let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
@@ -51,11 +52,14 @@ impl ProviderDetector {
                 translated = upstream.translates(&head.method, &rest);
                 let provider = upstream.client_api(translated);
                 let call = provider::call_for_path(provider, &head.method, path, query);
+                is_sign_in = provider::is_sign_in(provider, path);
                 (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
                 let call = detect_call(host, port, &head.method, &url.path, &head.headers);
+                let provider = call.as_ref().map_or(Provider::Unknown, |call| call.provider);
+                is_sign_in = provider::is_sign_in(provider, url.path_only());
                 // Known host or path first, then a Responses WebSocket on any host, then the operator's override.
                 (call.or_else(|| detect_websocket(head)).or_else(|| self.named(head))?, None, Vec::new())
             }
@@ -71,6 +75,7 @@ impl ProviderDetector {
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
             translated: translated.is_some(),
+            exempt: call.operation == Operation::Lookup && is_sign_in,
             ..LlmCall::default()
         })
     }
@@ -216,7 +221,8 @@ impl Stage for ProviderDetector {
             id.put(&mut head.headers);
             *flow.extension_mut() = id;
         }
-        attach(flow, LlmCall { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
+        let exempt = exchange.exempt || telemetry == Some(TelemetryRule::Pass);
+        attach(flow, LlmCall { exempt, ..exchange });
         self.find_route(flow);
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");

@@ -47,12 +47,12 @@ pub struct ParsedCall {
     pub(super) key: String,
     pub(super) request: ModelRequest,
     pub(super) reply: ModelReply,
-    /// Whether it only counts tokens, and has no reply.
+    /// Whether it only counts tokens or keeps a cache warm, and has no reply.
     pub(super) counts: bool,
 }
 
-/// Path suffixes, in lower case, of token counting endpoints.
-const TOKEN_COUNT_PATHS: [&str; 3] = ["/count_tokens", ":counttokens", "/input_tokens"];
+/// Path suffixes, in lower case, of endpoints that count tokens or keep a cache warm.
+const TOKEN_COUNT_PATHS: [&str; 4] = ["/count_tokens", ":counttokens", "/input_tokens", "/cache_touch"];
 
 impl ParsedCall {
     /// Parses a call; `None` if the request is not an LLM call. The reply's media type must be lower case without

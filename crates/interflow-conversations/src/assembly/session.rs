@@ -163,6 +163,10 @@ impl AgentSession {
         let Some((thread, known)) = found.filter(|f| self.continues_history(seen, keys, *f, base.is_some())) else {
             return self.start_thread(seen, parts, changed);
         };
+        // What goes on is a conversation of its own, though it began as an auxiliary call does.
+        if known < parts.len() && self.threads[thread].row.id == main_id(seen) {
+            self.threads[thread].row.parent = None;
+        }
         let parent = if known > 0 { keys.get(known - 1).copied() } else { base.map(|(_, key)| key) };
         let t = &self.threads[thread];
         let grown = parent.and_then(|p| t.places.get(&p)).is_some_and(|p| p.parent);
@@ -249,10 +253,10 @@ impl AgentSession {
             let id = hashed_id(&["client", &seen.key, &seen.flow.to_string(), &seen.part.to_string()]);
             return self.push_thread(seen, id, None, None);
         }
-        let main = hashed_id(&["session", &seen.key]);
-        let Some(at) = self.threads.iter().position(|t| t.row.id == main) else {
-            return self.push_thread(seen, main, None, None);
+        let Some(at) = self.main_thread(seen) else {
+            return self.push_thread(seen, main_id(seen), None, None);
         };
+        let main = self.threads[at].row.id.clone();
         // So far it has only auxiliary calls.
         if self.threads[at].places.is_empty() {
             self.threads[at].row.facts.tools = Some(tools_hash(seen));
@@ -266,6 +270,13 @@ impl AgentSession {
             let id = hashed_id(&["meanwhile", &main, &seen.flow.to_string(), &seen.part.to_string()]);
             return self.push_thread(seen, id, None, None);
         }
+        // The session began with an auxiliary call of unknown purpose: only now begins its conversation.
+        if self.threads[at].asked_once_without_tools() && !seen.request.tools.is_empty() {
+            let id = hashed_id(&["after", &main, &seen.flow.to_string(), &seen.part.to_string()]);
+            self.threads[at].row.parent = Some(id.clone());
+            changed.push(at);
+            return self.push_thread(seen, id, None, None);
+        }
         // Another agent in the same session with a prompt of unknown origin: assigned to the open tool call if there is
         // exactly one.
         let open: Vec<(usize, usize)> = self.open_calls();
@@ -275,6 +286,13 @@ impl AgentSession {
         }
         let id = hashed_id(&["beside", &main, &seen.flow.to_string(), &seen.part.to_string()]);
         self.push_thread(seen, id, Some(main), None)
+    }
+
+    /// The session's main conversation: its first, or the one that the first turned out to be auxiliary to.
+    fn main_thread(&self, seen: &ParsedCall) -> Option<usize> {
+        let position = |id: &str| self.threads.iter().position(|t| t.row.id == id);
+        let first = position(&main_id(seen))?;
+        Some(self.threads[first].row.parent.as_deref().and_then(position).unwrap_or(first))
     }
 
     /// The conversation that was compacted: the one whose last words are repeated, else one with the same tools,
@@ -396,12 +414,11 @@ impl AgentSession {
 
     /// Adds an auxiliary call: it is counted, and its content remains in its flow.
     fn add_side_call(&mut self, mut seen: ParsedCall, purpose: CallPurpose) -> SessionUpdate {
-        let main = hashed_id(&["session", &seen.key]);
         let thread = match seen.named {
-            true => self.threads.iter().position(|t| t.row.id == main),
+            true => self.main_thread(&seen),
             false => (0..self.threads.len()).max_by_key(|i| self.threads[*i].row.updated),
         };
-        let thread = thread.unwrap_or_else(|| self.push_thread(&seen, main, None, None).thread);
+        let thread = thread.unwrap_or_else(|| self.push_thread(&seen, main_id(&seen), None, None).thread);
         let mut facts = call_facts(&seen, purpose);
         let said: Vec<ContentBlock> = std::mem::take(&mut seen.reply.blocks);
         let text = interflow_llm::message::joined(&said);
@@ -423,6 +440,12 @@ impl AgentSession {
 }
 
 impl ThreadState {
+    /// Whether it has a single question, asked without tools, as auxiliary calls are.
+    fn asked_once_without_tools(&self) -> bool {
+        let had_tools = self.row.facts.tools != Some(hash_of_tools(std::iter::empty()));
+        !had_tools && self.row.turns <= 1
+    }
+
     fn set_location(&mut self, key: u128, parent: Option<u128>, facts: &NodeFacts) {
         let mut observed = facts.reply;
         // The parent has a continuation now; a reply also answers it.
@@ -520,8 +543,17 @@ fn hashed_id(parts: &[&str]) -> String {
     format!("{:016x}", hash(b"conversation", &parts) >> 64)
 }
 
+/// The id of a named session's first conversation.
+fn main_id(seen: &ParsedCall) -> String {
+    hashed_id(&["session", &seen.key])
+}
+
 fn tools_hash(seen: &ParsedCall) -> MessageHash {
-    let mut names: Vec<&[u8]> = seen.request.tools.iter().map(|t| t.name.as_bytes()).collect();
+    hash_of_tools(seen.request.tools.iter().map(|t| t.name.as_bytes()))
+}
+
+fn hash_of_tools<'t>(names: impl Iterator<Item = &'t [u8]>) -> MessageHash {
+    let mut names: Vec<&[u8]> = names.collect();
     // Sorted: the order of tools does not matter here.
     names.sort_unstable();
     MessageHash(hash(b"tools", &names))

@@ -422,3 +422,46 @@ fn clock_jumping_back_keeps_the_conversation_intact() {
     assert!(c.started <= c.updated);
     assert_eq!(w.kept.words(&c.id), ["u:a", "a:b", "u:c", "a:d"]);
 }
+
+#[test]
+fn a_session_that_begins_with_an_auxiliary_call_shows_its_conversation() {
+    let session = json!({"user_id": "user_1_session_s"});
+    // A title in a language that no phrase is known of.
+    let title = json!({"model": "haiku", "system": "Gib der Sitzung einen Namen.", "messages": [user("Auftrag: fix the bug")],
+        "metadata": session});
+    let mut w = World::new();
+    w.send(title.clone(), assistant("Fehlersuche"));
+    let first = w.kept.exchanges[0].conversation.clone();
+    let mut history = vec![user("fix the bug"), user("now")];
+    for n in 0..3 {
+        let answer = assistant(&format!("step {n}"));
+        w.ask(Some("s"), &history, answer.clone());
+        history.extend([answer, user("go on")]);
+    }
+    let main = w.main().clone();
+    assert_eq!((w.kept.conversations.len(), main.turns), (2, 3));
+    assert_eq!(w.kept.conversations[&first].parent.as_deref(), Some(&*main.id));
+    assert_eq!(w.kept.words(&main.id).last().unwrap(), "a:step 2");
+    // A known auxiliary call, and a history that was cleared, belong to the conversation.
+    let quota = json!({"model": "haiku", "max_tokens": 1, "messages": [user("quota")], "metadata": session});
+    assert_eq!(w.send(quota, assistant("#")).conversation, main.id);
+    assert_eq!(w.ask(Some("s"), &[user("something else")], assistant("else")).conversation, main.id);
+    // The same title again changes nothing.
+    w.send(title, assistant("Fehlersuche"));
+    assert_eq!(w.main().id, main.id);
+    assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
+fn a_conversation_without_tools_that_goes_on_is_no_auxiliary_call() {
+    let mut w = World::new();
+    let ask = |history: &[Value]| json!({"model": "claude", "messages": history, "metadata": {"user_id": "user_1_session_s"}});
+    w.send(ask(&[user("tell me a story")]), assistant("once"));
+    let story = w.kept.exchanges[0].conversation.clone();
+    let work = w.ask(Some("s"), &[user("fix the bug")], assistant("done")).conversation.clone();
+    w.send(ask(&[user("tell me a story"), assistant("once"), user("and then?")]), assistant("the end"));
+    let parents = [&story, &work].map(|id| w.kept.conversations[id].parent.clone());
+    assert_eq!(parents, [None, None]);
+    assert_eq!(w.kept.words(&story).last().unwrap(), "a:the end");
+    assert_same(&w.kept, &w.with_short_memory());
+}

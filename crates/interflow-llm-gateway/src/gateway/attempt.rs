@@ -16,7 +16,9 @@ use super::routing::{
 };
 use super::served::served_model;
 use super::translation::Translation;
-use super::{DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, token_count, upstream};
+use super::{
+    DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
+};
 use interflow_codec::content_coding as coding;
 use interflow_limits::ServedModel;
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
@@ -199,11 +201,16 @@ impl RoutedRequest {
             Some(format) if self.translation.is_accepted(upstream, format, &asked).await? => None,
             format => format,
         };
-        let request = match format {
-            Some(format) => self.translation.request(&self.table, upstream, format, &asked).await?,
-            None => untranslated(&self.table, upstream, &asked).await?,
+        let (request, losses) = match format {
+            Some(format) => {
+                let request = self.translation.request(&self.table, upstream, format, &asked).await?;
+                (request, self.translation.take_losses())
+            }
+            None => {
+                let mut losses = Losses::default();
+                (untranslated(&self.table, upstream, &asked, &mut losses).await?, losses)
+            }
         };
-        let losses = if format.is_some() { self.translation.take_losses() } else { Losses::default() };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
         // Other objects, such as a failed batch, have an error of their own and are good responses.
         let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
@@ -297,7 +304,12 @@ impl RoutedRequest {
                 }
                 self.translation.response(format, response, losses, deadline).await
             }
-            None => Ok(response),
+            None => {
+                if !losses.is_empty() {
+                    foreign_reasoning::name_loss(&mut response.head.headers);
+                }
+                Ok(response)
+            }
         }
     }
 }
@@ -428,6 +440,7 @@ async fn untranslated(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     asked: &OriginalRequest<'_>,
+    losses: &mut Losses,
 ) -> Result<Result<Request, LlmRefusal>> {
     let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
@@ -458,6 +471,13 @@ async fn untranslated(
     let raw = match without_call_signatures(raw) {
         Cow::Owned(plain) if is_plain => plain.into(),
         _ => raw.clone(),
+    };
+    let raw = match foreign_reasoning::taken_out(upstream, table.max_body, &mut head, &raw).await? {
+        Some(clean) => {
+            losses.add(foreign_reasoning::LOST);
+            clean
+        }
+        None => raw,
     };
     let body = match model_in_body(table, upstream, exchange, &head) {
         Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),

@@ -20,7 +20,8 @@ use interflow_types::{
 
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::{
-    LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, response_cache, stream_usage, upstream,
+    LlmGateway, LlmUpstream, UpstreamTable, aws_signature, foreign_reasoning, resolve_alias, response_cache,
+    stream_usage, upstream,
 };
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
@@ -37,6 +38,8 @@ struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
     token: Option<AccessToken>,
     answered: bool,
+    /// Whether reasoning of another provider was taken out of the request.
+    lost_reasoning: bool,
 }
 
 impl Dispatcher {
@@ -114,8 +117,14 @@ impl Dispatcher {
         }
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
-            (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
-                let body = rewrite_model(&table, head, raw, &name).await.map_err(EarlyExit::Deny)?;
+            (name, Body::Full(raw)) if let Some(to) = upstream.clone() => MaybeFuture::pending(async move {
+                let clean = foreign_reasoning::taken_out(&to, table.max_body, head, &raw).await;
+                let clean = clean.map_err(EarlyExit::Deny)?;
+                flow.extension_mut::<DispatchState>().lost_reasoning = clean.is_some();
+                let mut body = clean.unwrap_or(raw);
+                if let Some(name) = name {
+                    body = rewrite_model(&table, head, body, &name).await.map_err(EarlyExit::Deny)?;
+                }
                 self.sign_request(flow, head, upstream, Body::from(body))
             }),
             // A client of the proxy port, for which no token was fetched yet.
@@ -209,6 +218,9 @@ impl Stage for Dispatcher {
             // A server error counts as a failure, any other status as a success: a rejected request is the client's
             // fault.
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
+        }
+        if sent.lost_reasoning {
+            foreign_reasoning::name_loss(&mut head.headers);
         }
         MaybeFuture::Ready(RequestVerdict::Continue)
     }

@@ -7,6 +7,7 @@ pub mod aws_signature;
 mod circuit_breaker;
 mod credential_mask;
 mod dispatch;
+mod foreign_reasoning;
 pub(crate) mod response_cache;
 mod route_handler;
 mod routes;

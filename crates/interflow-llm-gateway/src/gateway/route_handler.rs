@@ -37,12 +37,15 @@ impl LocalHandler for RouteHandler {
                 CacheLookup::Hit(response) => return Ok(response),
                 CacheLookup::Forward(request, outcome) => (request, outcome),
             };
-            let delivery = match self.start(flow, request).await? {
-                Ok(delivery) => delivery,
-                Err(refusal) => return Ok(refused(flow, &self.upstream, &refusal)),
+            let response = match self.start(flow, request).await {
+                Ok(Ok(delivery)) => delivery.run(flow).await,
+                Ok(Err(refusal)) => Ok(refused(flow, &self.upstream, &refusal)),
+                Err(e) => Err(e),
             };
-            let response = delivery.run(flow).await?;
-            Ok(outcome.follow(flow, response))
+            if response.is_err() {
+                outcome.give_up();
+            }
+            Ok(outcome.follow(flow, response?))
         })
     }
 }

@@ -14,7 +14,9 @@ pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
     match (target.format, target.provider) {
         (WireFormat::Bedrock, _) => {
             // What the model may answer does not count.
-            members.map(|members| members.shift_remove("inferenceConfig"));
+            if let Some(members) = members {
+                members.retain(|name, _| !NOT_COUNTED_BY_BEDROCK.contains(&name.as_str()));
+            }
             json!({ "input": { "converse": chat } })
         }
         // What Gemini's own API takes beside messages is a whole request.
@@ -26,7 +28,9 @@ pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
             json!({ "generateContentRequest": chat })
         }
         (WireFormat::Gemini, _) => {
-            members.map(|members| members.shift_remove("toolConfig"));
+            if let Some(members) = members {
+                members.retain(|name, _| !NOT_COUNTED_BY_VERTEX.contains(&name.as_str()));
+            }
             chat
         }
         (WireFormat::OpenAiResponses, _) => {
@@ -42,6 +46,17 @@ pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
 /// Members of a request that `/v1/responses/input_tokens` takes; those about the answer are errors there.
 const COUNTED_BY_OPENAI: [&str; 8] =
     ["input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"];
+
+/// Members of Converse that its count of tokens does not take.
+const NOT_COUNTED_BY_BEDROCK: [&str; 4] = ["inferenceConfig", "outputConfig", "requestMetadata", "serviceTier"];
+/// Members of `generateContent` that Vertex AI's count of tokens does not take.
+const NOT_COUNTED_BY_VERTEX: [&str; 3] = ["labels", "serviceTier", "toolConfig"];
+
+/// Whether an error says that there is no such model, rather than no such endpoint.
+pub(super) fn names_model(body: &[u8]) -> bool {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    body["error"]["code"] == "model_not_found" || body["error"]["code"] == "DeploymentNotFound"
+}
 
 /// The number in an upstream's response.
 pub(super) fn parse(body: &[u8]) -> Option<u64> {

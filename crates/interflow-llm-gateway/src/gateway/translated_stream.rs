@@ -166,6 +166,7 @@ mod tests {
             created: 0,
             stream_usage: false,
             custom_tools: Vec::new(),
+            upstream: WireFormat::OpenAiChat,
         };
         let reader = EventTranslator::new(WireFormat::OpenAiChat, StreamFraming::Sse);
         let writer = ReplyWriter::new(WireFormat::Anthropic, head);

@@ -15,12 +15,12 @@ use super::dispatch::{sign, upstream_model};
 use super::translated_stream::TranslatedStream;
 use super::upstream::client_key;
 use super::wire_format::ClientRequest;
-use super::{LlmUpstream, UpstreamTable, token_count};
+use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, LOSS_HEADER, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
-    is_accepted_by_mistral, lost_in_reply, parse_reply, reply_events, whole_reply,
+    is_accepted_by_mistral, lost_in_reply, parse_reply, reply_events, whole_reply, without_foreign_reasoning,
 };
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
 
@@ -157,15 +157,22 @@ impl Translation {
             false => upstream.chat_path(format, &model, chat.request.stream),
         };
         let Some(url) = upstream.url(&path, &asked.head.headers) else { return Ok(Err(upstream.disabled())) };
-        let is_openai = upstream.provider == Provider::Azure || upstream.name == "openai";
+        let (is_openai, keeps) = (upstream.is_openai(), upstream.keeps(format));
         let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
         let assistant_after_tools = upstream.assistant_after_tools;
         let own = self.plain.clone().filter(|_| self.is_own(format));
         let written = spans::beside(asked.raw.len(), move || {
             let target = Target { format, provider, model: &model, max_tokens, is_openai, assistant_after_tools };
             // A request in its client's own format loses nothing, whatever the model of messages knows.
-            let own = own.and_then(|plain| serde_json::from_slice::<serde_json::Value>(&plain).ok());
-            let (mut body, losses) = own.map_or_else(|| chat.write(&target), |body| (body, Losses::default()));
+            let own = own.and_then(|plain| {
+                let (clean, mut losses) = (without_foreign_reasoning(format, keeps, &plain), Losses::default());
+                if clean.is_some() {
+                    losses.add(foreign_reasoning::LOST);
+                }
+                let body = serde_json::from_slice::<serde_json::Value>(clean.as_deref().unwrap_or(&plain)).ok()?;
+                Some((body, losses))
+            });
+            let (mut body, losses) = own.unwrap_or_else(|| chat.write(&target));
             if provider == Provider::Vertex && format == WireFormat::Anthropic {
                 claude_on_vertex(&mut body, counts.then_some(&model));
             } else if counts {
@@ -248,7 +255,17 @@ impl Translation {
             return Ok(response);
         }
         let Response { head, body } = response;
-        let mut translated = if self.counts_tokens && head.status.is_success() {
+        let has_no_endpoint = matches!(head.status.as_u16(), 404 | 405 | 501);
+        let mut translated = if self.counts_tokens && has_no_endpoint {
+            let until = deadline.min(Instant::now() + MAX_ERROR_TIME);
+            let raw = read_until(&head.headers, body, MAX_ERROR_BYTES, until).await;
+            let error = TranslatedError::parse(head.status.as_u16(), None, &raw);
+            // A model that is not there is the client's mistake.
+            match token_count::names_model(&raw) {
+                true => self.error_response(client, &error),
+                false => token_count::response(self.exchange.estimated_input.max(1), "estimate"),
+            }
+        } else if self.counts_tokens && head.status.is_success() {
             let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
             match token_count::parse(&raw) {
                 Some(tokens) => token_count::response(tokens, "exact"),
@@ -326,11 +343,11 @@ impl Translation {
             return Ok(self.unreadable(client));
         }
         let (media_type, body) = if self.exchange.stream {
-            let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head()), Vec::new());
+            let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head(format)), Vec::new());
             reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));
             (EVENT_STREAM, out)
         } else {
-            ("application/json", whole_reply(client, &self.reply_head(), &reply).to_string().into_bytes())
+            ("application/json", whole_reply(client, &self.reply_head(format), &reply).to_string().into_bytes())
         };
         Ok(Response::full(StatusCode::OK, media_type, held.attach_to(body)))
     }
@@ -355,7 +372,7 @@ impl Translation {
         let decoder = coding::ContentDecoder::new(headers, u64::MAX)
             .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
         let reader = EventTranslator::new(format, framing);
-        let writer = ReplyWriter::new(client, self.reply_head());
+        let writer = ReplyWriter::new(client, self.reply_head(format));
         let stream = TranslatedStream::new(body, decoder, reader, writer, self.exchange.clone());
         let mut response = Response::full(StatusCode::OK, EVENT_STREAM, Bytes::new());
         response.head.headers.remove("content-length");
@@ -364,7 +381,7 @@ impl Translation {
         Ok(response)
     }
 
-    fn reply_head(&self) -> ReplyHead {
+    fn reply_head(&self, upstream: WireFormat) -> ReplyHead {
         let chat = self.parsed.as_ref().and_then(|parsed| parsed.as_ref().ok());
         ReplyHead {
             id: self.flow_id.to_ascii_lowercase(),
@@ -372,6 +389,7 @@ impl Translation {
             created: self.created,
             stream_usage: chat.is_some_and(|chat| chat.settings.stream_usage),
             custom_tools: chat.map(|chat| chat.custom_tools()).unwrap_or_default(),
+            upstream,
         }
     }
 }

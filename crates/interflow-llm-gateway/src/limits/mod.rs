@@ -328,9 +328,8 @@ impl LimitStage {
             return self.reserve_local(flow).await.map(|()| body);
         };
         let KeyContext { key, tags } = flow.extension::<KeyContext>().cloned().unwrap_or_default();
-        // Telemetry requests use no model and cost nothing.
-        if called.call.operation == Operation::Telemetry {
-            // Agents send it unasked, so it must not use up a quota of requests.
+        // It must not use up a quota of requests either.
+        if called.call.operation.is_incidental() {
             return Ok(body);
         }
         if called.call.operation == Operation::Lookup {

@@ -356,7 +356,8 @@ impl Stage for LlmTelemetryStage {
         }
         let Some(exchange) = flow.extension::<LlmCall>() else { return };
         let refused = flow.extension::<Option<RefusalRecord>>().copied().flatten();
-        if matches!(exchange.operation, Operation::Lookup | Operation::Telemetry) && refused.is_none() {
+        let is_free = exchange.operation == Operation::Lookup || exchange.operation.is_incidental();
+        if is_free && refused.is_none() {
             return;
         }
         // A response of the cache has the usage of the one that was paid.

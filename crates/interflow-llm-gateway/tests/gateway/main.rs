@@ -3,11 +3,14 @@
 mod answers;
 mod attempts;
 mod bad_input;
+mod coalescing;
 mod credentials;
 mod deployments;
 mod leaks;
+mod mixed_histories;
 mod owners;
 mod routing;
+mod side_endpoints;
 mod sockets;
 mod strings;
 /// The harness of the proxy's own tests, partly used.

@@ -252,7 +252,7 @@ fn is_api_segment(segment: &[u8]) -> bool {
 }
 
 /// Operations by path suffix; the first match counts, so longer suffixes come before shorter ones.
-const PATH_SUFFIXES: [(&str, Operation); 25] = [
+const PATH_SUFFIXES: [(&str, Operation); 26] = [
     ("/chat/completions", Operation::Chat),
     ("/agents/completions", Operation::Chat),
     ("/v1/conversations", Operation::Chat),
@@ -273,6 +273,8 @@ const PATH_SUFFIXES: [(&str, Operation); 25] = [
     ("/rerank", Operation::Rerank),
     ("/v1/messages", Operation::Chat),
     ("/v1/messages/count_tokens", Operation::CountTokens),
+    // Keeps a prompt in the provider's cache, and contains it.
+    ("/v1/messages/cache_touch", Operation::CountTokens),
     ("/v1/messages/batches", Operation::Batches),
     ("/v1/complete", Operation::Completions),
     ("/v1/batches", Operation::Batches),
@@ -289,6 +291,36 @@ const TELEMETRY: [(Provider, &str); 6] = [
     (Provider::OpenAi, "/codex/analytics-events/"),
     (Provider::OpenAi, "/v1/traces/ingest"),
 ];
+
+/// Other endpoints of agents at their vendors, by path: Claude Code's features, settings, sessions, memories.
+const SIDE: [(Provider, &str); 12] = [
+    (Provider::Anthropic, "/api/eval/"),
+    (Provider::Anthropic, "/api/claude_cli/"),
+    (Provider::Anthropic, "/api/claude_code/"),
+    (Provider::Anthropic, "/api/organizations/"),
+    (Provider::Anthropic, "/v1/code/"),
+    (Provider::Anthropic, "/v1/environments"),
+    (Provider::Anthropic, "/v1/files/"),
+    (Provider::Anthropic, "/v1/mcp_servers"),
+    (Provider::Anthropic, "/v1/memory_stores"),
+    (Provider::Anthropic, "/v1/session_ingress/"),
+    (Provider::Anthropic, "/v1/sessions"),
+    (Provider::Anthropic, "/v1/skills"),
+];
+
+/// Endpoints at which agents sign in, by path: their bodies are credentials, and never prompts.
+const SIGN_IN: [(Provider, &str); 2] = [(Provider::Anthropic, "/v1/oauth/"), (Provider::Anthropic, "/api/oauth/")];
+
+/// Whether a path is one at which agents of this provider sign in. Credentials that are redacted are of no use.
+pub fn is_sign_in(provider: Provider, path: &str) -> bool {
+    // A path that an origin may read as another one, with `..` or an escape, is none of them.
+    let is_plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-'));
+    is_plain && is_one_of(&SIGN_IN, provider, path)
+}
+
+fn is_one_of(endpoints: &[(Provider, &str)], provider: Provider, path: &str) -> bool {
+    endpoints.iter().any(|(of, beginning)| *of == provider && path.starts_with(beginning))
+}
 
 /// Whether a path is a telemetry endpoint of this provider: its own, statsig's, OTLP's, or Sentry's envelope.
 pub fn is_telemetry(provider: Provider, path: &str) -> bool {
@@ -330,6 +362,12 @@ fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
     }
     if found.is_none() && is_telemetry(provider, path) {
         return Operation::Telemetry;
+    }
+    if found.is_none() && is_sign_in(provider, path) {
+        return Operation::Lookup;
+    }
+    if found.is_none() && is_one_of(&SIDE, provider, path) {
+        return Operation::Side;
     }
     found.map_or(Operation::Other, |(_, operation)| *operation)
 }
@@ -535,6 +573,28 @@ mod tests {
         }
         assert_eq!(seen("chatgpt.com", "POST", "/ces/v1/rgstr", None), None);
         assert_eq!(seen("api.openai.com", "POST", "/v1/threads", None).unwrap().1, "other");
+    }
+
+    #[test]
+    fn other_endpoints_of_agents_are_read_where_they_may_have_text() {
+        for (path, operation) in [
+            ("/api/eval/sdk-zAZezfDKGoZuXXKe", "side"),
+            ("/v1/memory_stores/ms_1/memories", "side"),
+            ("/v1/code/sessions/s/events?beta=true", "side"),
+            ("/v1/skills", "side"),
+            ("/v1/messages/cache_touch?beta=true", "count_tokens"),
+            ("/v1/oauth/token", "lookup"),
+            ("/api/oauth/claude_cli/create_api_key", "lookup"),
+            ("/v1/files", "files"),
+            ("/x/v1/oauth/token", "other"),
+            ("/v1/oauth/../messages", "other"),
+            ("/v1/oauth/%2e%2e/messages", "other"),
+            ("/api/unknown", "other"),
+        ] {
+            assert_eq!(seen("api.anthropic.com", "POST", path, None).map(|s| s.1), Some(operation), "{path}");
+        }
+        assert_eq!(seen("api.openai.com", "POST", "/api/eval/sdk-x", None).map(|s| s.1), Some("other"));
+        assert_eq!(seen("a.test", "POST", "/api/eval/sdk-x", None), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod detection;
 
 use interflow_types::ByteStr;
 
-pub use detection::{by_shape, call_for_path, detect_by_body, detect_by_members, is_bedrock, may_be_call};
+pub use detection::{by_shape, call_for_path, detect_by_body, detect_by_members, is_bedrock, is_sign_in, may_be_call};
 
 pub use detection::{detect_call, model_in_path};
 
@@ -82,6 +82,9 @@ names! {
         Lookup = "lookup",
         /// Telemetry of an agent to its vendor: events, metrics, traces.
         Telemetry = "telemetry",
+        /// Another endpoint of an agent at its vendor: settings, features, sessions, memories. Its JSON may have text
+        /// anywhere.
+        Side = "side",
         /// Anything else at a provider, whose texts cannot be located.
         #[default]
         Other = "other",
@@ -89,6 +92,11 @@ names! {
 }
 
 impl Operation {
+    /// Whether it uses no model and costs nothing, and agents send it unasked.
+    pub const fn is_incidental(self) -> bool {
+        matches!(self, Self::Telemetry | Self::Side)
+    }
+
     /// Whether the location of text in its body is known.
     pub const fn is_known(self) -> bool {
         !matches!(self, Self::Other)

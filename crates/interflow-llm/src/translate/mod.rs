@@ -7,11 +7,16 @@
 
 #[cfg(test)]
 mod answer_tests;
+#[cfg(test)]
+mod argument_tests;
 mod call_signature;
 mod error;
 mod events;
+mod foreign_reasoning;
 mod json_answer;
 mod mistral;
+#[cfg(test)]
+mod option_tests;
 mod reply;
 mod request;
 mod settings;
@@ -22,14 +27,16 @@ mod unread;
 pub use call_signature::without_call_signatures;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
+pub use foreign_reasoning::{Keeps, may_have_foreign_reasoning, without_foreign_reasoning};
 pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target};
 pub use unread::lost_in_reply;
 
+use foreign_reasoning::OPENAI_MARK;
 use serde_json::Value;
 
-use crate::message::{ApiFormat, ContentBlock, ModelReply, parse, take_value};
+use crate::message::{ApiFormat, Carried, ContentBlock, ModelReply, parse, take_value};
 use crate::{CallUsage, Provider, usage};
 
 /// A wire format that requests are translated to. Clients speak the first three.
@@ -258,6 +265,15 @@ pub enum ChatEvent {
 pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     let mut reply = match format.api() {
         Some(ApiFormat::Gemini) => signed_reply(body),
+        Some(api @ ApiFormat::Responses) => {
+            let mut reply = parse::reply_with_data(api, "application/json", 200, body);
+            for block in &mut reply.blocks {
+                if let ContentBlock::Thinking { signature, .. } = block {
+                    *signature = Carried::new(signature.get().map(|s| format!("{OPENAI_MARK}{s}")).unwrap_or_default());
+                }
+            }
+            reply
+        }
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
         None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
     };

@@ -25,6 +25,12 @@ pub struct Settings {
     pub output: Option<JsonOutput>,
     /// Whether a stream ends with usage (Chat Completions only sends it when asked).
     pub stream_usage: bool,
+    /// Members that both of OpenAI's APIs have ([`OPENAI`]), as the client wrote them, or as they would be there.
+    pub openai: Map<String, Value>,
+    /// How long answers are: `low`, `medium`, `high`.
+    pub verbosity: Option<Value>,
+    /// Whether events of a stream are padded.
+    pub obfuscation: Option<bool>,
     /// Members of Chat Completions that only Mistral has, as the client wrote them.
     pub mistral: Map<String, Value>,
 }
@@ -94,7 +100,7 @@ impl Reasoning {
 }
 
 /// Members of each format that the message model or the settings hold, or that mean nothing to another provider.
-const CHAT: [&str; 22] = [
+const CHAT: [&str; 20] = [
     "model",
     "messages",
     "tools",
@@ -109,16 +115,14 @@ const CHAT: [&str; 22] = [
     "frequency_penalty",
     "presence_penalty",
     "stop",
-    "user",
-    "safety_identifier",
     "tool_choice",
     "parallel_tool_calls",
     "reasoning_effort",
     "response_format",
-    "prompt_cache_key",
+    "verbosity",
     "session_id",
 ];
-const RESPONSES: [&str; 17] = [
+const RESPONSES: [&str; 14] = [
     "model",
     "input",
     "instructions",
@@ -127,17 +131,14 @@ const RESPONSES: [&str; 17] = [
     "stream",
     "temperature",
     "top_p",
-    "user",
-    "safety_identifier",
     "tool_choice",
     "parallel_tool_calls",
     "reasoning",
     "text",
-    "prompt_cache_key",
     "include",
     "stream_options",
 ];
-const ANTHROPIC: [&str; 15] = [
+const ANTHROPIC: [&str; 16] = [
     "model",
     "messages",
     "system",
@@ -153,6 +154,19 @@ const ANTHROPIC: [&str; 15] = [
     "output_config",
     "output_format",
     "metadata",
+    "service_tier",
+];
+/// Members of both of OpenAI's APIs. Other APIs have some of them in other forms.
+const OPENAI: [&str; 9] = [
+    "metadata",
+    "moderation",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
 ];
 
 impl Settings {
@@ -181,7 +195,11 @@ impl Settings {
             }
         };
         for (name, value) in body.as_object().into_iter().flatten() {
-            if client == WireFormat::OpenAiChat && is_own_member(name) {
+            if client != WireFormat::Anthropic && OPENAI.contains(&name.as_str()) {
+                if !value.is_null() {
+                    settings.openai.insert(name.clone(), value.clone());
+                }
+            } else if client == WireFormat::OpenAiChat && is_own_member(name) {
                 settings.mistral.insert(name.clone(), value.clone());
             } else if !known.contains(&name.as_str()) && !is_default(name, value) {
                 losses.add(name);
@@ -195,6 +213,8 @@ impl Settings {
         self.parallel_tools = body["parallel_tool_calls"].as_bool();
         self.reasoning = body["reasoning_effort"].as_str().map(Reasoning::from_effort);
         self.stream_usage = body["stream_options"]["include_usage"] == true;
+        self.obfuscation = body["stream_options"]["include_obfuscation"].as_bool();
+        self.verbosity = body.get("verbosity").filter(|v| v.is_string()).cloned();
         self.tool_choice = openai_tool_choice(&body["tool_choice"], "/function/name", losses);
         let format = &body["response_format"];
         self.output = json_output(format, &format["json_schema"]);
@@ -206,9 +226,8 @@ impl Settings {
         self.tool_choice = openai_tool_choice(&body["tool_choice"], "/name", losses);
         let format = &body["text"]["format"];
         self.output = json_output(format, format);
-        if body["text"]["verbosity"].is_string() {
-            losses.add("text.verbosity");
-        }
+        self.obfuscation = body["stream_options"]["include_obfuscation"].as_bool();
+        self.verbosity = body["text"].get("verbosity").filter(|v| v.is_string()).cloned();
         let included = body["include"].as_array().into_iter().flatten().filter_map(Value::as_str);
         included.filter(|name| *name != "reasoning.encrypted_content").for_each(|name| losses.add(name));
     }
@@ -218,6 +237,11 @@ impl Settings {
         let metadata = body["metadata"].as_object().into_iter().flatten();
         metadata.filter(|(name, _)| *name != "user_id").for_each(|(name, _)| losses.add(&format!("metadata.{name}")));
         self.user = body["metadata"]["user_id"].as_str().map(str::to_owned);
+        self.openai.extend(self.user.clone().map(|user| ("user".to_owned(), user.into())));
+        // `auto`, the default, may use capacity that was bought, which OpenAI's accounts have another setting for.
+        if body["service_tier"] == "standard_only" {
+            self.openai.insert("service_tier".to_owned(), "default".into());
+        }
         let choice = &body["tool_choice"];
         self.tool_choice = match choice["type"].as_str() {
             Some("auto") => Some(ToolChoice::Auto),
@@ -244,10 +268,7 @@ impl Settings {
 fn is_default(name: &str, value: &Value) -> bool {
     match name {
         "n" => *value == 1,
-        "service_tier" => *value == "auto" || value.is_null(),
         "truncation" => *value == "disabled" || value.is_null(),
-        // Whether OpenAI keeps the response concerns OpenAI only.
-        "store" => true,
         _ => match value {
             Value::Null | Value::Bool(false) => true,
             Value::Array(list) => list.is_empty(),

@@ -34,6 +34,7 @@ pub(super) fn head() -> ReplyHead {
         created: 1_700_000_000,
         stream_usage: true,
         custom_tools: vec!["patch".into()],
+        upstream: WireFormat::OpenAiChat,
     }
 }
 

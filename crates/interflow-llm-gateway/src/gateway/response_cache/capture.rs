@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::ActiveCache;
 use super::entry::StoredResponse;
+use super::in_flight::Leader;
 use super::key::CacheKey;
 use super::semantic::IndexedText;
 
@@ -36,6 +37,8 @@ struct BodyCopy {
     /// The bytes count against the process's budget while they are held.
     held: MemoryReservation,
     state: CopyState,
+    /// Others wait for this response.
+    leader: Option<Leader>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -48,13 +51,26 @@ enum CopyState {
 }
 
 impl PendingEntry {
-    pub(super) fn new(cache: Arc<ActiveCache>, key: CacheKey, grows: bool, meaning: Option<IndexedText>) -> Self {
-        Self { cache, key, grows, meaning, head: None, copy: Arc::default() }
+    pub(super) fn new(
+        cache: Arc<ActiveCache>,
+        key: CacheKey,
+        grows: bool,
+        meaning: Option<IndexedText>,
+        leader: Option<Leader>,
+    ) -> Self {
+        let copy = Arc::new(Mutex::new(BodyCopy { leader, ..BodyCopy::default() }));
+        Self { cache, key, grows, meaning, head: None, copy }
+    }
+
+    /// The response is not one to repeat: those that wait for it go on alone.
+    pub fn give_up(&self) {
+        self.copy.lock().give_up();
     }
 
     /// The body that copies itself; an error's is left alone.
     pub fn capture(&mut self, head: &ResponseHead, body: Body) -> Body {
         if head.status != StatusCode::OK || body.is_empty() {
+            self.give_up();
             return body;
         }
         self.head = Some(head.clone());
@@ -77,7 +93,8 @@ impl PendingEntry {
 
     /// Stores the response if it is complete and good.
     pub fn store(self) {
-        let copy = std::mem::take(&mut *self.copy.lock());
+        let mut copy = std::mem::take(&mut *self.copy.lock());
+        let leader = copy.leader.take();
         let Some(head) = self.head.filter(|_| copy.state == CopyState::Complete) else { return };
         let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
         let (framing, meaning) = (StreamFraming::from_headers(&head.headers, self.grows), self.meaning);
@@ -89,12 +106,18 @@ impl PendingEntry {
             let body = match coding::decode(&head.headers, &whole, max) {
                 Ok(None) => whole,
                 Ok(Some(plain)) => Bytes::copy_from_slice(&plain),
-                Err(_) => return,
+                Err(_) => return leader.map_or((), Leader::release),
             };
-            if is_repeatable(framing, &body) {
-                let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
-                Arc::clone(&cache).put(key, StoredResponse { stored_at, headers, body });
-                cache.index(meaning, key);
+            if !is_repeatable(framing, &body) {
+                return leader.map_or((), Leader::release);
+            }
+            let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
+            let entry = StoredResponse { stored_at, headers, body };
+            Arc::clone(&cache).put(key, entry.clone());
+            cache.index(meaning, key);
+            // After it was stored, so that later requests find it there.
+            if let Some(leader) = leader {
+                leader.share(entry);
             }
         };
         if is_small {
@@ -125,6 +148,9 @@ impl BodyCopy {
     }
 
     fn give_up(&mut self) {
+        if let Some(leader) = self.leader.take() {
+            leader.release();
+        }
         *self = Self { state: CopyState::GivenUp, ..Self::default() };
     }
 }

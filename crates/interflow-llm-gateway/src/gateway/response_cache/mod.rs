@@ -7,6 +7,7 @@
 
 mod capture;
 mod entry;
+mod in_flight;
 mod key;
 mod memory;
 mod redis_store;
@@ -26,6 +27,7 @@ use parking_lot::Mutex;
 use crate::limits::KeyContext;
 use capture::PendingEntry;
 use entry::StoredResponse;
+use in_flight::{InFlight, Outcome, Place};
 use key::{CacheKey, CacheSecrets, RequestFacts};
 use memory::MemoryStore;
 use redis_store::RedisStore;
@@ -56,6 +58,7 @@ struct ActiveCache {
     secrets: CacheSecrets,
     store: CacheStore,
     semantic: Option<SemanticIndex>,
+    in_flight: Arc<InFlight>,
     counters: Arc<CacheCounters>,
 }
 
@@ -109,7 +112,9 @@ pub(crate) fn is_hit(flow: &Flow) -> bool {
 pub(super) fn finish(flow: &Flow) {
     let Some(pending) = flow.extension::<CacheState>().and_then(|state| state.pending.lock().take()) else { return };
     let is_refused = flow.tags.iter().any(|tag| tag.starts_with("refused:"));
-    if flow.error_kind.is_none() && !is_refused {
+    if is_refused {
+        pending.give_up();
+    } else if flow.error_kind.is_none() {
         pending.store();
     }
 }
@@ -162,7 +167,14 @@ impl ResponseCache {
         let semantic = config.semantic.as_ref().map(SemanticIndex::new).transpose()?;
         let (config, counters) = (config.clone(), Arc::clone(&self.counters));
         let secrets = CacheSecrets::new(secret);
-        Ok(PreparedCache(Some(Arc::new(ActiveCache { config, secrets, store, semantic, counters }))))
+        Ok(PreparedCache(Some(Arc::new(ActiveCache {
+            config,
+            secrets,
+            store,
+            semantic,
+            in_flight: Arc::default(),
+            counters,
+        }))))
     }
 
     pub fn activate(&self, prepared: PreparedCache) {
@@ -285,14 +297,30 @@ impl ActiveCache {
         let scope = key::scope_id(self.config.scope, flow, &request.head);
         let parts = key::KeyParts { table, upstream, call: &call, scope: &scope, head: &request.head, body: &text };
         let key = self.secrets.key(&parts);
-        if !control.no_cache
-            && let Some((entry, age)) =
-                self.get(&key).await.filter(|(_, age)| control.max_age.is_none_or(|max| *age <= max))
+        let mut leader = None;
+        // A client that wants a fresh response neither waits for another's nor has others wait.
+        while !control.no_cache && leader.is_none() {
+            if let Some((entry, age)) = self.get_fresh(&key, &control).await {
+                return Ok(self.hit(flow, entry, age));
+            }
+            match self.in_flight.join(key) {
+                Place::First(first) => leader = Some(first),
+                Place::Behind(follower) => match follower.wait().await {
+                    Outcome::Response(entry) => {
+                        flow.tag("cache:coalesced");
+                        return Ok(self.hit(flow, entry, 0));
+                    }
+                    Outcome::NotShared => break,
+                    Outcome::Abandoned => {}
+                },
+            }
+        }
+        // An equal request may have ended since the look into memory.
+        if leader.is_some()
+            && matches!(self.store, CacheStore::Memory(_))
+            && let Some((entry, age)) = self.get_fresh(&key, &control).await
         {
-            self.counters.hits.fetch_add(1, Relaxed);
-            flow.tag("cache:hit");
-            flow.extension_mut::<CacheState>().is_hit = true;
-            return Ok(CacheLookup::Hit(entry.into_response(age)));
+            return Ok(self.hit(flow, entry, age));
         }
         let meaning = self.embed(gateway, flow, &parts).await;
         if let Some(indexed) = meaning.as_ref().filter(|_| !control.no_cache)
@@ -300,6 +328,9 @@ impl ActiveCache {
         {
             self.counters.hits.fetch_add(1, Relaxed);
             self.counters.semantic.count_hit(similarity);
+            if let Some(leader) = leader {
+                leader.release();
+            }
             flow.tag("cache:hit");
             flow.tag("cache:semantic");
             flow.extension_mut::<CacheState>().is_hit = true;
@@ -309,8 +340,20 @@ impl ActiveCache {
         }
         self.counters.misses.fetch_add(1, Relaxed);
         flow.tag("cache:miss");
-        let pending = PendingEntry::new(self, key, call.grows, meaning);
+        let pending = PendingEntry::new(self, key, call.grows, meaning, leader);
         Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
+    }
+
+    fn hit(&self, flow: &mut Flow, entry: StoredResponse, age: u64) -> CacheLookup {
+        self.counters.hits.fetch_add(1, Relaxed);
+        flow.tag("cache:hit");
+        flow.extension_mut::<CacheState>().is_hit = true;
+        CacheLookup::Hit(entry.into_response(age))
+    }
+
+    /// A response that is as fresh as the client wants it.
+    async fn get_fresh(&self, key: &CacheKey, control: &CacheControl) -> Option<(StoredResponse, u64)> {
+        self.get(key).await.filter(|(_, age)| control.max_age.is_none_or(|max| *age <= max))
     }
 
     /// The embedding of the request's last text; `None` if requests are not compared by it, or not this one.
@@ -421,6 +464,13 @@ impl ActiveCache {
 }
 
 impl CacheOutcome {
+    /// There is no response to keep.
+    pub fn give_up(&self) {
+        if let Self::Miss(pending) = self {
+            pending.give_up();
+        }
+    }
+
     /// Marks the upstream's response, and keeps a copy of it while it is relayed.
     pub fn follow(self, flow: &mut Flow, mut response: Response) -> Response {
         match self {

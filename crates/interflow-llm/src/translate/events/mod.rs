@@ -6,6 +6,7 @@ mod others;
 use serde_json::Value;
 
 use super::json_answer::ANSWER_TOOL;
+use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
 use crate::event_stream::{EventError, EventReader, StreamEvent, StreamFraming};
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
@@ -39,6 +40,8 @@ struct StreamState {
     chat_calls: StreamedCalls,
     /// Calls of Responses whose arguments have begun, by the upstream's index.
     with_input: Vec<u64>,
+    /// Calls whose arguments have not begun, by the upstream's index.
+    without_input: Vec<u64>,
 }
 
 /// The most tools that one reply may call; further ones end it.
@@ -59,6 +62,7 @@ impl EventTranslator {
             calls: 0,
             chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
+            without_input: Vec::new(),
         };
         Self { reader: EventReader::new(framing, MAX_EVENT_BYTES), state }
     }
@@ -112,7 +116,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
                 out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));
             }
             ContentBlock::ToolUse { id, name, input } => {
-                let json = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+                let json = arguments_text(input);
                 out.push(ChatEvent::ToolStart { index: calls, id: id.clone(), name: name.clone() });
                 out.push(ChatEvent::ToolInput { index: calls, json });
                 calls += 1;
@@ -198,6 +202,7 @@ impl StreamState {
         if self.calls > MAX_CALLS {
             return self.fail("too_many_tool_calls", "the upstream's reply calls too many tools");
         }
+        self.without_input.push(index);
         if name == ANSWER_TOOL {
             self.answer_call = Some(index);
             return;
@@ -208,6 +213,10 @@ impl StreamState {
     }
 
     fn tool_input(&mut self, index: u64, json: &str) {
+        // White space is no arguments yet.
+        if !json.trim().is_empty() {
+            self.without_input.retain(|call| *call != index);
+        }
         if self.answer_call == Some(index) {
             return self.text(Some(json));
         }
@@ -220,7 +229,7 @@ impl StreamState {
     fn whole_call(&mut self, id: String, name: String, input: &Value) {
         let index = self.calls;
         self.tool_start(index, id, name);
-        self.tool_input(index, &if input.is_null() { "{}".to_owned() } else { input.to_string() });
+        self.tool_input(index, &if input.is_null() { NO_ARGUMENTS.to_owned() } else { input.to_string() });
     }
 
     fn stop(&mut self, name: &str) {
@@ -233,6 +242,10 @@ impl StreamState {
     fn end(&mut self) {
         if self.over {
             return;
+        }
+        // A call without arguments has none in some streams, and an empty object everywhere else.
+        for index in std::mem::take(&mut self.without_input) {
+            self.tool_input(index, NO_ARGUMENTS);
         }
         // Several APIs name a normal end for a reply that calls tools.
         let reason = match self.stopped.take() {

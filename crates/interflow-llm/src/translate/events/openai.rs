@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::StreamState;
 use crate::message::{number, take_list, take_string, take_value, thought_in};
 use crate::translate::ChatEvent;
-use crate::translate::request::OPENAI_MARK;
+use crate::translate::foreign_reasoning::OPENAI_MARK;
 use crate::translate::unread::is_filled;
 
 impl StreamState {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{ReplyHead, call_id, completed_id, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply, REDACTED};
+use crate::translate::foreign_reasoning::unsigned;
 use crate::translate::{ChatEvent, StopReason};
 
 /// Writes the events of a stream. Text and thinking are closed when something else begins; calls stay open to the end,
@@ -118,6 +119,9 @@ impl AnthropicWriter {
     }
 
     fn close(&mut self, out: &mut Vec<u8>) {
+        if self.open == (Open::Thinking { signed: false }) {
+            self.delta(json!({ "type": "signature_delta", "signature": unsigned(self.head.upstream) }), out);
+        }
         if std::mem::replace(&mut self.open, Open::None) != Open::None {
             event_to(&json!({ "type": "content_block_stop", "index": self.blocks.saturating_sub(1) }), out);
         }
@@ -130,7 +134,7 @@ impl AnthropicWriter {
 }
 
 pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
-    let content: Vec<Value> = reply.blocks.iter().filter_map(block).collect();
+    let content: Vec<Value> = reply.blocks.iter().filter_map(|b| block(head, b)).collect();
     let (reason, sequence) = stop_reason(reason);
     json!({
         "id": reply_id("msg_", reply.id.as_deref(), head),
@@ -144,16 +148,15 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
     })
 }
 
-fn block(block: &ContentBlock) -> Option<Value> {
+fn block(head: &ReplyHead, block: &ContentBlock) -> Option<Value> {
     Some(match block {
         ContentBlock::Text { text } => json!({ "type": "text", "text": text }),
         ContentBlock::Thinking { text, signature } => match signature.get() {
             Some(s) if s.starts_with(REDACTED) => {
                 json!({ "type": "redacted_thinking", "data": s.trim_start_matches(REDACTED) })
             }
-            signature => {
-                json!({ "type": "thinking", "thinking": text, "signature": signature.unwrap_or_default() })
-            }
+            Some(signature) => json!({ "type": "thinking", "thinking": text, "signature": signature }),
+            None => json!({ "type": "thinking", "thinking": text, "signature": unsigned(head.upstream) }),
         },
         ContentBlock::ToolUse { id, name, input } => {
             json!({ "type": "tool_use", "id": id, "name": name, "input": object(input) })
@@ -167,6 +170,7 @@ fn object(input: &Value) -> Value {
     match input {
         Value::Object(_) => input.clone(),
         Value::Null => json!({}),
+        Value::String(text) if text.trim().is_empty() => json!({}),
         other => json!({ "input": other }),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, completed_id, custom_input, reply_id};
+use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, StopReason};
@@ -119,11 +119,7 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
             ContentBlock::Text { text: more } => text.get_or_insert_default().push_str(more),
             ContentBlock::Thinking { text: more, .. } => thought.push_str(more),
             ContentBlock::ToolUse { id, name, input } => {
-                let arguments = match input {
-                    Value::String(text) => text.clone(),
-                    Value::Null => "{}".to_owned(),
-                    other => other.to_string(),
-                };
+                let arguments = arguments_text(input);
                 if head.custom_tools.contains(name) {
                     let custom = json!({ "name": name, "input": custom_input(&arguments) });
                     calls.push(json!({ "id": id, "type": "custom", "custom": custom }));
@@ -168,7 +164,7 @@ fn usage_of(usage: CallUsage) -> Value {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.total(),
-        "prompt_tokens_details": { "cached_tokens": usage.cache_read },
+        "prompt_tokens_details": input_details(usage),
         "completion_tokens_details": { "reasoning_tokens": usage.reasoning },
     })
 }

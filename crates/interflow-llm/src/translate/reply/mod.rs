@@ -24,6 +24,8 @@ pub struct ReplyHead {
     pub stream_usage: bool,
     /// The names of the client's custom tools, whose input is a text: upstreams have them as functions.
     pub custom_tools: Vec<String>,
+    /// The format of the upstream: it stands in place of the signature of thoughts that have none.
+    pub upstream: WireFormat,
 }
 
 /// Writes the stream of one client.
@@ -145,10 +147,35 @@ pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> 
     }
 }
 
+/// The cached part of the input, in OpenAI's form. Most caches count no writes.
+fn input_details(usage: CallUsage) -> Value {
+    let mut details = serde_json::json!({ "cached_tokens": usage.cache_read });
+    if usage.cache_write > 0 {
+        details["cache_write_tokens"] = usage.cache_write.into();
+    }
+    details
+}
+
+/// The arguments of a call that has none.
+pub(super) const NO_ARGUMENTS: &str = "{}";
+
+/// The arguments of a call as JSON, in OpenAI's form. A string holds JSON that could not be read, or not yet.
+pub(super) fn arguments_text(input: &Value) -> String {
+    match input {
+        Value::Null => NO_ARGUMENTS.to_owned(),
+        Value::String(text) if text.trim().is_empty() => NO_ARGUMENTS.to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// The input of a custom tool, from the arguments of the function in its place.
 fn custom_input(arguments: &str) -> String {
-    let parsed = serde_json::from_str::<Value>(arguments).ok();
-    parsed.as_ref().and_then(|value| value["input"].as_str()).unwrap_or(arguments).to_owned()
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(members)) if members.is_empty() => String::new(),
+        Ok(value) => value["input"].as_str().unwrap_or(arguments).to_owned(),
+        Err(_) => arguments.to_owned(),
+    }
 }
 
 /// The id of a tool call that the upstream gave none.

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{ReplyHead, call_id, completed_id, custom_input, reply_id};
+use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::CallUsage;
 use crate::message::{Carried, ContentBlock, ModelReply};
-use crate::translate::request::ANTHROPIC_MARK;
+use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
 use crate::translate::{ChatEvent, StopReason};
 
 /// The last event of a stream repeats the whole reply, which has to be kept up to this size.
@@ -89,7 +89,6 @@ impl ResponsesWriter {
         self.start(out);
         self.close(out);
         for (_, at, input) in std::mem::take(&mut self.calls) {
-            let input = if input.is_empty() { "{}".to_owned() } else { input };
             if self.is_custom(at) {
                 let (id, text) = (self.item_id("ctc", at), custom_input(&input));
                 let delta = json!({ "item_id": id, "output_index": at, "delta": text });
@@ -344,17 +343,17 @@ fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str) -> Valu
             let part = json!({ "type": "summary_text", "text": text });
             let summary = if text.is_empty() { json!([]) } else { json!([part]) };
             let mut item = json!({ "id": item_id(head, "rs", at), "type": "reasoning", "summary": summary });
-            if let Some(signature) = signature.get() {
-                item["encrypted_content"] = format!("{ANTHROPIC_MARK}{signature}").into();
+            match signature.get() {
+                Some(signature) => item["encrypted_content"] = format!("{ANTHROPIC_MARK}{signature}").into(),
+                // A signature may follow until the thought is complete.
+                None if status == "completed" => item["encrypted_content"] = unsigned(head.upstream).into(),
+                None => {}
             }
             item
         }
         ContentBlock::ToolUse { id, name, input } => {
-            let arguments = match input {
-                Value::String(text) => text.clone(),
-                Value::Null => "{}".to_owned(),
-                other => other.to_string(),
-            };
+            // A call in progress shows none yet.
+            let arguments = if status == "completed" { arguments_text(input) } else { String::new() };
             if head.custom_tools.contains(name) {
                 return json!({
                     "id": item_id(head, "ctc", at), "type": "custom_tool_call", "status": status, "call_id": id,
@@ -377,7 +376,7 @@ fn item_id(head: &ReplyHead, prefix: &str, at: usize) -> String {
 fn usage_of(usage: CallUsage) -> Value {
     json!({
         "input_tokens": usage.input,
-        "input_tokens_details": { "cached_tokens": usage.cache_read },
+        "input_tokens_details": input_details(usage),
         "output_tokens": usage.output,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning },
         "total_tokens": usage.total(),

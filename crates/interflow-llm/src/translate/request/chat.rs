@@ -7,7 +7,7 @@ use super::{
     set_list, tool_id, user_message,
 };
 use crate::Provider;
-use crate::message::{Attachment, ContentBlock, MessageRole};
+use crate::message::{Attachment, Carried, ContentBlock, MessageRole};
 use crate::translate::mistral::{effort as mistral_effort, has_thoughts, thinks_always};
 use crate::translate::settings::{Reasoning, ToolChoice};
 use crate::translate::{Losses, WireFormat};
@@ -45,7 +45,6 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     // Servers of open models know it, OpenAI and Mistral do not.
     let knows_top_k = !target.is_openai && !mistral;
     set(&mut body, "top_k", settings.top_k.clone().filter(|_| knows_top_k));
-    set(&mut body, "user", settings.user.clone().filter(|_| !mistral));
     let effort = match mistral {
         true => mistral_effort(settings.reasoning.as_ref(), target.model),
         false => effort(settings.reasoning.as_ref(), target),
@@ -92,10 +91,12 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
     }
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
-    let keeps_thoughts = mistral && has_thoughts(target.model);
+    let keeps = |signature: &Carried| {
+        mistral && has_thoughts(target.model) && chat.made_thought(target.format, signature.get())
+    };
     for turn in chat.turns() {
         match turn.role {
-            MessageRole::Assistant => out.extend(assistant(&turn, id_length, keeps_thoughts, losses)),
+            MessageRole::Assistant => out.extend(assistant(&turn, id_length, &keeps, losses)),
             MessageRole::User => {
                 let words = user(&turn, id_length, losses, &mut out);
                 if words.is_some() && target.assistant_after_tools && out.last().is_some_and(|m| m["role"] == "tool") {
@@ -115,7 +116,13 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
 /// Stands between the results of tools and the user's words, for APIs that refuse the one after the other.
 const AFTER_TOOLS: &str = "OK.";
 
-fn assistant(turn: &Turn<'_>, id_length: usize, keeps_thoughts: bool, losses: &mut Losses) -> Option<Value> {
+/// `keeps`: whether the upstream gets a thought with this signature.
+fn assistant(
+    turn: &Turn<'_>,
+    id_length: usize,
+    keeps: &dyn Fn(&Carried) -> bool,
+    losses: &mut Losses,
+) -> Option<Value> {
     let (mut text, mut calls, mut thoughts) = (Vec::new(), Vec::new(), Vec::new());
     for block in &turn.blocks {
         match block {
@@ -125,9 +132,11 @@ fn assistant(turn: &Turn<'_>, id_length: usize, keeps_thoughts: bool, losses: &m
                 "type": "function",
                 "function": { "name": name, "arguments": input_text(input) },
             })),
-            ContentBlock::Thinking { text, .. } if keeps_thoughts && !text.is_empty() => thoughts.push(json!({
-                "type": "thinking", "thinking": [{ "type": "text", "text": text }],
-            })),
+            ContentBlock::Thinking { text, signature } if keeps(signature) && !text.is_empty() => {
+                thoughts.push(json!({
+                    "type": "thinking", "thinking": [{ "type": "text", "text": text }],
+                }))
+            }
             ContentBlock::Thinking { .. } => losses.add("thinking"),
             ContentBlock::Other { kind, .. } => losses.add(kind),
             ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),

@@ -7,6 +7,7 @@ mod chat;
 mod cohere;
 mod gemini;
 mod ollama;
+mod options;
 mod responses;
 
 use std::borrow::Cow;
@@ -14,10 +15,11 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
+use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, unsigned};
 use super::settings::{Settings, ToolChoice};
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
-use crate::message::{Attachment, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
+use crate::message::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
 use cache_marks::{CacheMark, CacheMarks};
 
 /// A chat request in the message model, with its settings.
@@ -86,16 +88,38 @@ impl ChatRequest {
         if target.format != WireFormat::Mistral {
             self.settings.mistral.keys().for_each(|name| losses.add(name));
         }
-        let body = match target.format {
-            WireFormat::Anthropic => anthropic::write(self, target, &mut losses),
-            WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, &mut losses),
-            WireFormat::OpenAiResponses => responses::write(self, target, &mut losses),
-            WireFormat::Gemini => gemini::write(self, target, &mut losses),
-            WireFormat::Bedrock => bedrock::write(self, target, &mut losses),
-            WireFormat::Cohere => cohere::write(self, target, &mut losses),
-            WireFormat::Ollama => ollama::write(self, target, &mut losses),
+        if self.is_lone_system() && !takes_lone_system(target) {
+            losses.add("messages.system");
+            let words = self.as_words();
+            return (words.body(target, &mut losses), losses);
+        }
+        (self.body(target, &mut losses), losses)
+    }
+
+    fn body(&self, target: &Target<'_>, losses: &mut Losses) -> Value {
+        let mut body = match target.format {
+            WireFormat::Anthropic => anthropic::write(self, target, losses),
+            WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, losses),
+            WireFormat::OpenAiResponses => responses::write(self, target, losses),
+            WireFormat::Gemini => gemini::write(self, target, losses),
+            WireFormat::Bedrock => bedrock::write(self, target, losses),
+            WireFormat::Cohere => cohere::write(self, target, losses),
+            WireFormat::Ollama => ollama::write(self, target, losses),
         };
-        (body, losses)
+        options::write(self, target, &mut body, losses);
+        body
+    }
+
+    /// Whether it has nothing but a system prompt.
+    fn is_lone_system(&self) -> bool {
+        self.turns().is_empty() && !self.system().is_empty()
+    }
+
+    /// The system prompt as the user's words, for APIs that demand a message of the user.
+    fn as_words(&self) -> Self {
+        let message = ChatMessage::text(MessageRole::User, self.system());
+        let request = ModelRequest { system: Vec::new(), messages: vec![message], ..self.request.clone() };
+        Self { request, cache_marks: CacheMarks::default(), ..self.clone() }
     }
 
     /// The messages with consecutive ones of one role joined, since several APIs demand that roles alternate.
@@ -205,9 +229,20 @@ impl ChatRequest {
     /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
     fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
         match self.client {
-            WireFormat::Anthropic => Some(signature).filter(|s| !s.starts_with(OPENAI_MARK)),
+            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s)),
             WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
             _ => None,
+        }
+    }
+
+    /// Whether an upstream of this format made a thought. A client of Chat Completions cannot say.
+    fn made_thought(&self, format: WireFormat, signature: Option<&str>) -> bool {
+        match self.client {
+            WireFormat::Anthropic => signature == Some(&*unsigned(format)),
+            WireFormat::OpenAiResponses => {
+                signature.and_then(|s| s.split_once(':')).is_some_and(|(_, mark)| mark == unsigned(format))
+            }
+            _ => true,
         }
     }
 
@@ -217,10 +252,14 @@ impl ChatRequest {
     }
 }
 
-/// Marks reasoning of OpenAI in a signature that an Anthropic client keeps.
-pub(super) const OPENAI_MARK: &str = "openai:";
-/// Marks a signature of Anthropic in reasoning that a Responses client keeps.
-pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
+/// Whether an API answers a request without a message of the user.
+fn takes_lone_system(target: &Target<'_>) -> bool {
+    match target.format {
+        WireFormat::OpenAiChat => target.provider != Provider::Mistral,
+        WireFormat::Ollama => true,
+        _ => false,
+    }
+}
 
 /// Stands for what the user said before a history that begins with the assistant.
 static FIRST_TURN: std::sync::LazyLock<ContentBlock> =

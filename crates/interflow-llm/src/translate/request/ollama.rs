@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::chat::tools;
 use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, set_list, tool_names};
 use crate::message::{Attachment, ContentBlock, MessageRole};
-use crate::translate::Losses;
 use crate::translate::settings::{Reasoning, ToolChoice};
+use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
@@ -18,7 +18,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         messages.push(json!({ "role": "system", "content": system }));
     }
     for turn in &turns {
-        add(turn, &names, losses, &mut messages);
+        add(chat, turn, &names, losses, &mut messages);
     }
     let mut options = object(json!({
         "num_predict": chat.request.max_tokens,
@@ -55,13 +55,24 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     body
 }
 
-fn add(turn: &Turn<'_>, names: &std::collections::HashMap<String, String>, losses: &mut Losses, out: &mut Vec<Value>) {
+fn add(
+    chat: &ChatRequest,
+    turn: &Turn<'_>,
+    names: &std::collections::HashMap<String, String>,
+    losses: &mut Losses,
+    out: &mut Vec<Value>,
+) {
     let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
     let (mut text, mut calls, mut pictures, mut thought) = (Vec::new(), Vec::new(), Vec::new(), String::new());
     for block in &turn.blocks {
         match block {
             ContentBlock::Text { text: more } => text.push(more.as_str()),
-            ContentBlock::Thinking { text, .. } => thought.push_str(text),
+            ContentBlock::Thinking { text, signature } => {
+                match chat.made_thought(WireFormat::Ollama, signature.get()) {
+                    true => thought.push_str(text),
+                    false => losses.add("thinking"),
+                }
+            }
             ContentBlock::ToolUse { name, input, .. } => {
                 calls.push(json!({ "function": { "name": name, "arguments": input_object(input) } }));
             }

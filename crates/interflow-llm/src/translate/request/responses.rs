@@ -38,7 +38,6 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     }
     set(&mut body, "temperature", settings.temperature.clone());
     set(&mut body, "top_p", settings.top_p.clone());
-    set(&mut body, "user", settings.user.clone());
     let effort = effort(settings.reasoning.as_ref(), target);
     let wanted = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     if let Some(effort) = &effort {

@@ -1,0 +1,73 @@
+//! Takes reasoning of other providers out of requests that upstreams are sent in the client's own format.
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::translate::{Keeps, LOSS_HEADER, WireFormat, may_have_foreign_reasoning, without_foreign_reasoning};
+use interflow_llm::{Provider, spans};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Headers, Method, RequestHead, Result};
+
+use super::LlmUpstream;
+
+/// What a response names as lost.
+pub(super) const LOST: &str = "thinking";
+
+impl LlmUpstream {
+    /// Which reasoning it may be sent in a request of this format.
+    pub(super) fn keeps(&self, format: WireFormat) -> Keeps {
+        let is_its_own = match format {
+            WireFormat::Anthropic => self.name == "anthropic" || self.provider == Provider::Vertex,
+            _ => self.is_openai(),
+        };
+        if is_its_own { Keeps::ItsOwn } else { Keeps::Unmarked }
+    }
+
+    /// OpenAI itself, or its models on Azure: other servers have members of their own.
+    pub(super) fn is_openai(&self) -> bool {
+        self.provider == Provider::Azure || self.name == "openai"
+    }
+}
+
+/// The body without reasoning of other providers; `None` if it has none. A new body has no content coding.
+pub(super) async fn taken_out(
+    upstream: &LlmUpstream,
+    max_body: usize,
+    head: &mut RequestHead,
+    raw: &Bytes,
+) -> Result<Option<Bytes>> {
+    let Some(format) = format_of(head) else { return Ok(None) };
+    let plain = match coding::decode_off_thread(&head.headers, raw, max_body as u64).await {
+        Ok(plain) => plain.unwrap_or_else(|| raw.clone()),
+        Err(e) => return coding::budget_error(&e).map_or(Ok(None), Err),
+    };
+    let (keeps, size) = (upstream.keeps(format), plain.len());
+    if !may_have_foreign_reasoning(format, keeps, &plain) {
+        return Ok(None);
+    }
+    let held = PROCESS_BUDGET.reserve(size as u64)?;
+    let clean = spans::beside(size, move || without_foreign_reasoning(format, keeps, &plain)).await.flatten();
+    Ok(clean.map(|body| {
+        head.headers.remove("content-encoding");
+        held.attach_to(body)
+    }))
+}
+
+/// Says in a response that reasoning was taken out of the request.
+pub(super) fn name_loss(headers: &mut Headers) {
+    headers.append_unchecked(LOSS_HEADER.as_bytes(), LOST.as_bytes());
+}
+
+/// The format of a request at an upstream, by the end of its path: Azure has deployments before it.
+fn format_of(head: &RequestHead) -> Option<WireFormat> {
+    let path = head.url.path.split('?').next().unwrap_or_default();
+    let ends = |endings: &[&str]| endings.iter().any(|ending| path.ends_with(ending));
+    match () {
+        () if head.method != Method::POST => None,
+        () if ends(&["/messages", "/messages/count_tokens"]) => Some(WireFormat::Anthropic),
+        () if ends(&["/chat/completions"]) => Some(WireFormat::OpenAiChat),
+        () if ends(&["/responses", "/responses/input_tokens", "/responses/compact"]) => {
+            Some(WireFormat::OpenAiResponses)
+        }
+        () => None,
+    }
+}

@@ -1,0 +1,61 @@
+//! Endpoints beside those of models: what agents send their vendors, and the counting of tokens.
+
+use interflow_testkit::{Origin, Reply};
+use serde_json::{Value, json};
+
+use super::{Gate, MAIL, SSN, arrived};
+
+async fn vendor() -> Origin {
+    Origin::http().answering(|_| Reply::json(&json!({ "features": {} }))).start().await
+}
+
+#[tokio::test]
+async fn other_endpoints_of_an_agent_are_redacted_wherever_they_have_text() {
+    let origin = vendor().await;
+    let gate = Gate::start(&origin).await;
+    for path in [
+        "/api/eval/sdk-zAZezfDKGoZuXXKe",
+        "/v1/memory_stores/m/memories",
+        "/v1/code/sessions",
+        "/v1/messages/cache_touch",
+    ] {
+        let body = json!({ "attributes": { "deep": [{ "mail": MAIL, "odd": format!("SSN {SSN}") }] }, "forcedVariations": {} });
+        let answer = gate.post(&format!("/anthropic{path}"), body.to_string()).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let got = arrived(&origin);
+        assert!(!got.contains(SSN) && !got.contains(MAIL) && got.contains("forcedVariations"), "{path}: {got}");
+    }
+    let odd = gate.post("/anthropic/api/unknown", json!({ "x": SSN }).to_string()).await;
+    assert_eq!(odd.status, 400);
+}
+
+#[tokio::test]
+async fn credentials_of_a_sign_in_are_sent_as_they_are() {
+    let origin = vendor().await;
+    let gate = Gate::start(&origin).await;
+    let body =
+        json!({ "grant_type": "refresh_token", "refresh_token": "sk-ant-ort01-8Jv2kQp0Xz7Lm4Rt9Wc", "email": MAIL });
+    let answer = gate.post("/anthropic/v1/oauth/token", body.to_string()).await;
+    assert_eq!((answer.status, arrived(&origin)), (200, body.to_string()));
+}
+
+#[tokio::test]
+async fn tokens_are_estimated_where_an_upstream_has_no_endpoint_for_them() {
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "word ".repeat(100) }] }).to_string();
+    for (status, error, expected) in [
+        (404, json!({ "detail": "Not Found" }), (200, Some("estimate"))),
+        (405, Value::Null, (200, Some("estimate"))),
+        (404, json!({ "error": { "code": "model_not_found", "message": "no such model" } }), (404, None)),
+        (429, json!({ "error": { "message": "slow down" } }), (429, None)),
+    ] {
+        let text = error.to_string();
+        let origin = Origin::http().answering(move |_| Reply::status(status).body(text.clone())).start().await;
+        let gate = Gate::start(&origin).await;
+        let answer = gate.post("/openai/v1/messages/count_tokens", &body).await;
+        assert_eq!((answer.status, answer.header("x-interflow-token-count")), expected, "{error}: {}", answer.text());
+        assert!(origin.requests().last().unwrap().path().ends_with("/responses/input_tokens"));
+        if answer.status == 200 {
+            assert!((100..200).contains(&answer.json()["input_tokens"].as_u64().unwrap()), "{}", answer.text());
+        }
+    }
+}

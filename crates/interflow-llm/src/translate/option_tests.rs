@@ -1,0 +1,147 @@
+//! Tests of what a request has beside its messages: settings that the upstream has too are carried, under its names.
+
+use serde_json::{Value, json};
+
+use super::tests::{target, written};
+use super::*;
+
+fn at<'t>(format: WireFormat, provider: Provider) -> Target<'t> {
+    Target { provider, is_openai: provider == Provider::OpenAi, ..target(format, "gpt-6-sol") }
+}
+
+fn chat(members: Value) -> Value {
+    with(json!({ "messages": [{ "role": "user", "content": "q" }] }), members)
+}
+
+fn responses(members: Value) -> Value {
+    with(json!({ "input": "q" }), members)
+}
+
+fn with(mut body: Value, members: Value) -> Value {
+    let members = members.as_object().unwrap().clone();
+    body.as_object_mut().unwrap().extend(members);
+    body
+}
+
+#[test]
+fn what_both_apis_of_openai_have_is_carried_between_them() {
+    let shared = json!({
+        "prompt_cache_key": "k", "prompt_cache_options": { "mode": "explicit", "ttl": "30m" },
+        "prompt_cache_retention": "24h", "safety_identifier": "s", "user": "u", "service_tier": "flex",
+        "metadata": { "team": "blue" }, "store": true, "moderation": { "model": "omni-moderation-latest" },
+    });
+    let mut ask = chat(shared.clone());
+    (ask["verbosity"], ask["stream"]) = ("low".into(), true.into());
+    ask["stream_options"] = json!({ "include_obfuscation": false });
+    let to = at(WireFormat::OpenAiResponses, Provider::OpenAi);
+    let (body, losses) = written(WireFormat::OpenAiChat, &to, ask);
+    for (name, value) in shared.as_object().unwrap() {
+        assert_eq!(&body[name], value, "{name}: {body}");
+    }
+    assert_eq!((&body["text"]["verbosity"], losses.as_str()), (&"low".into(), ""));
+    assert_eq!(body["stream_options"], json!({ "include_obfuscation": false }));
+
+    let format = json!({ "type": "json_object" });
+    let mut ask = responses(shared.clone());
+    ask["text"] = json!({ "verbosity": "high", "format": format });
+    (ask["stream"], ask["stream_options"]) = (true.into(), json!({ "include_obfuscation": false }));
+    let to = at(WireFormat::OpenAiChat, Provider::OpenAi);
+    let (body, losses) = written(WireFormat::OpenAiResponses, &to, ask);
+    for (name, value) in shared.as_object().unwrap() {
+        assert_eq!(&body[name], value, "{name}: {body}");
+    }
+    assert_eq!((&body["verbosity"], &body["response_format"], losses.as_str()), (&"high".into(), &format, ""));
+    assert_eq!(body["stream_options"], json!({ "include_usage": true, "include_obfuscation": false }));
+
+    // What only the Responses API knows of them.
+    let ask =
+        responses(json!({ "service_tier": "ultrafast", "prompt_cache_options": { "ttl": "12h", "prewarm": true } }));
+    let (body, losses) = written(WireFormat::OpenAiResponses, &to, ask);
+    assert_eq!((body.get("service_tier"), &body["prompt_cache_options"]), (None, &json!({})));
+    assert_eq!(losses, "prompt_cache_options.prewarm, prompt_cache_options.ttl, service_tier");
+}
+
+#[test]
+fn a_request_is_stored_only_where_its_client_says_so() {
+    let to = at(WireFormat::OpenAiResponses, Provider::OpenAi);
+    for (ask, stored) in [(json!({}), false), (json!({ "store": false }), false), (json!({ "store": true }), true)] {
+        assert_eq!(written(WireFormat::OpenAiChat, &to, chat(ask)).0["store"], stored);
+    }
+}
+
+#[test]
+fn tiers_of_service_and_metadata_take_the_form_of_each_api() {
+    let metadata = json!({ "team": "blue" });
+    let ask = |tier: &str| chat(json!({ "service_tier": tier, "metadata": metadata }));
+    for (format, provider, tier, pointer, expected, lost) in [
+        (WireFormat::Anthropic, Provider::Anthropic, "default", "/service_tier", json!("standard_only"), "metadata"),
+        (WireFormat::Anthropic, Provider::Anthropic, "auto", "/service_tier", Value::Null, "metadata"),
+        (WireFormat::Anthropic, Provider::Anthropic, "flex", "/service_tier", Value::Null, "metadata, service_tier"),
+        (WireFormat::Gemini, Provider::Gemini, "flex", "/serviceTier", json!("flex"), "metadata"),
+        (WireFormat::Gemini, Provider::Vertex, "default", "/serviceTier", json!("standard"), ""),
+        (WireFormat::Gemini, Provider::Vertex, "default", "/labels", metadata.clone(), ""),
+        (WireFormat::Bedrock, Provider::Bedrock, "priority", "/serviceTier", json!({ "type": "priority" }), ""),
+        (WireFormat::Bedrock, Provider::Bedrock, "auto", "/requestMetadata", metadata.clone(), ""),
+        (WireFormat::Mistral, Provider::Mistral, "auto", "/metadata", metadata.clone(), ""),
+        (WireFormat::Cohere, Provider::Cohere, "flex", "/service_tier", Value::Null, "metadata, service_tier"),
+        (WireFormat::Ollama, Provider::Ollama, "auto", "/metadata", Value::Null, "metadata"),
+    ] {
+        let (body, losses) = written(WireFormat::OpenAiChat, &at(format, provider), ask(tier));
+        let found = body.pointer(pointer).cloned().unwrap_or_default();
+        assert_eq!((found, losses.as_str()), (expected, lost), "{format:?} {tier} {pointer}: {body}");
+    }
+    let ask = json!({ "service_tier": "standard_only", "messages": [{ "role": "user", "content": "q" }] });
+    let to = at(WireFormat::OpenAiResponses, Provider::OpenAi);
+    let (body, losses) = written(WireFormat::Anthropic, &to, ask);
+    assert_eq!((&body["service_tier"], losses.as_str()), (&"default".into(), ""));
+    // Names and values that the API would refuse.
+    let odd = chat(json!({ "metadata": { "Team": "Blue!", "n": 1 } }));
+    for (format, provider) in [(WireFormat::Gemini, Provider::Vertex), (WireFormat::Bedrock, Provider::Bedrock)] {
+        assert_eq!(written(WireFormat::OpenAiChat, &at(format, provider), odd.clone()).1, "metadata");
+    }
+}
+
+#[test]
+fn a_lone_system_prompt_is_the_users_words_where_an_api_demands_them() {
+    let asks = [
+        (WireFormat::OpenAiChat, json!({ "messages": [{ "role": "system", "content": "Tell a joke." }] })),
+        (
+            WireFormat::OpenAiChat,
+            json!({ "messages": [
+            { "role": "developer", "content": "Tell a joke." }, { "role": "user", "content": "" }] }),
+        ),
+        (WireFormat::OpenAiResponses, json!({ "instructions": "Tell a joke.", "input": [] })),
+        (WireFormat::OpenAiResponses, json!({ "input": [{ "role": "system", "content": "Tell a joke." }] })),
+    ];
+    for (client, ask) in asks {
+        for (format, pointer) in [
+            (WireFormat::Anthropic, "/messages/0/content/0/text"),
+            (WireFormat::Bedrock, "/messages/0/content/0/text"),
+            (WireFormat::Gemini, "/contents/0/parts/0/text"),
+            (WireFormat::Cohere, "/messages/0/content"),
+            (WireFormat::Mistral, "/messages/0/content"),
+            (WireFormat::OpenAiResponses, "/input/0/content/0/text"),
+        ] {
+            let (body, losses) = written(client, &target(format, "m"), ask.clone());
+            let said = body.pointer(pointer).cloned().unwrap_or_default();
+            assert_eq!((said, losses.as_str()), ("Tell a joke.".into(), "messages.system"), "{format:?} {ask}: {body}");
+            assert!(!body.to_string().contains("system"), "said once: {body}");
+        }
+        for format in [WireFormat::OpenAiChat, WireFormat::Ollama] {
+            let (body, losses) = written(client, &target(format, "m"), ask.clone());
+            assert_eq!((&body["messages"][0]["role"], losses.as_str()), (&"system".into(), ""), "{format:?}: {body}");
+        }
+    }
+}
+
+#[test]
+fn tokens_written_to_a_cache_are_told_to_every_client() {
+    let usage = json!({ "input_tokens": 4, "cache_read_input_tokens": 6, "cache_creation_input_tokens": 5, "output_tokens": 1 });
+    let reply = json!({ "type": "message", "content": [{ "type": "text", "text": "a" }], "usage": usage });
+    let reply = parse_reply(WireFormat::Anthropic, reply.to_string().as_bytes());
+    let details = json!({ "cached_tokens": 6, "cache_write_tokens": 5 });
+    let chat = whole_reply(WireFormat::OpenAiChat, &super::tests::head(), &reply);
+    assert_eq!((&chat["usage"]["prompt_tokens"], &chat["usage"]["prompt_tokens_details"]), (&15.into(), &details));
+    let responses = whole_reply(WireFormat::OpenAiResponses, &super::tests::head(), &reply);
+    assert_eq!(responses["usage"]["input_tokens_details"], details);
+}
