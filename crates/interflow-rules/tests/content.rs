@@ -49,8 +49,11 @@ fn utf16(text: &str, marked: bool) -> Bytes {
     mark.into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect()
 }
 
-/// The ways to write content, and whether it can be read.
-fn encodings(text: &str) -> Vec<(&'static str, Vec<(&'static str, &'static str)>, Bytes, bool)> {
+/// A name, header fields, the body, and whether it can be read.
+type Encoding = (&'static str, Vec<(&'static str, &'static str)>, Bytes, bool);
+
+/// The ways to write content.
+fn encodings(text: &str) -> Vec<Encoding> {
     // White space, so that it is the same JSON.
     let padded = format!("{}{text}", " ".repeat(17 << 20));
     let mut trailing = gzip(text.as_bytes(), 1).to_vec();

@@ -75,7 +75,7 @@ impl FileConditions {
                 return Ok(Response { head, body: Body::Empty });
             }
             // Only the same strong tag, or date, says that the parts the client has are of this version (13.1.5).
-            let same = self.if_range.as_ref().is_none_or(|v| *v == tag && !fresh || *v == date && !fresh);
+            let same = self.if_range.as_ref().is_none_or(|v| !fresh && (*v == tag || *v == date));
             match RequestedRange::read(self.range.as_deref().filter(|_| same), length) {
                 RequestedRange::Whole => {}
                 RequestedRange::Part(range) => {

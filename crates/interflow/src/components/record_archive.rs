@@ -77,7 +77,7 @@ pub fn closed_hours(config: &RecordConfig) -> ArchiveUntil {
 /// The store whose record is archived.
 enum ArchivedStore {
     Embedded(Arc<SqliteStore>),
-    Shared { store: Arc<SharedStore>, turn: ArchiveTurn },
+    Shared { store: Arc<SharedStore>, turn: Box<ArchiveTurn> },
 }
 
 impl ArchivedStore {
@@ -85,7 +85,7 @@ impl ArchivedStore {
         match store {
             RecordStore::Embedded(store) => Self::Embedded(Arc::clone(store)),
             RecordStore::Shared(store) => {
-                Self::Shared { store: Arc::clone(store), turn: store.archive_turn(&place.to_string()) }
+                Self::Shared { store: Arc::clone(store), turn: Box::new(store.archive_turn(&place.to_string())) }
             }
         }
     }
