@@ -68,15 +68,15 @@ impl FileStamps {
 
 /// The watched files, with the versions that were read or seen last.
 #[derive(Debug, Default)]
-pub struct WatchedFiles(Mutex<HashMap<PathBuf, Option<FileStamp>>>);
+pub struct WatchedFiles(Mutex<Vec<(PathBuf, Option<FileStamp>)>>);
 
 impl WatchedFiles {
     /// Watches these files instead of the former ones. `read` has the versions of those that are new.
     pub fn replace(&self, paths: impl IntoIterator<Item = PathBuf>, read: &FileStamps) {
         let mut watched = self.0.lock();
-        let mut former = std::mem::take(&mut *watched);
+        let former: HashMap<_, _> = watched.drain(..).collect();
         let stamped = |path: PathBuf| {
-            let stamp = former.remove(&path).unwrap_or_else(|| read.read_version(&path));
+            let stamp = former.get(&path).cloned().unwrap_or_else(|| read.read_version(&path));
             (path, stamp)
         };
         *watched = paths.into_iter().map(stamped).collect();
@@ -93,11 +93,9 @@ impl WatchedFiles {
         changed
     }
 
-    /// Those that exist.
+    /// Those that exist, in the order in which they were given.
     pub fn existing(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> = self.0.lock().keys().filter(|path| path.exists()).cloned().collect();
-        files.sort();
-        files
+        self.0.lock().iter().map(|(path, _)| path).filter(|path| path.exists()).cloned().collect()
     }
 }
 
