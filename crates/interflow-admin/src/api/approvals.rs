@@ -158,7 +158,8 @@ pub(crate) async fn mode(
 ) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
     caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
-    approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))))?;
+    let mode = new.mode.map(|mode| (mode, new.lasting.map(|l| l.0)));
+    approvals.edit(move |approvals| approvals.set_mode(mode)).await?;
     Ok(Json(ModeView::of(approvals)))
 }
 

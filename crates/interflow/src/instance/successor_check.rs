@@ -55,7 +55,8 @@ async fn check_ports(config: &InterflowConfig, home: &DataDir, sockets: &ListenS
 fn check_stores(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {
     let url = shared_url(&config.record).map_err(|e| e.to_string())?;
     if let Some(url) = &url {
-        IdentityStore::open(url, store_tls::client).map_err(|e| e.to_string())?;
+        let key = record_store::row_key(home).map_err(|e| e.to_string())?;
+        IdentityStore::open(url, store_tls::client, key).map_err(|e| e.to_string())?;
     }
     // Without it, the start goes on if the recording cannot be opened.
     if !config.record.enabled {
