@@ -137,16 +137,27 @@ pub struct AuditFiles {
     keep: u32,
 }
 
+fn log_config(config: &AdminAuditConfig) -> AuditConfig {
+    let AdminAuditConfig { enabled, file, key, rotate, keep, .. } = config.clone();
+    AuditConfig { enabled, file, chain: true, key, rotate, keep }
+}
+
 impl AuditFiles {
     /// Opens the files for writing.
     ///
     /// # Errors
     /// The file cannot be opened, or its key cannot be resolved.
     pub fn open(config: &AdminAuditConfig, data_dir: &Path) -> Result<Self, String> {
-        let AdminAuditConfig { enabled, file, key, rotate, keep, .. } = config.clone();
-        let log = AuditConfig { enabled, file, chain: true, key, rotate, keep };
-        let log = AuditLog::open(&log, data_dir).map_err(|e| format!("admin.{e}"))?;
+        let log = AuditLog::open(&log_config(config), data_dir).map_err(|e| format!("admin.{e}"))?;
         Ok(Self { log: Some(log), ..Self::read_only(config, data_dir) })
+    }
+
+    /// Whether the files could be opened, without opening them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn check(config: &AdminAuditConfig, data_dir: &Path) -> Result<(), String> {
+        AuditLog::check(&log_config(config), data_dir).map_err(|e| format!("admin.{e}"))
     }
 
     /// The files for reading, whether an instance runs or not.

@@ -45,6 +45,6 @@ pub use last_editors::LastEditors;
 pub use pending::FleetPending;
 pub use reload::{ReloadFn, ReloadReport};
 pub use serve::{PortLimits, serve};
-pub use server::AdminServer;
+pub use server::{AdminServer, check_access};
 pub use setup::{BrowserRequest, MachineSetup, SetupFacts, SetupFactsFn, StartBrowserFn};
 pub use state::{AdminDeps, AdminState, LimitDeps};

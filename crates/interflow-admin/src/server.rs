@@ -1,6 +1,7 @@
 //! The admin listener: the assembly of routes and checks.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -16,7 +17,7 @@ use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
-use crate::admin_audit::AdminAudit;
+use crate::admin_audit::{AdminAudit, AuditFiles};
 use crate::auth::{self, AdminAccess, AuthGuard, LoginHints};
 use crate::cookie_scope::CookieScope;
 use crate::ended_sessions::EndedSessions;
@@ -152,6 +153,22 @@ fn open_access(config: &AdminConfig, deps: &AdminDeps, scope: &CookieScope) -> R
     }
     let audit = Arc::new(AdminAudit::new(&config.audit, &deps.data_dir, deps.shared.as_ref())?);
     Ok(AdminAccess { tokens, audit, ended_sessions, oidc })
+}
+
+/// Whether an admin server could start: its login, its tokens unless replicas share them, and its audit trail.
+///
+/// # Errors
+/// What is wrong, with its key or file.
+pub fn check_access(config: &AdminConfig, data_dir: &Path, is_shared: bool) -> Result<(), String> {
+    if let Some(oidc) = &config.oidc {
+        oidc.check()?;
+        let secret = oidc.client_secret.as_deref().map(interflow_files::resolve_secret_ref).transpose();
+        secret.map_err(|e| format!("admin.oidc.client_secret: {e}"))?;
+    }
+    if !is_shared {
+        ApiTokens::open(data_dir)?;
+    }
+    AuditFiles::check(&config.audit, data_dir)
 }
 
 /// Sets default security headers, where a handler has not set stricter ones.

@@ -20,7 +20,7 @@ use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
 use interflow_rules::ActiveRules;
 use interflow_store::FlowStore;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
@@ -136,6 +136,8 @@ pub struct AdminState {
     pub(crate) collections: Arc<CollectionStore>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
+    /// Held while a rule file is saved.
+    pub(crate) rule_saves: Arc<Mutex<()>>,
     pub port_limits: PortLimits,
 }
 
@@ -184,6 +186,7 @@ impl AdminState {
             token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            rule_saves: Arc::default(),
             port_limits: PortLimits::new(config),
         }
     }

@@ -8,8 +8,14 @@ use std::path::{Path, PathBuf};
 use interflow_files::{FileAccess, create_private_dir, write_atomic};
 use serde::{Deserialize, Serialize};
 
+#[cfg(unix)]
+use crate::data_dir_access;
+
 #[derive(Debug, Clone)]
-pub struct DataDir(PathBuf);
+pub struct DataDir {
+    path: PathBuf,
+    is_read_only: bool,
+}
 
 /// A path as one argument of a POSIX shell.
 fn shell_argument(path: &Path) -> String {
@@ -31,6 +37,9 @@ pub struct InstanceInfo {
     pub greyproxy: Option<SocketAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<SocketAddr>,
+    /// Why the last restart was refused, since when the instance has gone on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_refused: Option<String>,
 }
 
 impl InstanceInfo {
@@ -79,19 +88,20 @@ impl InstanceInfo {
 impl DataDir {
     /// Returns the given directory, or `$XDG_DATA_HOME/interflow`, or the platform's default below the home directory.
     pub fn find(given: Option<&Path>) -> Result<Self, String> {
+        let at = |path: PathBuf| Self { path, is_read_only: false };
         if let Some(path) = given {
-            return Ok(Self(path.to_owned()));
+            return Ok(at(path.to_owned()));
         }
         let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         if let Some(data) = var("XDG_DATA_HOME") {
-            return Ok(Self(data.join("interflow")));
+            return Ok(at(data.join("interflow")));
         }
         if let Some(local) = var("LOCALAPPDATA") {
-            return Ok(Self(local.join("interflow")));
+            return Ok(at(local.join("interflow")));
         }
         match var("HOME") {
-            Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
-            Some(home) => Ok(Self(home.join(".local/share/interflow"))),
+            Some(home) if cfg!(target_os = "macos") => Ok(at(home.join("Library/Application Support/interflow"))),
+            Some(home) => Ok(at(home.join(".local/share/interflow"))),
             None => {
                 Err("no home directory: set INTERFLOW_DATA_DIR to a directory for the CA and the recordings".into())
             }
@@ -99,7 +109,18 @@ impl DataDir {
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// The same directory for a check of what a start would find: nothing is created in it, and a secret that does not
+    /// exist yet is a passing one.
+    #[must_use]
+    pub fn read_only(&self) -> Self {
+        Self { path: self.path.clone(), is_read_only: true }
+    }
+
+    pub const fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// `interflow`, with the option that selects this directory if commands would otherwise use another one. For a POSIX shell.
@@ -115,42 +136,44 @@ impl DataDir {
     /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared
     /// deliberately, and each file that holds a secret is private.
     pub fn create(&self) -> Result<(), String> {
-        if self.0.is_dir() {
+        if self.path.is_dir() {
             return Ok(());
         }
-        create_private_dir(&self.0).map_err(|e| {
-            format!("cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
+        create_private_dir(&self.path).map_err(|e| {
+            format!(
+                "cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one",
+                self.path.display()
+            )
         })
     }
 
-    /// Warns if the directory is world-writable: any local user could then replace the CA or the configuration.
-    pub fn exposure_warning(&self) -> Option<String> {
+    /// Refuses a directory that other users can change, whose files start programs and hold secrets. What is only likely to
+    /// be a mistake is warned about: the result.
+    ///
+    /// # Errors
+    /// What others can do, with the remedy.
+    pub fn check_access(&self) -> Result<Vec<String>, String> {
         #[cfg(unix)]
         {
-            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.0).ok()?) & 0o7777;
-            (mode & 0o002 != 0).then(|| {
-                let path = self.0.display();
-                format!(
-                    "every user of this machine can write to the data directory {path} (mode {mode:o}): chmod 700 {path}"
-                )
-            })
+            let problems = data_dir_access::find(&self.path);
+            problems.refusal.map_or(Ok(problems.warnings), Err)
         }
         #[cfg(not(unix))]
-        None
+        Ok(Vec::new())
     }
 
     pub fn ca(&self) -> PathBuf {
-        self.0.join("ca")
+        self.path.join("ca")
     }
 
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.0.join(path)
+        self.path.join(path)
     }
 
     /// File of the admin token; `None` if `INTERFLOW_TOKEN` is set.
     pub fn admin_token_file(&self) -> Option<PathBuf> {
         let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
-        (!given).then(|| self.0.join("admin.token"))
+        (!given).then(|| self.path.join("admin.token"))
     }
 
     /// Reads the admin token, from `INTERFLOW_TOKEN` or its file; creates the file on first use.
@@ -160,7 +183,7 @@ impl DataDir {
         {
             return check_token_length(&token, "INTERFLOW_TOKEN");
         }
-        let path = self.0.join("admin.token");
+        let path = self.path.join("admin.token");
         match fs::read_to_string(&path) {
             Ok(token) if !token.trim().is_empty() => {
                 return check_token_length(token.trim(), &path.display().to_string());
@@ -171,6 +194,9 @@ impl DataDir {
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
         }
         let token = interflow_types::random_token();
+        if self.is_read_only {
+            return Ok(token);
+        }
         write_atomic(&path, token.as_bytes(), FileAccess::Private)
             .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(token)
@@ -181,7 +207,7 @@ impl DataDir {
     /// # Errors
     /// The file cannot be read or written.
     pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
-        let path = self.0.join(file);
+        let path = self.path.join(file);
         match fs::read(&path) {
             // Too short to be one of ours: replaced.
             Ok(secret) if secret.len() >= 16 => return Ok(secret),
@@ -189,15 +215,18 @@ impl DataDir {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
         }
-        self.create()?;
         let secret = interflow_types::random_token().into_bytes();
+        if self.is_read_only {
+            return Ok(secret);
+        }
+        self.create()?;
         write_atomic(&path, &secret, FileAccess::Private)
             .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(secret)
     }
 
     fn instance_file(&self) -> PathBuf {
-        self.0.join("instance.json")
+        self.path.join("instance.json")
     }
 
     /// Writes `instance.json` for other commands. Returns `None` if another instance already runs with this data
@@ -206,11 +235,20 @@ impl DataDir {
         if self.running_instance().is_some_and(|other| other.pid != instance.pid) {
             return Ok(None);
         }
+        let path = self.save_instance_file(instance)?;
+        Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
+    }
+
+    fn save_instance_file(&self, instance: &InstanceInfo) -> Result<PathBuf, String> {
         let path = self.instance_file();
+        if path.is_symlink() {
+            // It would be followed, to a file of another's choice.
+            fs::remove_file(&path).map_err(|e| format!("{} is a link and cannot be removed: {e}", path.display()))?;
+        }
         let text = serde_json::to_vec(instance).expect("an instance is plain data");
         write_atomic(&path, &text, FileAccess::Private)
             .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
-        Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
+        Ok(path)
     }
 
     /// Whether this instance has not ended: its process exists, and it has not removed its file.
@@ -218,13 +256,32 @@ impl DataDir {
         is_process_alive(instance.pid) && self.announced_instance().is_some_and(|i| i.pid == instance.pid)
     }
 
+    /// Notes in `instance.json` why this instance does not restart.
+    ///
+    /// # Errors
+    /// The file is that of another instance, or cannot be written.
+    pub fn note_refused_restart(&self, pid: u32, reason: &str) -> Result<(), String> {
+        let announced = self.announced_instance().filter(|instance| instance.pid == pid);
+        let instance = announced.ok_or_else(|| format!("{} is not its own", self.instance_file().display()))?;
+        let instance = InstanceInfo { restart_refused: Some(reason.to_owned()), ..instance };
+        self.save_instance_file(&instance).map(drop)
+    }
+
     /// When `instance.json` was written; `None` if there is none.
     pub fn instance_file_time(&self) -> Option<std::time::SystemTime> {
         fs::metadata(self.instance_file()).and_then(|m| m.modified()).ok()
     }
 
-    fn announced_instance(&self) -> Option<InstanceInfo> {
-        serde_json::from_slice(&fs::read(self.instance_file()).ok()?).ok()
+    /// What `instance.json` says, whether that instance still runs or not.
+    pub fn announced_instance(&self) -> Option<InstanceInfo> {
+        let file = self.instance_file();
+        // One that another user left in a shared directory could have other commands signal a process of its choice, or send
+        // it the admin token.
+        #[cfg(unix)]
+        if !data_dir_access::is_from_owner(&self.path, &file) {
+            return None;
+        }
+        serde_json::from_slice(&fs::read(file).ok()?).ok()
     }
 
     /// The instance that is currently running with this data directory; `None` if the file is left over from one that
@@ -350,6 +407,7 @@ mod tests {
             admin: None,
             greyproxy: None,
             dns: None,
+            restart_refused: None,
         }
     }
 
@@ -392,6 +450,19 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
+    fn a_link_in_place_of_the_instance_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, other) = (DataDir::find(Some(dir.path())).unwrap(), dir.path().join("other"));
+        fs::write(&other, "precious").unwrap();
+        std::os::unix::fs::symlink(&other, home.instance_file()).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _announced = home.write_instance_file(&instance(std::process::id(), &listener)).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(other).unwrap(), "precious");
+        assert!(home.running_instance().is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
     fn an_existing_directory_keeps_its_mode_and_a_new_one_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
@@ -402,10 +473,8 @@ mod tests {
         let home = DataDir::find(Some(&shared)).unwrap();
         home.create().unwrap();
         assert_eq!(mode(&shared), 0o1777);
-        assert!(home.exposure_warning().unwrap().contains("1777"));
         let fresh = DataDir::find(Some(&dir.path().join("a/b"))).unwrap();
         fresh.create().unwrap();
         assert_eq!(mode(fresh.path()), 0o700);
-        assert!(fresh.exposure_warning().is_none());
     }
 }

@@ -5,6 +5,8 @@
 pub mod browser;
 mod confirm;
 pub mod data_dir;
+#[cfg(unix)]
+mod data_dir_access;
 pub mod doctor;
 mod error;
 pub mod exec;

@@ -12,6 +12,7 @@ mod keys;
 mod login_queue;
 mod prices;
 mod redis_client;
+mod redis_durability;
 mod reservation;
 mod rules;
 mod spend;
@@ -40,6 +41,7 @@ pub use keys::{KeyContext, KeyedEndpoint, any_matches};
 pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use redis_client::{RedisClient, RedisServer};
+pub use redis_durability::budget_losses;
 pub use rules::{
     CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
 };

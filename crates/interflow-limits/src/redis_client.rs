@@ -95,6 +95,15 @@ impl RedisClient {
         self.run(move |mut connection| async move { command.query_async(&mut connection).await }).await
     }
 
+    /// What the server says about itself (`INFO`).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn info(&self) -> Result<String, String> {
+        let command = &redis::cmd("INFO");
+        self.run(move |mut connection| async move { command.query_async(&mut connection).await }).await
+    }
+
     /// Runs a command over the shared connection. `send` may be called twice.
     pub(crate) async fn run<T, F>(&self, send: impl Fn(MultiplexedConnection) -> F) -> Result<T, String>
     where

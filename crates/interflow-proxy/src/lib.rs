@@ -35,6 +35,6 @@ mod worker;
 pub use compiled::{check, check_certificate};
 pub use config::{ConfigError, ProxyServerConfig};
 pub use interflow_net::ca::CertificateAuthority;
-pub use server::{ProxyServer, ServerDeps, StartError};
+pub use server::{PreparedConfig, ProxyServer, ServerDeps, StartError, try_bind};
 pub use upstream::fingerprint::check_fingerprint;
 pub use upstream::local_client::LocalClient;

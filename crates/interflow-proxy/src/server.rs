@@ -57,6 +57,12 @@ pub struct ProxyServer {
     started: Instant,
 }
 
+/// A configuration that was compiled, to be activated.
+pub struct PreparedConfig {
+    settings: Arc<CompiledConfig>,
+    tls: ListenerTls,
+}
+
 /// Why the server could not start: the configuration is invalid, an address cannot be bound, or a thread cannot be
 /// started.
 #[derive(Debug, thiserror::Error)]
@@ -120,25 +126,49 @@ impl ProxyServer {
         }))
     }
 
-    /// Activates another configuration and re-reads the users file. Listeners and workers stay; flows in progress
-    /// keep the configuration they began with, but end if their user is no longer valid.
+    /// Compiles another configuration and reads the files that it names, without activating it.
+    ///
+    /// # Errors
+    /// The configuration or a file is invalid.
+    pub fn prepare(&self, config: &ProxyServerConfig) -> Result<PreparedConfig, ConfigError> {
+        let settings = Arc::new(compile_config(config, &self.parts, &self.addresses, &self.pseudonym)?);
+        Ok(PreparedConfig { settings, tls: ListenerTls::load(config)? })
+    }
+
+    /// Activates a prepared configuration. Listeners and workers stay; flows in progress keep the configuration they
+    /// began with, but end if their user is no longer valid.
+    pub fn activate(&self, PreparedConfig { settings, tls }: PreparedConfig) {
+        let limits = &settings.config.limits;
+        self.shared.connections.set_limits(connection_limits(limits));
+        PROCESS_BUDGET.set_limit(limits.held_bytes.0);
+        let mut active = self.settings.lock();
+        self.replace_active(&settings, |_| tls.clone());
+        *active = settings;
+    }
+
+    /// [Prepares](Self::prepare) a configuration and activates it.
     ///
     /// # Errors
     /// The configuration is invalid: the old one stays active.
     pub fn reload(&self, config: ProxyServerConfig) -> Result<(), ConfigError> {
-        // Everything that can fail comes first: an invalid configuration changes nothing.
-        let settings = Arc::new(compile_config(&config, &self.parts, &self.addresses, &self.pseudonym)?);
-        let tls = ListenerTls::load(&config)?;
-        self.shared.connections.set_limits(connection_limits(&config.limits));
-        PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
+        self.activate(self.prepare(&config)?);
+        Ok(())
+    }
+
+    /// Drops all cached plans, because a stage has changed what it is interested in. The configuration stays.
+    pub fn drop_plans(&self) {
+        let active = self.settings.lock();
+        self.replace_active(&active, |worker| worker.active_config().port_tls.clone());
+    }
+
+    /// To be called with the lock of the settings, so that all workers end with the same ones.
+    fn replace_active(&self, settings: &Arc<CompiledConfig>, tls: impl Fn(&ProxyWorker) -> ListenerTls) {
         // Cached plans and filtered clients of older generations are not used any more.
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         // One worker after the other: for a moment, new connections may still get the old configuration.
         for worker in &self.workers.workers {
-            worker.reload(ActiveConfig::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));
+            worker.reload(ActiveConfig::new(generation, Arc::clone(settings), &self.shared, tls(worker)));
         }
-        *self.settings.lock() = settings;
-        Ok(())
     }
 
     /// The bound addresses of the proxy port: port 0 in the configuration is replaced by the actual port.
@@ -270,6 +300,14 @@ impl ProxyServer {
 
 /// How long flows whose work is given up have to be recorded.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Binds the listeners of a configuration, and closes them again unless they are those of `sockets`.
+///
+/// # Errors
+/// An address is in use or not available.
+pub fn try_bind(config: &ProxyServerConfig, sockets: &ListenSockets) -> Result<(), Error> {
+    bind_all(config, 1, sockets).map(drop)
+}
 
 fn compile_config(
     config: &ProxyServerConfig,

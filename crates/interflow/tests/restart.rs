@@ -98,19 +98,129 @@ async fn no_request_is_refused_or_lost_while_the_instance_restarts() {
     assert_eq!(String::from_utf8_lossy(&count.stdout).trim(), answered.to_string(), "{count:?}");
 }
 
+/// A file in the data directory that a start cannot use, and what is said of it.
+struct BadFile {
+    name: &'static str,
+    text: &'static str,
+    config: &'static str,
+    says: &'static str,
+}
+
 #[tokio::test]
 async fn an_instance_goes_on_if_its_successor_could_not_start() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
-    let (child, info) = start(home.path());
-    std::fs::write(home.path().join("c.toml"), "[proxy]\nlisten = \"nowhere\"\n").unwrap();
-    let refused = restart(home.path(), "2s");
-    let text = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && text.contains("has not restarted"), "{text}");
+    let (mut child, info) = start(home.path());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reverse = format!("[[proxy.reverse]]\nlisten = \"{}\"\nport = 80\n", taken.local_addr().unwrap());
+    let bad = |name, text, config, says| BadFile { name, text, config, says };
+    let with_config = |config: &'static str, says| bad("unused", "", config, says);
+    let own_rules = "[rules]\nfiles = [\"none.yaml\"]\n";
+    let key = "[llm.provider.openai]\napi_key = \"env:INTERFLOW_TEST_UNSET\"\n";
+    let schema = "[llm.guardrail.g]\nkind = \"json_schema\"\napply_to = \"output\"\nschema = \"none.json\"\n";
+    let pattern = "[llm.guardrail.g]\nkind = \"regex\"\npatterns = [\"(\"]\n";
+    for (case, by_check) in [
+        (with_config("[proxy]\nlisten = \"nowhere\"\n", "c.toml:2:10"), true),
+        (bad("rules.yaml", "rules: [{nonsense: 1}]", "", "nonsense"), true),
+        (with_config(own_rules, "none.yaml"), true),
+        (bad("policy.toml", "x = [", "", "policy.toml"), true),
+        (bad("keys.toml", "x = [", "", "keys.toml"), true),
+        (with_config(key, "INTERFLOW_TEST_UNSET"), true),
+        (with_config(schema, "none.json"), true),
+        (with_config(pattern, "patterns"), true),
+        (bad("ca/ca.key", "no key", "", "ca.key"), true),
+        (with_config("", "in use"), false),
+    ] {
+        let path = home.path().join(case.name);
+        let before = std::fs::read(&path).ok();
+        std::fs::write(&path, case.text).unwrap();
+        let config = if by_check { case.config } else { &reverse };
+        std::fs::write(home.path().join("c.toml"), config).unwrap();
+        let refused = restart(home.path(), "50s");
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{}: {text}", case.says);
+        assert!(text.contains("goes on and does not restart") && text.contains(case.says), "{}: {text}", case.says);
+        let check = interflow(home.path(), &["-c", "c.toml", "config", "check"]).output().unwrap();
+        assert_eq!(!check.status.success(), by_check, "{}: {check:?}", case.says);
+        assert!(child.try_wait().unwrap().is_none(), "{}", case.says);
+        assert_eq!(client::get_through(address(&info, "/proxy/0"), &origin.url("/")).await.unwrap().status, 200);
+        match before {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    // What was mended is used, and nothing that was tried is left.
+    drop(taken);
+    let done = restart(home.path(), "50s");
+    assert!(done.status.success(), "{done:?}");
     assert_eq!(client::get_through(address(&info, "/proxy/0"), &origin.url("/")).await.unwrap().status, 200);
     stop(home.path(), child);
     let nobody = restart(home.path(), "2s");
     assert_eq!(nobody.status.code(), Some(3), "{}", String::from_utf8_lossy(&nobody.stderr));
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_while_the_instance_starts_is_read() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    assert!(interflow(home.path(), &["ca", "create", "own"]).output().unwrap().status.success());
+    // The start waits for the certificate, which is read once.
+    assert!(Command::new("mkfifo").arg(path("ca.fifo")).status().unwrap().success());
+    let config = format!(
+        "[intercept]\nca_certificate = \"file:{}\"\nca_key = \"file:{}\"\n",
+        path("ca.fifo").display(),
+        path("own/ca.key").display()
+    );
+    std::fs::write(path("c.toml"), &config).unwrap();
+    let any = "127.0.0.1:0";
+    let words = ["run", "-c", "c.toml", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
+    let mut child = interflow(home.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Opened once the instance has read its configuration and opens the other end.
+    let mut certificate = std::fs::File::options().write(true).open(path("ca.fifo")).unwrap();
+    std::fs::write(path("r.yaml"), "rules:\n- when: {host: a.test}\n  then: {block: 418}\n").unwrap();
+    std::fs::write(path("c.toml"), format!("{config}[rules]\nfiles = [\"{}\"]\n", path("r.yaml").display())).unwrap();
+    std::io::Write::write_all(&mut certificate, &std::fs::read(path("own/ca.pem")).unwrap()).unwrap();
+    drop(certificate);
+    let info = announced(home.path(), &mut child);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client::get_through(address(&info, "/proxy/0"), "http://a.test/").await.unwrap().status != 418 {
+        assert!(Instant::now() < deadline, "the change is not read");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop(home.path(), child);
+}
+
+#[test]
+fn a_check_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("c.toml"), "[audit]\nenabled = true\n").unwrap();
+    let check = interflow(home.path(), &["-c", "c.toml", "config", "check"]).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+    let names: Vec<_> = std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["c.toml"]);
+}
+
+/// A rule that starts a program: it must be the one of the user of the instance.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_data_directory_that_others_can_change_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if std::path::Path::new("/.dockerenv").exists() || std::env::var_os("container").is_some() {
+        // There the modes of volumes are those of the runtime.
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let chmod = |mode| std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    let any = "127.0.0.1:0";
+    let words = ["run", "--listen-proxy", any, "--listen-gateway", any, "--listen-admin", any];
+    chmod(0o777);
+    let refused = interflow(home.path(), &words).env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("chmod 700"), "{text}");
+    // As an arbitrary user of OpenShift has it.
+    chmod(0o770);
+    let (child, _) = start(home.path());
+    stop(home.path(), child);
 }
 
 #[tokio::test]

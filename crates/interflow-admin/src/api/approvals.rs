@@ -39,8 +39,8 @@ const MIN_HOSTS_FOR_DOMAIN_RULE: usize = 4;
 type ApiState = State<Arc<AdminState>>;
 
 impl AdminState {
-    pub(super) fn approvals(&self) -> Result<&Approvals> {
-        self.approvals.as_deref().ok_or_else(no_approvals)
+    pub(super) fn approvals(&self) -> Result<&Arc<Approvals>> {
+        self.approvals.as_ref().ok_or_else(no_approvals)
     }
 }
 
@@ -124,8 +124,9 @@ pub(crate) async fn resolve(
     Path(id): Path<u64>,
     StrictJson(answer): StrictJson<Resolution>,
 ) -> Result<Json<ResolutionResult>> {
-    let done = state.approvals()?.resolve(id, &answer)?;
-    caller.set_detail(json!({ "action": answer.action, "flows": done.flows, "rule": done.rule }));
+    let action = answer.action;
+    let done = state.approvals()?.edit(move |approvals| approvals.resolve(id, &answer)).await?;
+    caller.set_detail(json!({ "action": action, "flows": done.flows, "rule": done.rule }));
     Ok(Json(done))
 }
 
@@ -157,7 +158,8 @@ pub(crate) async fn mode(
 ) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
     caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
-    approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))))?;
+    let mode = new.mode.map(|mode| (mode, new.lasting.map(|l| l.0)));
+    approvals.edit(move |approvals| approvals.set_mode(mode)).await?;
     Ok(Json(ModeView::of(approvals)))
 }
 
@@ -176,11 +178,11 @@ pub(crate) async fn add_rule(
     StrictJson(spec): StrictJson<RuleSpec>,
 ) -> Result<Json<RuleView>> {
     caller.set_detail(json!({ "rule": spec }));
-    Ok(Json(state.approvals()?.add_rule(spec)?))
+    Ok(Json(state.approvals()?.edit(|approvals| approvals.add_rule(spec)).await?))
 }
 
 pub(crate) async fn remove_rule(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
-    state.approvals()?.remove_rule(&id)?;
+    state.approvals()?.edit(move |approvals| approvals.remove_rule(&id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -204,7 +206,7 @@ pub(crate) async fn add_session(
         "id": spec.id, "agent": spec.agent, "user": spec.user, "client": spec.client, "pid": spec.pid,
         "process": spec.process, "secrets": labels,
     }));
-    Ok(Json(state.approvals()?.add_session(spec)?))
+    Ok(Json(state.approvals()?.edit(|approvals| approvals.add_session(spec)).await?))
 }
 
 /// `POST /sessions/{id}/heartbeat`: without heartbeats, a session ends by itself.
@@ -233,11 +235,11 @@ pub(crate) async fn add_secret(
 ) -> Result<Json<SecretView>> {
     // Never the value.
     caller.set_detail(json!({ "label": spec.label, "hosts": spec.hosts, "plain_http": spec.plain_http }));
-    Ok(Json(state.approvals()?.add_secret(spec)?))
+    Ok(Json(state.approvals()?.edit(|approvals| approvals.add_secret(spec)).await?))
 }
 
 pub(crate) async fn remove_secret(State(state): ApiState, Path(label): Path<String>) -> Result<StatusCode> {
-    state.approvals()?.remove_secret(&label)?;
+    state.approvals()?.edit(move |approvals| approvals.remove_secret(&label)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

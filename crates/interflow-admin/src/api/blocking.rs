@@ -4,7 +4,8 @@
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
@@ -12,7 +13,7 @@ use axum::http::StatusCode;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use interflow_store::{FlowStore, StoreStats};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
@@ -81,6 +82,48 @@ pub(crate) async fn check_text<T: Send + 'static>(
     text: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    save_text(state, text, |_| work()).await
+}
+
+/// Whether a text that is being checked is still to be saved.
+#[derive(Clone, Default)]
+pub(crate) struct SaveTurn(Arc<AtomicU8>);
+
+impl SaveTurn {
+    const CHECKING: u8 = 0;
+    const SAVING: u8 = 1;
+    const GIVEN_UP: u8 = 2;
+
+    /// Called once the text is checked, before anything is changed: from here on, the client waits for the end.
+    ///
+    /// # Errors
+    /// The client has been told that it took too long, or is gone. Nothing may be changed.
+    pub(crate) fn begin(&self) -> Result<()> {
+        self.leave_check(Self::SAVING).then_some(()).ok_or_else(too_slow)
+    }
+
+    /// Whether the check was still going on.
+    fn leave_check(&self, to: u8) -> bool {
+        self.0.compare_exchange(Self::CHECKING, to, AcqRel, Acquire).is_ok()
+    }
+}
+
+/// Gives up when the request's future is dropped, with which the client's answer goes.
+struct GiveUpOnDrop(SaveTurn);
+
+impl Drop for GiveUpOnDrop {
+    fn drop(&mut self) {
+        self.0.leave_check(SaveTurn::GIVEN_UP);
+    }
+}
+
+/// As [`check_text`], for work that saves the text after the check: the time limit is that of the check, so that what the
+/// client is told is what happened.
+pub(crate) async fn save_text<T: Send + 'static>(
+    state: &AdminState,
+    text: &str,
+    work: impl FnOnce(&SaveTurn) -> Result<T> + Send + 'static,
+) -> Result<T> {
     // Cheap bounds first: nesting matters because parsers recurse.
     if text.len() > MAX_CHECKED {
         return Err(ApiError::too_large("the text", MAX_CHECKED as u64));
@@ -89,19 +132,38 @@ pub(crate) async fn check_text<T: Send + 'static>(
         let message = format!("the text opens more than {MAX_NESTING} brackets within one another");
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", message));
     }
+    run_until(&state.checks, tokio::time::sleep(CHECK_TIMEOUT), work).await
+}
+
+async fn run_until<T: Send + 'static>(
+    checks: &Arc<Semaphore>,
+    limit: impl Future<Output = ()>,
+    work: impl FnOnce(&SaveTurn) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let waiting = GiveUpOnDrop(SaveTurn::default());
+    let turn = waiting.0.clone();
     // The time limit includes waiting for a permit.
     let checked = async {
-        let permit = Arc::clone(&state.checks).acquire_owned().await.map_err(|_| ApiError::busy())?;
+        let permit = Arc::clone(checks).acquire_owned().await.map_err(|_| ApiError::busy())?;
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            work()
+            work(&turn)
         });
         done.await.map_err(|e| ApiError::internal(format!("the text was not checked to its end: {e}")))?
     };
-    tokio::time::timeout(CHECK_TIMEOUT, checked).await.unwrap_or_else(|_| {
-        let message = format!("the text could not be checked within {} s", CHECK_TIMEOUT.as_secs());
-        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message))
-    })
+    tokio::pin!(checked);
+    tokio::select! {
+        biased;
+        done = &mut checked => return done,
+        () = limit => {}
+    }
+    if waiting.0.leave_check(SaveTurn::GIVEN_UP) { Err(too_slow()) } else { checked.await }
+}
+
+fn too_slow() -> ApiError {
+    let message =
+        format!("the text could not be checked within {} s, and nothing was changed", CHECK_TIMEOUT.as_secs());
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message)
 }
 
 /// The maximum bracket nesting, regardless of syntax; also counts runs of YAML block sequences on a line (`- - -`).
@@ -245,6 +307,63 @@ impl Read for UploadReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_told_to_be_too_slow_is_not_saved_afterwards() {
+        let checks = Arc::new(Semaphore::new(1));
+        // Every step is made by the test, not by time.
+        let (go_on, check) = std::sync::mpsc::channel::<()>();
+        let (outcome, saved) = std::sync::mpsc::channel();
+        let work = move |turn: &SaveTurn| {
+            let _ = check.recv();
+            let begun = turn.begin();
+            outcome.send(begun.is_ok()).unwrap();
+            begun
+        };
+        let told = run_until(&checks, std::future::ready(()), work).await;
+        assert!(told.is_err());
+        go_on.send(()).unwrap();
+        assert!(!saved.recv().unwrap(), "its turn is over");
+        // Dropped with the client's connection: likewise.
+        let (go_on, check) = std::sync::mpsc::channel::<()>();
+        let (outcome, saved) = std::sync::mpsc::channel();
+        let work = move |turn: &SaveTurn| {
+            outcome.send(true).unwrap();
+            let _ = check.recv();
+            outcome.send(turn.begin().is_ok()).unwrap();
+            Ok(())
+        };
+        let request = tokio::spawn(async move { run_until(&checks, std::future::pending(), work).await });
+        let saved = tokio::task::spawn_blocking(move || saved.recv().map(|_| saved)).await.unwrap().unwrap();
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        go_on.send(()).unwrap();
+        assert!(!saved.recv().unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_to_be_saved_is_answered_when_it_is_saved() {
+        let checks = Arc::new(Semaphore::new(1));
+        let (begun, wait) = tokio::sync::oneshot::channel();
+        let (go_on, save) = std::sync::mpsc::channel::<()>();
+        let work = move |turn: &SaveTurn| {
+            turn.begin()?;
+            begun.send(()).unwrap();
+            let _ = save.recv();
+            Ok("saved")
+        };
+        let (end, limit) = tokio::sync::oneshot::channel::<()>();
+        let limit = async move { drop(limit.await) };
+        let told = tokio::spawn(async move { run_until(&checks, limit, work).await });
+        wait.await.unwrap();
+        end.send(()).unwrap();
+        // The limit is seen before the save ends.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        go_on.send(()).unwrap();
+        assert_eq!(told.await.unwrap().ok(), Some("saved"));
+    }
 
     #[test]
     fn nesting_counts_brackets_that_are_open_at_once() {

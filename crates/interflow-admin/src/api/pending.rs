@@ -18,7 +18,7 @@ use super::approvals::MAX_WAIT;
 use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
 use super::rules::{check_change, may_change_held};
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
 use crate::pending::item::{PendingId, PendingItem};
@@ -130,5 +130,8 @@ pub(crate) async fn decide(
         (Some(_), Some(fleet)) => return fleet.decide(&id, &said, &caller.identity.name).await.map(Json),
         (Some(_), None) => return Err(not_found(&text)),
     }
-    Ok(Json(state.pending.decide(&id, action)?))
+    // A decision that becomes a rule is written to the disk.
+    let queue = state.pending.clone();
+    let done = tokio::task::spawn_blocking(move || queue.decide(&id, action)).await;
+    done.map_err(|e| ApiError::internal(format!("the decision was not carried out: {e}")))?.map(Json)
 }

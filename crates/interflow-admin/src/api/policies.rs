@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::blocking::check_text;
+use super::blocking::{SaveTurn, check_text, save_text};
 use super::input::{StrictJson, StrictQuery};
 use super::privacy::redaction_disabled;
 use super::rules::{lock_file, require_unchanged};
@@ -80,16 +80,19 @@ pub(crate) async fn save(
     let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
     caller.set_detail(json!({ "file": of.file, "sha256": hex::encode(Sha256::digest(&text.text)) }));
-    let work = move || {
+    let work = move |turn: &SaveTurn| {
         // Before anything is made beside a file that is none of ours.
         redaction.policy_text(&of.file).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
+        // The part that takes long for some texts.
+        Policy::check(&text.text).map_err(|e| rejected_policy(&redaction, &of.file, PolicyUpdateError::Bad(e)))?;
         let _alone = lock_file(&of.file)?;
         let now = || redaction.policy_text(&of.file).unwrap_or_default();
         require_unchanged(&of.file.display().to_string(), text.base.as_deref(), now)?;
+        turn.begin()?;
         redaction.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
         Ok(Json(Policies::of(&redaction)))
     };
-    check_text(&state, &checked, work).await
+    save_text(&state, &checked, work).await
 }
 
 fn rejected_policy(redaction: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {

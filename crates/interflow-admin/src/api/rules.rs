@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::blocking::{check_text, run_query};
+use super::blocking::{SaveTurn, check_text, run_query, save_text};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::error::{ApiError, Result, TextProblem};
 use crate::identity::Rights;
@@ -216,15 +216,22 @@ pub(super) async fn write_and_activate(
     let rules = Arc::clone(active_rules(state)?);
     let engine = Arc::clone(&state.engine);
     let checked = text.clone();
-    let caller = caller.clone();
-    let work = move || {
+    let (caller, saves) = (caller.clone(), Arc::clone(&state.rule_saves));
+    let work = move |turn: &SaveTurn| {
         check_host_access(&caller, &rules, &file, &text)?;
+        // From the reading of the other files to the activation: of two saves, the second one has what the first wrote.
+        let _one_at_a_time = saves.lock();
+        // Before anything is made beside a file that is none of ours.
+        if !rules.program().files.iter().any(|known| known == FilePath::new(&file)) {
+            return Err(not_editable(&rules.program(), &file));
+        }
+        let _alone = lock_file(FilePath::new(&file))?;
         // Checked with all other files first, so that what is written can also be loaded.
         let program = rules.check_with_file(FilePath::new(&file), &text).map_err(rejected_rules)?;
         let Some(program) = program else { return Err(not_editable(&rules.program(), &file)) };
-        let _alone = lock_file(FilePath::new(&file))?;
         let now = || RuleFileSource::read(FilePath::new(&file)).map_or_else(|_| String::new(), |s| s.text);
         require_unchanged(&file, base.as_deref(), now)?;
+        turn.begin()?;
         write_atomic(FilePath::new(&file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{file} cannot be written: {e}")))?;
         let answer = RulesView::of(&program);
@@ -232,10 +239,10 @@ pub(super) async fn write_and_activate(
         caller.set_detail(json!({ "file": file, "rules": listed(names) }));
         rules.activate(program);
         // Plans were compiled with the old rules.
-        engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
+        engine.drop_plans();
         Ok(Json(answer))
     };
-    check_text(state, &checked, work).await
+    save_text(state, &checked, work).await
 }
 
 /// Keeps other processes of Interflow from changing a file between the comparison and the writing of it.

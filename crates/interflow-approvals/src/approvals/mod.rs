@@ -65,6 +65,8 @@ pub struct Approvals {
     /// The active secrets, and removed ones, because a response may still contain what was sent.
     hidden: ArcSwap<Vec<Arc<StoredSecret>>>,
     waiting: PendingRequests,
+    /// Held during a change of the files, and taken before `state`, which requests take and no file is read or written under.
+    editing: Mutex<()>,
     state: Mutex<ApprovalState>,
     home: PathBuf,
     vault_key: VaultKey,
@@ -198,6 +200,7 @@ impl Approvals {
             secrets: ArcSwap::default(),
             hidden: ArcSwap::default(),
             waiting: PendingRequests::new(),
+            editing: Mutex::new(()),
             state: Mutex::new(state),
             home: home.to_owned(),
             vault_key,
@@ -224,9 +227,11 @@ impl Approvals {
         read_files(&config, &self.home, &self.vault_key)?;
         self.read_mode()?;
         Ok(move || {
-            let mut state = this.state.lock();
+            let _alone = this.editing.lock();
             // Read again under the lock, which the API holds while it writes them.
-            match read_files(&config, &this.home, &this.vault_key) {
+            let stored = read_files(&config, &this.home, &this.vault_key);
+            let mut state = this.state.lock();
+            match stored {
                 Ok((made, kept)) => state.replace_stored(made, kept),
                 Err(e) => tracing::error!("approvals: the previous rules and secrets stay active: {e}"),
             }
@@ -383,6 +388,8 @@ impl Approvals {
     pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
         let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
         let view = session.view();
+        // A secret that is being stored may have the same label.
+        let _alone = self.editing.lock();
         let mut state = self.state.lock();
         // A session that replaces itself may have the same secrets again.
         let all: Vec<_> = state.sessions.values().filter(|s| s.id != session.id).flat_map(|s| &s.secrets).collect();

@@ -12,6 +12,19 @@ use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError};
 
 impl Approvals {
+    /// Runs a change of what is stored on a blocking thread: it may wait for another process, and for the disk.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub async fn edit<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Self) -> Result<T, ApprovalsError> + Send + 'static,
+    ) -> Result<T, ApprovalsError> {
+        let this = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || change(&this)).await;
+        done.unwrap_or_else(|e| Err(ApprovalsError::Io(format!("the change was not finished: {e}"))))
+    }
+
     /// Changes the rules that the file has by now: it may have rules of another replica that no reload has taken over yet.
     pub(super) fn edit_rules<T>(
         &self,
@@ -19,18 +32,19 @@ impl Approvals {
     ) -> Result<T, ApprovalsError> {
         let path = self.home.join(&self.settings.load().file);
         let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
-        let alone = FileLock::for_edit(&path).map_err(failed)?;
-        let mut state = self.state.lock();
+        let _alone = self.editing.lock();
+        let locked = FileLock::for_edit(&path).map_err(failed)?;
         let mut made = read_rules(&path).map_err(ApprovalsError::Io)?;
-        state.keep_counts(&mut made);
+        self.state.lock().keep_counts(&mut made);
         let done = edit(&mut made)?;
         // Saved before it is active: after a restart, the rules are those that were active.
         let stored = made.iter().map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() });
         let text = serde_json::to_vec_pretty(&StoredRules { rules: stored.collect() })
             .map_err(|e| ApprovalsError::Io(e.to_string()))?;
         write_atomic(&path, &text, FileAccess::Private).map_err(failed)?;
+        drop(locked);
+        let mut state = self.state.lock();
         state.made = made;
-        drop(alone);
         self.publish_change(state);
         Ok(done)
     }
@@ -41,15 +55,19 @@ impl Approvals {
         edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T, ApprovalsError>,
     ) -> Result<T, ApprovalsError> {
         let vault = SecretVault::new(self.home.join(&self.settings.load().secrets), self.vault_key.clone());
-        let alone = FileLock::for_edit(vault.path())
+        let _alone = self.editing.lock();
+        let locked = FileLock::for_edit(vault.path())
             .map_err(|e| ApprovalsError::Io(format!("{}: {e}", vault.path().display())))?;
-        let mut state = self.state.lock();
         let mut kept = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
-        state.keep_uses(&mut kept);
-        let done = edit(&state, &mut kept)?;
+        let done = {
+            let state = self.state.lock();
+            state.keep_uses(&mut kept);
+            edit(&state, &mut kept)?
+        };
         vault.write(&kept).map_err(ApprovalsError::Io)?;
+        drop(locked);
+        let mut state = self.state.lock();
         state.kept = kept;
-        drop(alone);
         self.publish_change(state);
         Ok(done)
     }

@@ -273,3 +273,25 @@ fn stage_is_inactive_without_rules_or_secrets() {
     approvals.remove_rule(&made.id).unwrap();
     assert_eq!(approvals.interest(), (true, false));
 }
+
+#[cfg(unix)]
+#[test]
+fn requests_do_not_wait_for_the_files_of_a_change() {
+    let (home, approvals) = approvals(ApprovalMode::Observe);
+    let path = home.path().join(&ApprovalsConfig::default().file);
+    // Reading it lasts as long as the other end is open.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| approvals.add_rule(rule(ApprovalAction::Deny, "a.test")));
+        // Opened once the change reads.
+        let written = std::fs::File::options().write(true).open(&path).unwrap();
+        let (done, answered) = std::sync::mpsc::channel();
+        let asked = Arc::clone(&approvals);
+        std::thread::spawn(move || done.send(asked.interest()));
+        let answered = answered.recv_timeout(Duration::from_secs(10));
+        drop(written);
+        // A pipe is no place for rules.
+        assert!(change.join().unwrap().is_err());
+        assert_eq!(answered, Ok((false, false)), "the state is locked while the file is read");
+    });
+}

@@ -279,7 +279,7 @@ impl GreyproxyClient {
             "ping" => json!({"type": "pong", "timestamp": now()}),
             "allow" => {
                 let decided = DecisionInput::new(&command.scope, &command.duration, command.notes.clone());
-                match pending::decide(&self.grey, command.pending_id, "allow", &decided) {
+                match pending::decide(&self.grey, command.pending_id, "allow", &decided).await {
                     Ok(rule) => done(rule["id"].clone()),
                     Err(e) => wrong(e.1),
                 }

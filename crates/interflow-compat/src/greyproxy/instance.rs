@@ -124,7 +124,7 @@ pub(super) async fn set_silent(
             Some(span.0)
         }
     };
-    grey.approvals.set_mode(Some((mode, lasting)))?;
+    grey.approvals.edit(move |approvals| approvals.set_mode(Some((mode, lasting)))).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))
@@ -132,7 +132,7 @@ pub(super) async fn set_silent(
 
 /// `DELETE /api/allowall`
 pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> GreyproxyResult {
-    grey.approvals.set_mode(None)?;
+    grey.approvals.edit(|approvals| approvals.set_mode(None)).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))

@@ -45,7 +45,7 @@ pub(super) async fn count(State(grey): GreyproxyApiState) -> Json<Value> {
 }
 
 /// Decides one request; returns the rule it created.
-pub(super) fn decide(
+pub(super) async fn decide(
     grey: &GreyproxyState,
     id: u64,
     action: &str,
@@ -55,7 +55,7 @@ pub(super) fn decide(
     let mut answer: Decision =
         serde_json::from_value(answer).map_err(|e| GreyproxyError::bad_request(e.to_string()))?;
     answer.note = given.notes.clone().filter(|n| !n.is_empty());
-    let done = grey.approvals.resolve(id, &answer)?;
+    let done = grey.approvals.edit(move |approvals| approvals.resolve(id, &answer)).await?;
     Ok(done.rule.map_or(Value::Null, |r| json_format::rule(&r)))
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn allow(
     Path(id): Path<u64>,
     LenientJson(given): LenientJson<DecisionInput>,
 ) -> GreyproxyResult {
-    Ok(Json(json!({"rule": decide(&grey, id, "allow", &given)?, "pending_removed": true})))
+    Ok(Json(json!({"rule": decide(&grey, id, "allow", &given).await?, "pending_removed": true})))
 }
 
 /// `POST /api/pending/:id/deny`
@@ -81,7 +81,7 @@ pub(super) async fn deny(
     Path(id): Path<u64>,
     LenientJson(given): LenientJson<DecisionInput>,
 ) -> GreyproxyResult {
-    Ok(Json(json!({"rule": decide(&grey, id, "deny", &given)?, "pending_removed": true})))
+    Ok(Json(json!({"rule": decide(&grey, id, "deny", &given).await?, "pending_removed": true})))
 }
 
 /// Denies the waiting requests without creating a rule; returns whether there were any.
@@ -100,8 +100,10 @@ pub(super) async fn bulk_allow(
     State(grey): GreyproxyApiState,
     LenientJson(given): LenientJson<DecisionInput>,
 ) -> GreyproxyResult {
-    let made = given.pending_ids.iter().filter_map(|id| decide(&grey, *id, "allow", &given).ok());
-    let rules: Vec<Value> = made.collect();
+    let mut rules = Vec::new();
+    for id in &given.pending_ids {
+        rules.extend(decide(&grey, *id, "allow", &given).await);
+    }
     Ok(Json(json!({"pending_removed": rules.len(), "rules_created": rules})))
 }
 

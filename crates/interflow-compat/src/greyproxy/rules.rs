@@ -56,7 +56,7 @@ pub(super) async fn create(
     if let Some(there) = grey.approvals.rules().iter().find(same) {
         return Ok((StatusCode::OK, Json(json_format::rule(there))));
     }
-    let made = grey.approvals.add_rule(spec)?;
+    let made = grey.approvals.edit(|approvals| approvals.add_rule(spec)).await?;
     Ok((StatusCode::CREATED, Json(json_format::rule(&made))))
 }
 
@@ -69,9 +69,14 @@ pub(super) async fn ingest(
     let (mut imported, mut skipped) = (0, 0);
     for given in list {
         let known = grey.approvals.rules().len();
-        match given.spec().map(|spec| grey.approvals.add_rule(spec)) {
-            Ok(Ok(_)) if grey.approvals.rules().len() > known => imported += 1,
-            _ => skipped += 1,
+        let added = match given.spec() {
+            Ok(spec) => grey.approvals.edit(|approvals| approvals.add_rule(spec)).await.is_ok(),
+            Err(_) => false,
+        };
+        if added && grey.approvals.rules().len() > known {
+            imported += 1;
+        } else {
+            skipped += 1;
         }
     }
     let cleaned = before.saturating_sub(grey.approvals.pending_requests().len());
@@ -98,14 +103,15 @@ pub(super) async fn update(
         given.action.or_else(|| Some(if old.spec.action == ApprovalAction::Deny { "deny" } else { "allow" }.into()));
     all.expires_at = given.expires_at.or_else(|| old.spec.until.clone());
     all.notes = given.notes.or_else(|| old.spec.note.clone());
-    let changed = grey.approvals.change_rule(&old.id, all.spec().map_err(GreyproxyError::bad_request)?)?;
+    let spec = all.spec().map_err(GreyproxyError::bad_request)?;
+    let changed = grey.approvals.edit(move |approvals| approvals.change_rule(&old.id, spec)).await?;
     Ok(Json(json_format::rule(&changed)))
 }
 
 /// `DELETE /api/rules/:id`
 pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<i64>) -> GreyproxyResult {
     let deleted = match find(&grey, id) {
-        Ok(rule) => grey.approvals.remove_rule(&rule.id).map(|()| true)?,
+        Ok(rule) => grey.approvals.edit(move |approvals| approvals.remove_rule(&rule.id)).await.map(|()| true)?,
         Err(_) => false,
     };
     Ok(Json(json!({"status": "ok", "deleted": deleted})))

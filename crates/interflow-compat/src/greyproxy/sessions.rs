@@ -250,13 +250,14 @@ pub(super) async fn add_credential(
         ));
     }
     let id = hex::encode(random_bytes::<16>());
-    let made = grey.approvals.add_secret(SecretSpec {
+    let spec = SecretSpec {
         label: new.label,
         value: new.value,
         hosts,
         placeholder: Some(format!("{PREFIX}global:{id}")),
         plain_http: false,
-    })?;
+    };
+    let made = grey.approvals.edit(|approvals| approvals.add_secret(spec)).await?;
     Ok(Json(credential_json(&made)))
 }
 
@@ -264,7 +265,7 @@ pub(super) async fn add_credential(
 pub(super) async fn remove_credential(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
     let kept = grey.approvals.secrets();
     let found = kept.iter().find(|s| s.session.is_none() && credential_id(&s.label) == id);
-    let label = &found.ok_or_else(|| GreyproxyError::not_found("credential"))?.label;
-    grey.approvals.remove_secret(label)?;
+    let label = found.ok_or_else(|| GreyproxyError::not_found("credential"))?.label.clone();
+    grey.approvals.edit(move |approvals| approvals.remove_secret(&label)).await?;
     Ok(Json(json!({"id": id, "deleted": true})))
 }

@@ -59,9 +59,10 @@ fn finding(what: impl Into<String>, state: FindingState, text: impl Into<String>
 fn data_folder(home: &DataDir) -> DoctorFinding {
     let shown = home.path().display();
     match home.create() {
-        Ok(()) => match home.exposure_warning() {
-            Some(text) => finding("data directory", FindingState::Notice, text),
-            None => finding("data directory", FindingState::Good, shown.to_string()),
+        Ok(()) => match home.check_access().map(|warnings| warnings.into_iter().next()) {
+            Ok(None) => finding("data directory", FindingState::Good, shown.to_string()),
+            Ok(Some(text)) => finding("data directory", FindingState::Notice, text),
+            Err(text) => finding("data directory", FindingState::Bad, text),
         },
         Err(e) => finding("data directory", FindingState::Bad, e),
     }
@@ -253,6 +254,7 @@ mod tests {
             admin: Some(addr(&admin)),
             greyproxy: None,
             dns: None,
+            restart_refused: None,
         };
         let found = ports(&CheckedPorts::Running { instance, warnings: Vec::new() });
         let said: Vec<_> = found.iter().map(|f| (f.what.clone(), f.state)).collect();

@@ -37,8 +37,7 @@ impl AuditLog {
     /// # Errors
     /// The file cannot be opened, or the key cannot be resolved.
     pub fn open(config: &AuditConfig, home: &Path) -> Result<Self, String> {
-        let key = config.key.as_deref().map(interflow_files::resolve_secret_ref).transpose();
-        let key = key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes);
+        let key = resolve_key(config)?;
         let writer = AuditWriter::open(config, home, key)?;
         let (jobs, work) = sync_channel(MAX_QUEUED_LINES);
         std::thread::Builder::new()
@@ -46,6 +45,30 @@ impl AuditLog {
             .spawn(move || writer.run(&work))
             .map_err(|e| format!("audit: cannot start its thread: {e}"))?;
         Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
+    }
+
+    /// Whether the log could be opened, without opening it: its only writer may be another process.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn check(config: &AuditConfig, home: &Path) -> Result<(), String> {
+        if !config.enabled {
+            return Ok(());
+        }
+        resolve_key(config)?;
+        if config.file == Path::new("-") {
+            return Ok(());
+        }
+        let path = home.join(&config.file);
+        let opened = match OpenOptions::new().append(true).open(&path) {
+            // It would be created; the data directory, too.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
+                Some(folder) if folder != home => fs::metadata(folder).map(drop),
+                _ => Ok(()),
+            },
+            opened => opened.map(drop),
+        };
+        opened.map_err(|e| format!("audit.file: {} cannot be opened: {e}", config.file.display()))
     }
 
     pub(super) fn write(&self, facts: &RequestRecord<'_>) {
@@ -85,6 +108,11 @@ impl AuditLog {
     }
 }
 
+fn resolve_key(config: &AuditConfig) -> Result<Option<Vec<u8>>, String> {
+    let key = config.key.as_deref().map(interflow_files::resolve_secret_ref).transpose();
+    Ok(key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes))
+}
+
 fn format_line(record: &RequestRecord<'_>, seq: u64) -> String {
     let line = AuditLine::new(record, seq);
     open_object(AUDIT_FIELDS.iter().map(|field| (field.name.to_owned(), (field.value)(&line))))
@@ -118,7 +146,8 @@ struct ChainWriter {
 
 impl ChainWriter {
     /// Continues at the end of the log. If the log is shorter than its `.head` file says, the chain continues as if
-    /// it were complete, so that verification finds the gap.
+    /// it were complete, so that verification finds the gap. Without that file nothing says where the log ended, and the
+    /// chain continues with a break.
     fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
         let Some(path) = path else {
             return Ok((
@@ -127,8 +156,10 @@ impl ChainWriter {
             ));
         };
         let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
+        let mut is_end_known = ChainHead::path(path).exists();
         let told = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
             tracing::error!("audit: {broken}; the log goes on without it");
+            is_end_known = false;
             None
         });
         let end = hash_chain::read_last_head(path).map_err(wrong)?;
@@ -137,6 +168,11 @@ impl ChainWriter {
             (Some(told), Some(end)) if told.file == end.file && told.lines > end.lines => {
                 tracing::error!("audit: {}: the last lines are gone", path.display());
                 ChainHead { lines: end.lines, ..told }
+            }
+            (None, Some(end)) if !is_end_known => {
+                let path = path.display();
+                tracing::error!("audit: {path}.head is missing or invalid: lines of {path} may have been cut off");
+                ChainHead { hash: GENESIS_HASH.into(), ..end }
             }
             (_, Some(end)) => end,
             (Some(told), None) => ChainHead { file: told.file + 1, lines: 0, hash: told.hash },
@@ -218,21 +254,28 @@ impl AuditWriter {
         self.log_write_result(written);
     }
 
+    /// Begins another file. Whatever fails, no line that was written is lost, however often this is tried again.
     fn rotate(&mut self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         self.out.flush()?;
         let numbered = |n: u32| PathBuf::from(format!("{}.{n}", path.display()));
-        for n in (1..self.keep).rev() {
-            if numbered(n).exists() {
+        // Opened before anything is renamed: the disk may be full, or too many files open.
+        let next = PathBuf::from(format!("{}.next", path.display()));
+        let out = append(&next)?;
+        if self.keep > 0 {
+            // Only up to the first free number, which an attempt that failed may have left: the rest has moved already.
+            let free = (1..self.keep).find(|n| !numbered(*n).exists()).unwrap_or(self.keep);
+            for n in (1..free).rev() {
                 fs::rename(numbered(n), numbered(n + 1))?;
             }
+            match fs::rename(path, numbered(1)) {
+                // An attempt that failed after this step.
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
-        if self.keep > 0 {
-            fs::rename(path, numbered(1))?;
-        } else {
-            fs::remove_file(path)?;
-        }
-        self.out = Box::new(io::BufWriter::new(append(path)?));
+        fs::rename(&next, path)?;
+        self.out = Box::new(io::BufWriter::new(out));
         self.size = 0;
         if let Some(chain) = &mut self.chain {
             chain.head = ChainHead { file: chain.head.file + 1, lines: 0, ..chain.head.clone() };
@@ -299,12 +342,50 @@ mod tests {
     }
 
     #[test]
+    fn a_rotation_that_fails_overwrites_no_history_however_often_it_is_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
+        let config = AuditConfig { keep: 3, ..config(700) };
+        write(&config, dir.path(), 9);
+        let before = hash_chain::verify(&log, None).unwrap();
+        assert!(before.files >= 3, "{before:?}");
+        let oldest = |n: u32| fs::read_to_string(dir.path().join(format!("audit.jsonl.{n}"))).unwrap();
+        let history = [oldest(1), oldest(2)];
+        // The next file cannot be opened.
+        let obstacle = dir.path().join("audit.jsonl.next");
+        fs::create_dir(&obstacle).unwrap();
+        write(&config, dir.path(), 12);
+        assert_eq!([oldest(1), oldest(2)], history);
+        let failed = hash_chain::verify(&log, None).unwrap();
+        assert_eq!((failed.lines, failed.files, failed.anchored), (before.lines + 12, before.files, true));
+        fs::remove_dir(&obstacle).unwrap();
+        write(&config, dir.path(), 1);
+        let now = hash_chain::verify(&log, None).unwrap();
+        assert_eq!((now.lines, now.files), (failed.lines + 1, before.files + 1), "it goes on where it could not");
+    }
+
+    #[test]
     fn lines_removed_between_runs_break_the_chain() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);
         let text = fs::read_to_string(&log).unwrap();
         fs::write(&log, text.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+        write(&config(1 << 20), dir.path(), 2);
+        let broken = hash_chain::verify(&log, None).unwrap_err();
+        assert_eq!((broken.line, broken.why.contains("another")), (3, true), "{broken}");
+    }
+
+    #[test]
+    fn a_removed_end_is_found_though_its_head_file_was_removed_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
+        write(&config(1 << 20), dir.path(), 3);
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, text.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+        fs::remove_file(dir.path().join("audit.jsonl.head")).unwrap();
+        let cut = hash_chain::verify(&log, None).unwrap();
+        assert!(!cut.anchored && !cut.is_unused, "{cut:?}");
         write(&config(1 << 20), dir.path(), 2);
         let broken = hash_chain::verify(&log, None).unwrap_err();
         assert_eq!((broken.line, broken.why.contains("another")), (3, true), "{broken}");

@@ -121,6 +121,8 @@ pub struct VerifiedChain {
     pub oldest: u64,
     /// Whether the `.head` file confirms the end.
     pub anchored: bool,
+    /// Whether nothing was ever written: the log is empty, and so is its `.head` file.
+    pub is_unused: bool,
 }
 
 /// The members of a line that belong to the chain.
@@ -162,7 +164,7 @@ pub fn verify(log: &Path, key: Option<&[u8]>) -> Result<VerifiedChain, ChainErro
             let why = format!("the end is missing: file {} had {} lines at least", head.file, head.lines);
             Err(ChainError::at_line(log, head.lines, why))
         }
-        _ => Ok(walk.done),
+        _ => Ok(VerifiedChain { is_unused: walk.done.lines == 0 && ChainHead::path(log).exists(), ..walk.done }),
     }
 }
 
@@ -291,7 +293,7 @@ mod tests {
         ];
         for key in [None, Some(&b"secret"[..])] {
             let (_dir, log) = logs(key);
-            let whole = VerifiedChain { lines: 8, files: 2, oldest: 1, anchored: true };
+            let whole = VerifiedChain { lines: 8, files: 2, oldest: 1, anchored: true, is_unused: false };
             assert_eq!(verify(&log, key), Ok(whole));
             let before = fs::read_to_string(&log).unwrap();
             for (what, change, line, why) in touched {
@@ -314,7 +316,10 @@ mod tests {
         fs::write(&older, cut).unwrap();
         assert_eq!(verify(&log, None).unwrap_err().line, 1, "the end of an older file is held by the next one");
         fs::remove_file(&older).unwrap();
-        assert_eq!(verify(&log, None), Ok(VerifiedChain { lines: 4, files: 1, oldest: 2, anchored: true }));
+        assert_eq!(
+            verify(&log, None),
+            Ok(VerifiedChain { lines: 4, files: 1, oldest: 2, anchored: true, is_unused: false })
+        );
         fs::remove_file(ChainHead::path(&log)).unwrap();
         assert_eq!(verify(&log, None).map(|v| v.anchored), Ok(false));
     }

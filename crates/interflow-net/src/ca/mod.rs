@@ -115,6 +115,25 @@ impl CertificateAuthority {
         Ok(true)
     }
 
+    /// Whether the CA of the folder could be opened; one that is missing would be made.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`].
+    pub fn check(dir: &Path) -> Result<(), Error> {
+        let Some(files::CaFiles { chain, key, .. }) = files::read(dir)? else { return Ok(()) };
+        LeafIssuer::new(chain, key, CaOptions::default().leaf_days, dir).map(drop)
+    }
+
+    /// Whether the CA of these texts in PEM could be [adopted](Self::adopt).
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`]; `source` says where the texts are from.
+    pub fn check_pair(certificate: &str, key: &str, source: &str) -> Result<(), Error> {
+        let files::CaFiles { chain, key, .. } =
+            files::parse(certificate.trim().to_owned() + "\n", key, source, source)?;
+        LeafIssuer::new(chain, key, CaOptions::default().leaf_days, Path::new(source)).map(drop)
+    }
+
     fn from_files(dir: &Path, files: files::CaFiles, options: &CaOptions) -> Result<Self, Error> {
         let files::CaFiles { pem, chain, key } = files;
         let (minter, der, not_after) = LeafIssuer::new(chain, key, options.leaf_days, dir)?;

@@ -31,6 +31,13 @@ pub struct ListenSocket {
 }
 
 impl ListenSocket {
+    fn duplicate(name: &str, listener: &StdListener) -> Result<Self> {
+        let listener = listener
+            .try_clone()
+            .map_err(|e| Error::new(ErrorKind::Internal, "a listening socket cannot be duplicated").with_source(e))?;
+        Ok(Self { name: name.to_owned(), listener })
+    }
+
     /// Whether it is the socket for this listener. With port 0, the port that the previous process had is kept.
     fn is_for(&self, name: &str, wanted: SocketAddr) -> bool {
         self.listener
@@ -133,12 +140,18 @@ impl ListenSockets {
     fn keep(&self, name: &str, listeners: &[StdListener]) -> Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
         for listener in listeners {
-            let listener = listener.try_clone().map_err(|e| {
-                Error::new(ErrorKind::Internal, "a listening socket cannot be duplicated").with_source(e)
-            })?;
-            kept.lock().push(ListenSocket { name: name.to_owned(), listener });
+            kept.lock().push(ListenSocket::duplicate(name, listener)?);
         }
         Ok(())
+    }
+
+    /// What a successor would take over, which stays open here.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn shared(&self) -> Result<Vec<ListenSocket>> {
+        let Some(kept) = &self.kept else { return Ok(Vec::new()) };
+        kept.lock().iter().map(|socket| ListenSocket::duplicate(&socket.name, &socket.listener)).collect()
     }
 
     /// Closes inherited sockets that no listener took, so that their clients are refused; returns their addresses.

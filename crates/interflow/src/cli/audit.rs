@@ -42,6 +42,9 @@ pub enum AuditCommand {
         /// Secret of the hash chain, as in `audit.key`: `env:NAME` or `file:PATH`.
         #[arg(long, value_name = "SECRET")]
         key: Option<String>,
+        /// Accept a copy of the log without its `.head` file, whose end cannot be verified: lines may have been cut off.
+        #[arg(long)]
+        without_head: bool,
         #[command(flatten)]
         format: FormatArgs<TextFormat>,
     },
@@ -52,8 +55,8 @@ pub fn run(
     command: &AuditCommand,
     config_and_home: impl FnOnce() -> Result<(InterflowConfig, DataDir), CliError>,
 ) -> Result<(), CliError> {
-    let (file, key, format) = match command {
-        AuditCommand::Verify { file, key, format } => (file, key, format),
+    let (file, key, without_head, format) = match command {
+        AuditCommand::Verify { file, key, without_head, format } => (file, key, *without_head, format),
         AuditCommand::List { text, limit, local, format } => {
             let (config, home) = config_and_home()?;
             let filter =
@@ -63,10 +66,22 @@ pub fn run(
     };
     let key = key.as_deref().map(interflow_files::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
     let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| CliError::Failed(e.to_string()))?;
+    let has_end = done.anchored || done.is_unused || without_head;
+    let missing_end = || {
+        CliError::Failed(format!(
+            "{0}: the end cannot be verified, lines may have been cut off: {0}.head is missing; --without-head accepts a copy \
+             without it",
+            file.display()
+        ))
+    };
     if format.is_json() {
-        return print_json(&json!({
+        print_json(&json!({
             "files": done.files, "lines": done.lines, "oldest_file": done.oldest, "end_verified": done.anchored,
-        }));
+        }))?;
+        return has_end.then_some(()).ok_or_else(missing_end);
+    }
+    if !has_end {
+        return Err(missing_end());
     }
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
     let lines = pluralize(done.lines, "line");
@@ -74,7 +89,7 @@ pub fn run(
     if done.oldest > 1 {
         interflow_host::outln!("It starts with file {}; older files are missing.", done.oldest);
     }
-    if !done.anchored {
+    if !done.anchored && !done.is_unused {
         interflow_host::outln!("The end cannot be verified: {}.head is missing.", file.display());
     }
     Ok(())

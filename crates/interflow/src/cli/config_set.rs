@@ -9,11 +9,11 @@ use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::{Value as Json, json};
 
-use super::config::check;
 use super::output::{joined_values, print};
 use crate::CliError;
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
+use crate::instance::start_check::check_values;
 
 /// Prints the effective value of a key.
 pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
@@ -55,7 +55,7 @@ pub fn set(
     if value.is_null() && catalog::schema_of(key, &InterflowConfig::schema()).is_none() {
         return Err(unknown_key(key));
     }
-    check(&config).map_err(|mistake| {
+    check_values(&config).map_err(|mistake| {
         let place = key_position(&new, &mistake.key).map(|(line, column)| format!("{line}:{column}: "));
         CliError::Failed(format!("{}:{}{}", path.display(), place.unwrap_or_else(|| " ".into()), mistake.what))
     })?;

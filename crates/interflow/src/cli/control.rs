@@ -49,23 +49,28 @@ pub struct RestartArgs {
 /// Restarts the running instance and waits until it serves again.
 pub fn restart(args: &RestartArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
-    // Written anew by the successor, which has the same process ID.
+    // Written anew by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
     instance.restart()?;
     let deadline = Instant::now() + args.timeout.0;
     let pid = instance.pid;
     loop {
         let now = home.instance_file_time();
-        if now.is_some() && now != before && home.running_instance().is_some_and(|i| i.pid == pid) {
-            break;
+        if now.is_some() && now != before {
+            let announced = home.announced_instance().filter(|i| i.pid == pid);
+            if let Some(reason) = announced.and_then(|i| i.restart_refused) {
+                return Err(CliError::Failed(format!("process {pid} goes on and does not restart: {reason}")));
+            }
+            if home.running_instance().is_some_and(|i| i.pid == pid) {
+                break;
+            }
         }
         if !instance.is_alive() {
             return Err(CliError::Failed(format!("process {pid} has ended; its log says why")));
         }
         if Instant::now() >= deadline {
             return Err(CliError::Failed(format!(
-                "process {pid} has not restarted after {}: connections drain for proxy.drain_timeout; if the installed \
-                 binary does not accept the configuration, the log says so",
+                "process {pid} has not restarted after {}: connections drain for proxy.drain_timeout; its log says more",
                 args.timeout
             )));
         }

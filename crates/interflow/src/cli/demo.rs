@@ -23,6 +23,8 @@ use crate::cli::run::editor_deps;
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
 use crate::instance::reload::ConfigReloader;
 use crate::instance::settings::{ApplyFlagsFn, ConfigEditor};
+use crate::instance::shutdown_signal::ShutdownSignal;
+use crate::instance::watched_files::FileStamps;
 use crate::instance::{log, run};
 
 /// The configuration file, so that settings can be changed. Not `interflow.toml`, which `interflow run` reads.
@@ -91,18 +93,25 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     if !path.exists() {
         fs::write(&path, CONFIG).map_err(|e| format!("{}: {e}", path.display()))?;
     }
+    let file = ConfigFile::find(Some(&path), None);
+    let stamps = file.stamps();
     let config = config::load(Some(&path)).map_err(|e| e.to_string())?.config;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     log::start(&config.log)?;
-    let done = runtime.block_on(run_demo(args, config, &home));
+    let done = runtime.block_on(run_demo(args, config, (file, stamps), &home));
     drop(place);
     done
 }
 
-async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+async fn run_demo(
+    args: &DemoArgs,
+    mut config: InterflowConfig,
+    (file, stamps): (ConfigFile, FileStamps),
+    home: &DataDir,
+) -> Result<(), CliError> {
     let origin =
         interflow_demo::origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
@@ -113,8 +122,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     let flags = environment(args, vault.join("ca.pem"));
     flags(&mut config);
     let running = run::start(&config, home).await?;
-    let file = ConfigFile::find(Some(&home.join(CONFIG_FILE)), None);
-    let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
+    let reloader = ConfigReloader::new(file.clone(), &stamps, &config, running.reloaded_parts(), Arc::clone(&flags));
     let editor = ConfigEditor::new(editor_deps(Vec::new(), file, &reloader, &running, flags));
     running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
     tokio::spawn(reloader.run());
@@ -143,7 +151,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     tokio::select! {
         () = traffic => {}
         () = client::reserve_stock(world) => {}
-        _ = running.run_until_shutdown(crate::instance::run::ShutdownSignal::listen()) => {}
+        _ = running.run_until_shutdown(ShutdownSignal::listen()) => {}
     }
     Ok(())
 }

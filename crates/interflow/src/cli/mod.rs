@@ -188,7 +188,10 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
             Some(file) => load_and_warn(Some(file)),
             None => load(),
         }),
-        CliCommand::Run(args) => with_home().and_then(|(loaded, home)| run::run(&args, loaded, file.clone(), home)),
+        CliCommand::Run(args) => {
+            let stamps = file.stamps();
+            with_home().and_then(|(loaded, home)| run::run(&args, loaded, file.clone(), stamps, home))
+        }
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
         CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
         CliCommand::Status(args) => status::run(&args, &home()?),

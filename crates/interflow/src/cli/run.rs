@@ -13,12 +13,16 @@ use interflow_proxy::config::InterceptMode;
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
-use crate::instance::log;
 use crate::instance::reload::{ConfigReloader, prepare};
 #[cfg(unix)]
 use crate::instance::restart::Successor;
-use crate::instance::run::{RunningInstance, ShutdownSignal, StoreUse, start_with_store};
+use crate::instance::run::{RunningInstance, StoreUse, start_with_store};
 use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
+use crate::instance::shutdown_signal::ShutdownSignal;
+#[cfg(unix)]
+use crate::instance::successor_check;
+use crate::instance::watched_files::FileStamps;
+use crate::instance::{banner, log};
 
 /// Startup has certainly finished after this time.
 #[cfg(target_os = "linux")]
@@ -56,6 +60,11 @@ pub struct RunArgs {
     /// Print the effective configuration and exit.
     #[arg(long)]
     pub print_config: bool,
+    /// Prove that an instance with these options could start, and exit: for the restart of a running one, whose sockets are
+    /// inherited.
+    #[cfg(unix)]
+    #[arg(long, hide = true)]
+    pub check_start: bool,
     /// Log level, as in `log.level`: `warn`, `debug`, `info,interflow_net=debug`.
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
@@ -100,8 +109,14 @@ impl RunArgs {
     }
 }
 
-/// Runs until a signal.
-pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir) -> Result<(), CliError> {
+/// Runs until a signal. `stamps` was taken before the file was loaded.
+pub fn run(
+    args: &RunArgs,
+    loaded: LoadedConfig,
+    file: ConfigFile,
+    stamps: FileStamps,
+    home: DataDir,
+) -> Result<(), CliError> {
     let mut config = loaded.config;
     apply(args, &mut config);
     if args.print_config {
@@ -114,21 +129,25 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
     let sockets = Arc::new(ListenSockets::from_environment().map_err(|e| e.to_string())?);
     #[cfg(not(unix))]
     let sockets = Arc::new(ListenSockets::default());
+    #[cfg(unix)]
+    if args.check_start {
+        return check_start(&config, &home, &sockets);
+    }
     log::start_with_level(&config.log, args.log_level())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     #[cfg(unix)]
-    let successor = Successor::new(&file, &home).map(Arc::new);
+    let successor = Successor::new(&file, &home, &sockets).map(Arc::new);
     let kept = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
         let mut running = start_with_store(&config, &home, args.store_use(), sockets).await?;
-        // It watches the files from here on: whoever changes one after the instance is announced finds it applied.
         let flags = RunFlags::from_args(args);
         let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
-        let reloader = ConfigReloader::new(file.clone(), &config, running.reloaded_parts(), Arc::clone(&flags));
+        let reloader =
+            ConfigReloader::new(file.clone(), &stamps, &config, running.reloaded_parts(), Arc::clone(&flags));
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         #[cfg(unix)]
         let stop = successor.as_ref().map_or_else(ShutdownSignal::listen, ShutdownSignal::with_restart);
@@ -141,7 +160,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
             running.set_system_proxy()?;
         }
         if args.quiet == 0 {
-            running.banner(&config);
+            banner::print(&running, &config);
         }
         running.warn_of_exposure(&config);
         let editor = ConfigEditor::new(editor_deps(args.pinned_keys(), file, &reloader, &running, flags));
@@ -161,6 +180,16 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, home: DataDir
     #[cfg(not(unix))]
     drop(kept);
     Ok(())
+}
+
+/// What keeps the instance from starting is the error.
+#[cfg(unix)]
+fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    Ok(runtime.block_on(successor_check::check_start(config, home, sockets))?)
 }
 
 /// `options`: keys that the command line determines, with its options.

@@ -83,6 +83,7 @@ mod tests {
             admin: Some("127.0.0.1:7072".parse().unwrap()),
             greyproxy: None,
             dns: None,
+            restart_refused: None,
         };
         for (instance, says) in [(Some(&instance), "process 4711"), (None, "interflow run ")] {
             let text = overview(instance, Path::new("/data"));

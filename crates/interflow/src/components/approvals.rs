@@ -16,7 +16,6 @@ pub const MODE_FILE: &str = "approvals-mode.json";
 pub struct ApprovalsComponent {
     pub approvals: Arc<Approvals>,
     pub stage: Arc<ApprovalsStage>,
-    home: PathBuf,
 }
 
 impl ApprovalsComponent {
@@ -29,7 +28,7 @@ impl ApprovalsComponent {
         }
         let approvals = Arc::new(approvals);
         let stage = Arc::new(ApprovalsStage::new(Arc::clone(&approvals)));
-        Ok(Self { approvals, stage, home: home.path().to_owned() })
+        Ok(Self { approvals, stage })
     }
 
     /// Shows desktop notifications for pending requests, if `approvals.notify` is enabled.
@@ -43,22 +42,21 @@ impl ApprovalsComponent {
         // Weak: the engine holds the stage, and a cycle would keep both alive.
         let engine = Arc::downgrade(engine);
         self.approvals.on_interest_change(move || {
-            let Some(engine) = engine.upgrade() else { return };
-            if let Err(e) = engine.reload(engine.config()) {
-                tracing::error!("could not apply the new approvals configuration: {e}");
+            if let Some(engine) = engine.upgrade() {
+                engine.drop_plans();
             }
         });
     }
 }
 
-impl Component for ApprovalsComponent {
-    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        let mut files: Vec<_> =
-            [&config.approvals.file, &config.approvals.secrets].map(|file| self.home.join(file)).into();
-        files.extend(shares_mode(config).then(|| self.home.join(MODE_FILE)));
-        files
-    }
+/// Files whose modification triggers a reload.
+pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    let mut files: Vec<_> = [&config.approvals.file, &config.approvals.secrets].map(|file| home.join(file)).into();
+    files.extend(shares_mode(config).then(|| home.join(MODE_FILE)));
+    files
+}
 
+impl Component for ApprovalsComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         Ok(Box::new(self.approvals.prepare(&config.approvals)?))
     }

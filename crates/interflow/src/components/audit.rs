@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::UsageLimiter;
-use interflow_llm_gateway::llm_telemetry::{ContentPosition, ContentStage, LlmTelemetry, LlmTelemetryStage};
+use interflow_llm_gateway::llm_telemetry::{AuditLog, ContentPosition, ContentStage, LlmTelemetry, LlmTelemetryStage};
 use interflow_types::{HttpClient, Stage};
 
 use super::{ApplyFn, Component};
@@ -26,7 +26,13 @@ impl TelemetryComponent {
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
-        let accounts = LlmTelemetry::new(&config.audit, &config.telemetry, home.path(), limits, egress)?;
+        let mut audit = config.audit.clone();
+        if home.is_read_only() {
+            // The log has one writer.
+            AuditLog::check(&audit, home.path())?;
+            audit.enabled = false;
+        }
+        let accounts = LlmTelemetry::new(&audit, &config.telemetry, home.path(), limits, egress)?;
         accounts.set_capacity(config.gateway.max_concurrent_requests);
         Ok(Self { home: home.path().to_owned(), stage: Arc::new(LlmTelemetryStage(Arc::clone(&accounts))), accounts })
     }

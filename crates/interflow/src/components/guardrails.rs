@@ -38,11 +38,12 @@ impl GuardrailComponent {
     }
 }
 
-impl Component for GuardrailComponent {
-    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        GuardrailService::files(&config.llm, &self.home)
-    }
+/// Files whose modification triggers a reload.
+pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    GuardrailService::files(&config.llm, home.path())
+}
 
+impl Component for GuardrailComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         let settings = self.guardrails.compile(&config.llm, &self.home)?;
         let guardrails = Arc::clone(&self.guardrails);

@@ -19,7 +19,8 @@ pub struct LimitsComponent {
     pub keys: Arc<KeyStore>,
     pub limits: Arc<UsageLimiter>,
     pub stage: Arc<LimitStage>,
-    budgets: Arc<BudgetFile>,
+    /// None for a check, which leaves the file alone.
+    budgets: Option<Arc<BudgetFile>>,
     /// Whether it was said that limits hold for each replica by itself.
     is_warned: Arc<AtomicBool>,
 }
@@ -42,7 +43,7 @@ impl LimitsComponent {
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
         stage.set_capacity(config.gateway.max_concurrent_requests);
         limits.set_alert_sender(AlertSender::new(unrecorded));
-        let budgets = BudgetFile::restore(&limits, &home.join("budgets.json"));
+        let budgets = (!home.is_read_only()).then(|| BudgetFile::restore(&limits, &home.join("budgets.json")));
         let is_warned = Arc::new(AtomicBool::new(false));
         warn_once(&is_warned, separate_limits_warning(config, &keys.ring()));
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets, is_warned })
@@ -56,7 +57,7 @@ impl LimitsComponent {
     }
 
     pub fn close(&self) {
-        self.budgets.write(&self.limits);
+        self.budgets.iter().for_each(|file| file.write(&self.limits));
         if let Some(Err(e)) = self.limits.spend_ledger().map(|ledger| ledger.send()) {
             tracing::warn!("limits: the spend of this replica goes to the database at the next start: {e}");
         }
@@ -102,12 +103,12 @@ pub fn spend_ledger(config: &InterflowConfig, home: &DataDir, shared: Option<Spe
     }
 }
 
-impl Component for LimitsComponent {
-    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        let prices = config.quota.prices.iter();
-        prices.chain([&config.keys.file]).map(|p| self.file(p)).collect()
-    }
+/// Files whose modification triggers a reload.
+pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    config.quota.prices.iter().chain([&config.keys.file]).map(|file| home.join(file)).collect()
+}
 
+impl Component for LimitsComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         let path = self.file(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;

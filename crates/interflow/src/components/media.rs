@@ -15,7 +15,8 @@ pub struct MediaComponent {
     media: Arc<MediaService>,
     local: LocalClient,
     secret: Vec<u8>,
-    folder: PathBuf,
+    /// Of its cache on disk.
+    folder: Option<PathBuf>,
 }
 
 impl MediaComponent {
@@ -23,8 +24,8 @@ impl MediaComponent {
     /// The `[media]` section or the key file is invalid.
     pub fn new(config: &MediaConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
         let secret = link_secret(home)?;
-        let folder = home.join("media-cache");
-        let media = MediaService::new(setup(config, &secret, local, &folder))?;
+        let folder = (!home.is_read_only()).then(|| home.join("media-cache"));
+        let media = MediaService::new(setup(config, &secret, local, folder.as_deref()))?;
         Ok(Self { media, local: local.clone(), secret, folder })
     }
 
@@ -35,18 +36,18 @@ impl MediaComponent {
 
 impl Component for MediaComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        self.media.prepare(setup(&config.media, &self.secret, &self.local, &self.folder))
+        self.media.prepare(setup(&config.media, &self.secret, &self.local, self.folder.as_deref()))
     }
 }
 
-fn setup(config: &MediaConfig, secret: &[u8], local: &LocalClient, folder: &Path) -> MediaSetup {
+fn setup(config: &MediaConfig, secret: &[u8], local: &LocalClient, folder: Option<&Path>) -> MediaSetup {
     let egress = local.filtered(config.allow_private.clone(), "media.allow_private");
     MediaSetup {
         config: config.clone(),
         secret: secret.to_vec(),
         key_egress: Arc::new(egress.with_secret_bodies()),
         egress: Arc::new(egress),
-        folder: Some(folder.to_owned()),
+        folder: folder.map(Path::to_owned),
     }
 }
 

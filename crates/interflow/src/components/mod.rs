@@ -41,6 +41,7 @@ use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
 use crate::instance::config::InterflowConfig;
+use crate::instance::watched_files::FileStamps;
 
 use approvals::ApprovalsComponent;
 pub use approvals::MODE_FILE;
@@ -63,11 +64,6 @@ pub type ApplyFn = Box<dyn FnOnce() + Send>;
 
 /// A feature component that can be reloaded.
 pub trait Component: Send + Sync {
-    /// Files whose modification triggers a reload.
-    fn files(&self, _config: &InterflowConfig) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
     /// Reads and compiles a new configuration without activating it.
     ///
     /// # Errors
@@ -75,7 +71,20 @@ pub trait Component: Send + Sync {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String>;
 }
 
+/// Files whose modification triggers a reload, of those that the configuration names or implies.
+pub fn named_files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = config.auth.users.iter().cloned().collect();
+    files.extend(limits::files(config, home));
+    files.extend(redaction::files(config, home));
+    files.extend(guardrails::files(config, home));
+    files.extend(rules::files(config, home));
+    files.extend(approvals::files(config, home));
+    files
+}
+
 pub struct ComponentSet {
+    /// The versions of the files that the components read.
+    pub stamps: FileStamps,
     /// Pipeline stages, in execution order.
     pub stages: Vec<Arc<dyn Stage>>,
     /// Gateway endpoints, in matching order.
@@ -101,6 +110,9 @@ impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<RecordStore>>) -> Result<Self, CliError> {
+        rules::create_own_file(config, home);
+        // Before anything is read.
+        let stamps = FileStamps::take(named_files(config, home));
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
@@ -184,6 +196,7 @@ impl ComponentSet {
             Arc::clone(&llm.mount),
         ];
         Ok(Self {
+            stamps,
             stages,
             mounts,
             limits: Arc::clone(&limits),
@@ -251,9 +264,9 @@ impl ComponentSet {
         });
     }
 
-    /// Files whose modification triggers a reload.
-    pub fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        self.reloadable.iter().flat_map(|r| r.files(config)).collect()
+    /// Further files whose modification triggers a reload: those that the active files name.
+    pub fn found_files(&self) -> Vec<PathBuf> {
+        self.rules.program().files.clone()
     }
 
     /// Prepares a new configuration in every component.

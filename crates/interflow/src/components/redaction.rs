@@ -28,11 +28,12 @@ impl RedactionComponent {
     }
 }
 
-impl Component for RedactionComponent {
-    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        RedactionService::policy_files(&config.redact, &self.home)
-    }
+/// Files whose modification triggers a reload.
+pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    RedactionService::policy_files(&config.redact, home.path())
+}
 
+impl Component for RedactionComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         check_keys(config, &self.home)?;
         let settings = self.redaction.compile(&config.redact, &self.home)?;

@@ -56,17 +56,18 @@ impl RulesComponent {
         store: Option<&Arc<RecordStore>>,
     ) -> Result<Self, String> {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
-        let around = RuleRuntime::new(ca, Some(Arc::new(local.clone())))
+        let around = match home.is_read_only() {
+            // It starts no services.
+            true => RuleRuntime::default(),
+            false => RuleRuntime::new(ca, Some(Arc::new(local.clone()))),
+        };
+        let around = around
             .with_recordings(Arc::new(RecordingArchives::Running(store.cloned())))
             .with_capabilities(Arc::new(BuildCapabilities))
             .with_formats(rule_formats())
             .with_private_files(PrivateFiles::new(home.path(), own_files(config, home)))
             .with_tls_connector(Arc::new(ServiceConnector(local.clone())));
         let own = home.join(OPERATOR_RULES_FILE);
-        if config.rules.files.is_empty() && !own.exists() {
-            // A missing default file is equivalent to an empty one.
-            let _ = std::fs::write(&own, EMPTY_RULES);
-        }
         let rules =
             ActiveRules::new(&active_rules_config(&config.rules, &own), Arc::new(around)).map_err(|e| e.to_string())?;
         log_problems(&rules.program());
@@ -107,14 +108,25 @@ fn log_problems(program: &interflow_rules::RuleProgram) {
     }
 }
 
-impl Component for RulesComponent {
-    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        let mut all = active_rules_config(&config.rules, &self.own).files;
-        // Files that included others: the program knows them all.
-        all.extend(self.rules.program().files.iter().cloned());
-        all
+/// Creates the default file if it is missing and used, before its version is taken.
+pub fn create_own_file(config: &InterflowConfig, home: &DataDir) {
+    let own = home.join(OPERATOR_RULES_FILE);
+    if config.rules.files.is_empty() && !own.exists() && !home.is_read_only() {
+        // A missing one is equivalent to an empty one.
+        let _ = std::fs::write(&own, EMPTY_RULES);
     }
+}
 
+/// Files whose modification triggers a reload. The active program knows those that they include.
+pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
+    match config.rules.files.is_empty() {
+        // Also if it does not exist yet.
+        true => vec![home.join(OPERATOR_RULES_FILE)],
+        false => config.rules.files.clone(),
+    }
+}
+
+impl Component for RulesComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         let program = self.rules.prepare(&active_rules_config(&config.rules, &self.own)).map_err(|e| e.to_string())?;
         let rules = Arc::clone(&self.rules);

@@ -6,7 +6,7 @@ use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
-use interflow_limits::KeyStore;
+use interflow_limits::{KeyStore, RedisClient, RedisServer, budget_losses, redis_server};
 use interflow_store::{InstanceRow, RecordStore};
 
 use crate::components::{record_archive, record_store, separate_limits_warning};
@@ -19,7 +19,35 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
     found.extend(embedded_retention(config, home));
     found.extend(record_archive::finding(config, home));
     found.extend(separate_limits(config, home));
+    found.extend(redis(config, home));
     found
+}
+
+/// Whether the Redis server of the limits answers, and keeps budgets.
+fn redis(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
+    let finding = |state, text| DoctorFinding { what: "Redis".into(), state, text };
+    let info = match redis_server(&config.quota.shared, home.path()) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(server)) => redis_info(&server),
+        Err(e) => Err(e.to_string()),
+    };
+    let losses = match info {
+        Ok(info) => budget_losses(&info),
+        Err(e) => return vec![finding(FindingState::Bad, e)],
+    };
+    if losses.is_empty() {
+        return vec![finding(FindingState::Good, "the server of the limits answers".into())];
+    }
+    let found = |text| {
+        finding(FindingState::Notice, format!("the server of the limits (quota.shared.redis) answers, but {text}"))
+    };
+    losses.into_iter().map(found).collect()
+}
+
+fn redis_info(server: &RedisServer) -> Result<String, String> {
+    let client = RedisClient::new(server, "the Redis server of the limits")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(client.info())
 }
 
 /// Whether the shared store answers, if one is configured, and what waits for it here.
@@ -133,6 +161,7 @@ mod tests {
             admin: None,
             greyproxy: None,
             dns: None,
+            restart_refused: None,
         };
         let _announced = home.write_instance_file(&instance).unwrap();
         assert!(matches!(checked_ports(&config, &home), CheckedPorts::Running { instance: found, .. }

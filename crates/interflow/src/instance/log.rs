@@ -1,13 +1,25 @@
-//! Logging to stderr as text or JSON; the size is bounded if stderr is a file.
+//! Logging to stderr as text or JSON. What one place of the program writes is bounded, and the size if stderr is a file.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::hash::Hash;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use serde_json::json;
+use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::instance::config::{LogConfig, LogFormat};
+
+/// How many lines one place of the program writes within [`LINE_WINDOW`].
+const MAX_LINES_IN_WINDOW: u32 = 100;
+const LINE_WINDOW: Duration = Duration::from_mins(1);
 
 /// Replaces the filter of the running log. Absent if an option or `INTERFLOW_LOG` determines the level.
 static SET_FILTER: OnceLock<SetFilterFn> = OnceLock::new();
@@ -25,10 +37,15 @@ pub fn start_with_level(config: &LogConfig, level: Option<&str>) -> Result<(), S
     let is_pinned = level.is_some();
     let level = level.unwrap_or_else(|| config.level.clone());
     let filter = EnvFilter::try_new(&level).map_err(|e| format!("the log level `{level}` is invalid: {e}"))?;
-    let bounded =
-        Arc::new(BoundedLogFile { file: standard_error(), limit: config.max_size.0, full: AtomicBool::new(false) });
-    let writer = move || LogLines(Arc::clone(&bounded));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let file = BoundedLogFile {
+        file: standard_error(),
+        limit: config.max_size.0,
+        format: config.format,
+        full: AtomicBool::new(false),
+    };
+    let writer = LogWriter { file: Arc::new(file), limits: LineLimits(Mutex::default()) };
+    // It would report a failed write by another write to stderr, and panic if that fails, too.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     let colours = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let (started, set_filter): (_, SetFilterFn) = match config.format {
         LogFormat::Text => {
@@ -72,6 +89,7 @@ struct BoundedLogFile {
     file: Option<File>,
     /// Maximum size in bytes; 0 means unlimited.
     limit: u64,
+    format: LogFormat,
     full: AtomicBool,
 }
 
@@ -85,22 +103,123 @@ impl BoundedLogFile {
         }
         // The notice is written once, until the file accepts lines again.
         if !self.full.swap(true, Relaxed) {
-            out.write_all(b"the log has reached log.max_size: no more lines are written until it is truncated\n")?;
+            let text = "the log has reached log.max_size: no more lines are written until it is truncated";
+            out.write_all(self.notice(text).as_bytes())?;
         }
         Ok(())
     }
+
+    /// A line about the log itself, in its format.
+    fn notice(&self, text: &str) -> String {
+        let time = jiff::Timestamp::now();
+        match self.format {
+            LogFormat::Text => format!("{time:.6}  WARN {text}\n"),
+            LogFormat::Json => {
+                let time = format!("{time:.6}");
+                json!({"timestamp": time, "level": "WARN", "message": text, "target": "log"}).to_string() + "\n"
+            }
+        }
+    }
 }
 
-struct LogLines(Arc<BoundedLogFile>);
+/// Bounds how many lines one place of the program writes, so that what clients cause does not fill the log: malformed
+/// requests, for example. A line says when some are left out, and another one how many.
+struct LineLimits<K>(Mutex<HashMap<K, LineWindow>>);
 
+struct LineWindow {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+/// What becomes of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum LineAdmission {
+    Write,
+    /// Preceded by the number of lines that were left out before it.
+    WriteAfter(u64),
+    /// The first that is left out.
+    LeaveOutFirst,
+    LeaveOut,
+}
+
+impl<K: Hash + Eq> LineLimits<K> {
+    fn admit(&self, place: K, now: Instant) -> LineAdmission {
+        let mut windows = self.0.lock();
+        let window = windows.entry(place).or_insert(LineWindow { began: now, lines: 0, left_out: 0 });
+        if now.duration_since(window.began) >= LINE_WINDOW {
+            let left_out = window.left_out;
+            *window = LineWindow { began: now, lines: 1, left_out: 0 };
+            return if left_out == 0 { LineAdmission::Write } else { LineAdmission::WriteAfter(left_out) };
+        }
+        if window.lines < MAX_LINES_IN_WINDOW {
+            window.lines += 1;
+            return LineAdmission::Write;
+        }
+        window.left_out += 1;
+        if window.left_out == 1 { LineAdmission::LeaveOutFirst } else { LineAdmission::LeaveOut }
+    }
+}
+
+struct LogWriter {
+    file: Arc<BoundedLogFile>,
+    limits: LineLimits<Identifier>,
+}
+
+impl<'w> MakeWriter<'w> for LogWriter {
+    type Writer = LogLines;
+
+    fn make_writer(&'w self) -> LogLines {
+        LogLines { file: Arc::clone(&self.file), is_left_out: false }
+    }
+
+    fn make_writer_for(&'w self, meta: &Metadata<'_>) -> LogLines {
+        let mut lines = self.make_writer();
+        // Finer levels are asked for.
+        if *meta.level() > Level::INFO {
+            return lines;
+        }
+        let target = meta.target();
+        match self.limits.admit(meta.callsite(), Instant::now()) {
+            LineAdmission::Write => {}
+            LineAdmission::WriteAfter(1) => lines.write_notice(&format!("1 line of {target} was left out")),
+            LineAdmission::WriteAfter(n) => lines.write_notice(&format!("{n} lines of {target} were left out")),
+            LineAdmission::LeaveOutFirst => {
+                let limit = format!("{MAX_LINES_IN_WINDOW} within {} s", LINE_WINDOW.as_secs());
+                lines.write_notice(&format!(
+                    "lines like the last one of {target} are left out for now: more than {limit}"
+                ));
+                lines.is_left_out = true;
+            }
+            LineAdmission::LeaveOut => lines.is_left_out = true,
+        }
+        lines
+    }
+}
+
+struct LogLines {
+    file: Arc<BoundedLogFile>,
+    is_left_out: bool,
+}
+
+impl LogLines {
+    fn write_notice(&self, text: &str) {
+        let _ = self.file.write(self.file.notice(text).as_bytes(), &mut io::stderr());
+    }
+}
+
+/// Never fails: the terminal or the reader of the log may be gone, which must not end what is logged.
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write(line, &mut io::stderr())?;
+        if !self.is_left_out {
+            let _ = self.file.write(line, &mut io::stderr());
+        }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        let _ = io::stderr().flush();
+        Ok(())
     }
 }
 
@@ -124,7 +243,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut out = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let log = BoundedLogFile { file: Some(out.try_clone().unwrap()), limit: 1000, full: AtomicBool::new(false) };
+        let (file, full) = (Some(out.try_clone().unwrap()), AtomicBool::new(false));
+        let log = BoundedLogFile { file, limit: 1000, format: LogFormat::Text, full };
         let mut write = || (0..200).for_each(|_| log.write(b"one more line\n", &mut out).unwrap());
         write();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -133,5 +253,26 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         write();
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("one more line\n"));
+    }
+
+    #[test]
+    fn one_place_cannot_fill_the_log_and_what_is_left_out_is_said() {
+        let (limits, began) = (LineLimits(Mutex::default()), Instant::now());
+        for _ in 0..MAX_LINES_IN_WINDOW {
+            assert_eq!(limits.admit("a", began), LineAdmission::Write);
+        }
+        assert_eq!(limits.admit("a", began), LineAdmission::LeaveOutFirst);
+        assert_eq!(limits.admit("a", began + LINE_WINDOW / 2), LineAdmission::LeaveOut);
+        assert_eq!(limits.admit("b", began), LineAdmission::Write, "another place has lines of its own");
+        assert_eq!(limits.admit("a", began + LINE_WINDOW), LineAdmission::WriteAfter(2));
+        assert_eq!(limits.admit("a", began + LINE_WINDOW), LineAdmission::Write);
+    }
+
+    #[test]
+    fn notices_have_the_format_of_the_log() {
+        let log = |format| BoundedLogFile { file: None, limit: 0, format, full: AtomicBool::new(false) };
+        assert!(log(LogFormat::Text).notice("x").ends_with("  WARN x\n"));
+        let line: serde_json::Value = serde_json::from_str(&log(LogFormat::Json).notice("x")).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&json!("WARN"), &json!("x")));
     }
 }

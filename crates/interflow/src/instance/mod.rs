@@ -1,5 +1,6 @@
 //! A running instance: its configuration, start, reload, log and shutdown.
 
+pub mod banner;
 pub mod config;
 pub mod diagnosis;
 pub mod environment;
@@ -15,3 +16,9 @@ pub mod restart;
 pub mod run;
 pub mod settings;
 pub mod shared_settings;
+pub mod shutdown_signal;
+pub mod start_check;
+#[cfg(unix)]
+pub mod successor_check;
+pub mod terminal;
+pub mod watched_files;

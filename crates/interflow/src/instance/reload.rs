@@ -1,28 +1,27 @@
-//! Configuration reload: polls the configuration file and the files it refers to, and reacts to SIGHUP.
-//!
-//! Files are polled by path. Directory watches would report every file nearby (such as the log), and miss changes on file
-//! systems without events, mounted config maps and replaced symlinks.
+//! Configuration reload: when the configuration file or a file it refers to changes, on SIGHUP, and when the API asks.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use interflow_admin::metrics::table;
 use interflow_admin::settings::SettingEffect;
 use interflow_admin::{AdminState, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
+use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 use interflow_store::RecordStore;
 use interflow_types::Timestamp;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::components::{ApplyFn, ComponentSet};
+use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
 use crate::instance::settings::ApplyFlagsFn;
+use crate::instance::terminal::StartTerminal;
+use crate::instance::watched_files::{FileStamps, WatchedFiles};
 use crate::instance::{config, log};
 
 /// Polling interval. Short, because operators wait for the effect of an edit.
@@ -72,18 +71,24 @@ fn unix_seconds() -> u64 {
 
 /// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
-    file: ConfigFile,
-    apply: ApplyFlagsFn,
-    parts: ReloadedParts,
+    reload: Arc<Reload>,
     /// Changes of files.
     asked: mpsc::Receiver<()>,
     /// Requests of the admin API.
     requested: mpsc::Receiver<ReloadRequest>,
     requests: mpsc::Sender<ReloadRequest>,
+    terminal: StartTerminal,
+}
+
+/// One reload after the other, each on a blocking thread.
+struct Reload {
+    file: ConfigFile,
+    apply: ApplyFlagsFn,
+    parts: ReloadedParts,
     /// The configuration at the start, for what is read only then.
     start: Value,
     active: ActiveConfig,
-    watched: Arc<Mutex<Vec<PathBuf>>>,
+    watched: Arc<WatchedFiles>,
 }
 
 /// What a reload changes.
@@ -94,6 +99,7 @@ pub struct ReloadedParts {
     /// The admin port, which shows the active configuration.
     pub admin: Option<Arc<AdminState>>,
     pub status: Arc<ReloadStatus>,
+    pub home: DataDir,
 }
 
 /// The configuration that the instance runs with, as in its file: what takes effect at a restart is as at the start.
@@ -215,40 +221,38 @@ fn to_json(config: &InterflowConfig) -> Value {
 }
 
 impl ConfigReloader {
-    /// Watches the file and the files that `config` refers to. `apply` applies the command-line flags to each loaded
-    /// configuration.
-    pub fn new(file: ConfigFile, config: &InterflowConfig, parts: ReloadedParts, apply: ApplyFlagsFn) -> Self {
+    /// Watches the file and the files that `config` refers to; `stamps` was taken before the file was read. `apply`
+    /// applies the command-line flags to each loaded configuration.
+    pub fn new(
+        file: ConfigFile,
+        stamps: &FileStamps,
+        config: &InterflowConfig,
+        parts: ReloadedParts,
+        apply: ApplyFlagsFn,
+    ) -> Self {
         // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
-        let watched = Arc::new(Mutex::new(Vec::new()));
+        let watched = Arc::new(WatchedFiles::default());
         let (requests, requested) = mpsc::channel(MAX_REQUESTS);
         let (start, active) = (to_json(config), ActiveConfig::default());
         active.set(start.clone());
-        let this = Self { file, apply, parts, asked, requested, requests, start, active, watched };
-        this.watch(config);
-        // The first stamps are taken before the thread starts, so that no change is missed.
-        let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
-        let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&paths, seen, &ask));
+        let stamps = parts.components.stamps.clone().and(stamps);
+        let reload = Reload { file, apply, parts, start, active, watched: Arc::clone(&watched) };
+        reload.watch(config, &stamps);
+        let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&watched, &ask));
         if let Err(e) = started {
             tracing::warn!("cannot watch files ({e}): send SIGHUP after a change");
         }
-        this
-    }
-
-    fn watch(&self, config: &InterflowConfig) {
-        // Also the file in the data directory that does not exist yet.
-        let file = self.file.path().filter(|_| !self.file.is_stdin()).map(Path::to_owned);
-        let files = file.into_iter().chain(config.auth.users.clone());
-        *self.watched.lock() = files.chain(self.parts.components.files(config)).collect();
+        Self { reload: Arc::new(reload), asked, requested, requests, terminal: StartTerminal::find() }
     }
 
     /// The configuration that is active now, and after each reload.
     pub fn active(&self) -> ActiveConfig {
-        self.active.clone()
+        self.reload.active.clone()
     }
 
     pub fn reloadable(&self) -> ReloadableKeys {
-        ReloadableKeys::new(self.parts.store.is_some())
+        self.reload.reloadable()
     }
 
     /// Reloads when called.
@@ -257,6 +261,7 @@ impl ConfigReloader {
         Arc::new(move || {
             let requests = requests.clone();
             Box::pin(async move {
+                // The loop ends with the runtime only.
                 let stopping = || "the instance is stopping".to_owned();
                 let (reply, done) = oneshot::channel();
                 requests.send(reply).await.map_err(|_| stopping())?;
@@ -278,21 +283,33 @@ impl ConfigReloader {
                         while self.asked.try_recv().is_ok() {}
                     }
                 }
-                () = hangup.recv() => {}
+                () = hangup.recv() => {
+                    if self.terminal.was_closed() {
+                        // The instance stops.
+                        continue;
+                    }
+                }
                 Some(reply) = self.requested.recv() => {
                     // The client may have gone.
-                    let _ = reply.send(self.reload());
+                    let _ = reply.send(self.reload().await);
                     continue;
                 }
             }
-            let _ = self.reload();
+            let _ = self.reload().await;
         }
     }
 
-    /// Reloads, and logs the result.
-    fn reload(&self) -> Result<ReloadReport, String> {
-        let result = self.load_and_apply();
-        self.parts.status.record(result.is_ok());
+    /// Reloads on a blocking thread, because it reads files and compiles for up to seconds, and logs the result.
+    async fn reload(&self) -> Result<ReloadReport, String> {
+        let reload = Arc::clone(&self.reload);
+        let done = tokio::task::spawn_blocking(move || reload.load_and_apply()).await;
+        let result = done.unwrap_or_else(|e| match e.try_into_panic() {
+            Ok(panic) => {
+                Err(format!("the reload failed by an internal error, please report it: {}", panic_text(&*panic)))
+            }
+            Err(e) => Err(format!("the reload was not finished: {e}")),
+        });
+        self.reload.parts.status.record(result.is_ok());
         match &result {
             Ok(report) if report.restart.is_empty() => tracing::info!("reloaded"),
             Ok(report) => tracing::warn!("reloaded; changes of {} take effect at a restart", report.restart.join(", ")),
@@ -300,25 +317,47 @@ impl ConfigReloader {
         }
         result
     }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+}
+
+impl Reload {
+    fn reloadable(&self) -> ReloadableKeys {
+        ReloadableKeys::new(self.parts.store.is_some())
+    }
+
+    /// Watches the files of this configuration, of which `read` has the versions that were read.
+    fn watch(&self, config: &InterflowConfig, read: &FileStamps) {
+        // Also the file in the data directory that does not exist yet.
+        let file = self.file.path().filter(|_| !self.file.is_stdin()).map(ToOwned::to_owned);
+        let named = named_files(config, &self.parts.home);
+        self.watched.replace(file.into_iter().chain(named).chain(self.parts.components.found_files()), read);
+    }
 
     fn load_and_apply(&self) -> Result<ReloadReport, String> {
+        let stamps = self.file.stamps();
         let mut config = config::load(self.file.to_load()).map_err(|e| e.to_string())?.config;
         (self.apply)(&mut config);
+        let stamps = FileStamps::take(named_files(&config, &self.parts.home)).and(&stamps);
         self.apply_config(&config)?;
-        self.watch(&config);
+        self.watch(&config, &stamps);
         let now = to_json(&config);
         let (keys, active) = (self.reloadable(), self.reloadable().active(&self.start, &now));
         self.active.set(active.clone());
         if let Some(admin) = &self.parts.admin {
             admin.set_config(active);
         }
-        let files = self.watched.lock().iter().filter(|f| f.exists()).cloned().collect();
-        Ok(ReloadReport { files, restart: keys.restart_needed(&self.start, &now) })
+        Ok(ReloadReport { files: self.watched.existing(), restart: keys.restart_needed(&self.start, &now) })
     }
 
-    /// Everything is prepared before anything is activated.
+    /// Everything is prepared before anything is activated, and nothing can fail then.
     fn apply_config(&self, config: &InterflowConfig) -> Result<(), String> {
-        for change in prepare(&self.parts.components, config)? {
+        let changes = prepare(&self.parts.components, config)?;
+        let engine = self.parts.engine.prepare(&config.engine()).map_err(|e| e.to_string())?;
+        for change in changes {
             change();
         }
         log::set_level(&config.log);
@@ -326,51 +365,18 @@ impl ConfigReloader {
             store.configure(&config.record);
         }
         // Last, because it drops the plans that were cached under the old configuration.
-        self.parts.engine.reload(config.engine()).map_err(|e| e.to_string())
+        self.parts.engine.activate(engine);
+        Ok(())
     }
 }
 
-/// Identity of a file version: modification time, length and inode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileStamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    #[cfg(unix)]
-    file: (u64, u64),
-}
-
-/// The stamp of a file; `None` if it does not exist, which counts as a version, too.
-fn file_stamp(path: &Path) -> Option<FileStamp> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some(FileStamp {
-        modified: meta.modified().ok(),
-        length: meta.len(),
-        #[cfg(unix)]
-        file: (std::os::unix::fs::MetadataExt::dev(&meta), std::os::unix::fs::MetadataExt::ino(&meta)),
-    })
-}
-
-type FileStamps = HashMap<PathBuf, Option<FileStamp>>;
-
-fn file_stamps(paths: &[PathBuf]) -> FileStamps {
-    paths.iter().map(|path| (path.clone(), file_stamp(path))).collect()
-}
-
-/// Whether a file that was already watched has changed. Newly watched files do not count.
-fn changed(before: &FileStamps, now: &FileStamps) -> bool {
-    now.iter().any(|(path, look)| before.get(path).is_some_and(|old| old != look))
-}
-
-fn watch_files(paths: &Mutex<Vec<PathBuf>>, mut seen: FileStamps, ask: &mpsc::Sender<()>) {
+fn watch_files(watched: &WatchedFiles, ask: &mpsc::Sender<()>) {
     while !ask.is_closed() {
         std::thread::sleep(POLL_INTERVAL);
-        let paths = paths.lock().clone();
-        let now = file_stamps(&paths);
-        if changed(&seen, &now) {
+        if watched.poll() {
             // If one is pending already, it covers this change as well.
             let _ = ask.try_send(());
         }
-        seen = now;
     }
 }
 
@@ -450,48 +456,5 @@ mod tests {
         for name in FIXED.iter().flat_map(|path| path[1..].split('/')) {
             assert!(schema.contains(&format!("\"{name}\"")), "{name}");
         }
-    }
-
-    #[test]
-    fn watched_file_changes_are_detected_and_other_files_ignored() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        std::fs::write(path("c.toml"), "a").unwrap();
-        let paths = [path("c.toml"), path("missing")];
-        let mut before = file_stamps(&paths);
-        let mut now_changed = || {
-            let now = file_stamps(&paths);
-            changed(&std::mem::replace(&mut before, now.clone()), &now)
-        };
-        std::fs::write(path("log"), "beside").unwrap();
-        std::fs::write(path("log"), "and more").unwrap();
-        assert!(!now_changed());
-        std::fs::write(path("c.toml"), "ab").unwrap();
-        assert!(now_changed() && !now_changed());
-        std::fs::write(path("new"), "ab").unwrap();
-        std::fs::rename(path("new"), path("c.toml")).unwrap();
-        assert!(now_changed() && !now_changed());
-        std::fs::remove_file(path("c.toml")).unwrap();
-        assert!(now_changed() && !now_changed());
-        std::fs::write(path("missing"), "").unwrap();
-        assert!(now_changed() && !now_changed());
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn replaced_symlink_is_detected_as_a_change() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        for version in ["v1", "v2"] {
-            std::fs::create_dir(path(version)).unwrap();
-            std::fs::write(path(version).join("c.toml"), "same").unwrap();
-        }
-        // Like a Kubernetes config map mount: the directory is a symlink that is replaced.
-        std::os::unix::fs::symlink("v1", path("data")).unwrap();
-        let paths = [path("data/c.toml")];
-        let before = file_stamps(&paths);
-        std::os::unix::fs::symlink("v2", path("next")).unwrap();
-        std::fs::rename(path("next"), path("data")).unwrap();
-        assert!(changed(&before, &file_stamps(&paths)));
     }
 }

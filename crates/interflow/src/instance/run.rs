@@ -1,6 +1,5 @@
 //! Builds, starts and gracefully stops an instance.
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,9 +28,8 @@ use crate::components::{CompatApis, ComponentSet, record_store, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ReloadStatus, ReloadedParts};
-#[cfg(unix)]
-use crate::instance::restart::Successor;
 use crate::instance::shared_settings::SettingsSync;
+use crate::instance::shutdown_signal::{ShutdownSignal, StopSignal};
 use crate::instance::{diagnosis, exposure, machine_setup};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
@@ -47,8 +45,8 @@ pub struct RunningInstance {
     /// Writes the record's hours to the archive, if there is one. It stops when it is dropped.
     archiver: Option<RecordArchiver>,
     pub admin: Option<(AdminServer, SocketAddr)>,
-    compat: CompatApis,
-    dns: Option<SocketAddr>,
+    pub(super) compat: CompatApis,
+    pub(super) dns: Option<SocketAddr>,
     pub token: String,
     pub components: Arc<ComponentSet>,
     pub reload_status: Arc<ReloadStatus>,
@@ -57,7 +55,7 @@ pub struct RunningInstance {
     /// Shares requests that wait for a decision with them, also without an admin port.
     _fleet_pending: Option<Arc<FleetPending>>,
     sockets: Arc<ListenSockets>,
-    home: DataDir,
+    pub(super) home: DataDir,
     /// What replicas share beside the store.
     settings: Option<SettingsSync>,
 }
@@ -67,12 +65,18 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     start_with_store(config, home, StoreUse::IfEnabled, Arc::default()).await
 }
 
-/// Puts the CA of the configuration, if there is one, into the data directory, where commands such as `exec` find it too.
-fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), CliError> {
-    let (Some(certificate), Some(key)) = (&config.ca_certificate, &config.ca_key) else { return Ok(()) };
+/// The certificate and key of the configured CA, if there is one, and where they are from.
+pub fn configured_ca(config: &InterceptConfig) -> Result<Option<(String, String, String)>, String> {
+    let (Some(certificate), Some(key)) = (&config.ca_certificate, &config.ca_key) else { return Ok(None) };
     let read = |key: &str, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
     let source = format!("{certificate} (intercept.ca_certificate, intercept.ca_key)");
     let (certificate, key) = (read("intercept.ca_certificate", certificate)?, read("intercept.ca_key", key)?);
+    Ok(Some((certificate, key, source)))
+}
+
+/// Puts the CA of the configuration, if there is one, into the data directory, where commands such as `exec` find it too.
+fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), CliError> {
+    let Some((certificate, key, source)) = configured_ca(config)? else { return Ok(()) };
     if CertificateAuthority::adopt(&home.ca(), &certificate, &key, &source).map_err(|e| e.to_string())? {
         tracing::info!("the CA in {} is now that of {source}", home.ca().display());
     }
@@ -95,6 +99,7 @@ pub async fn start_with_store(
     sockets: Arc<ListenSockets>,
 ) -> Result<RunningInstance, CliError> {
     home.create()?;
+    home.check_access()?;
     raise_file_limit();
     let intercept = &config.intercept;
     let leaves = CaOptions {
@@ -112,9 +117,7 @@ pub async fn start_with_store(
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = match config.admin.listen {
-        Some(addr) => Some(bind_admin(&sockets, addr).map_err(|e| {
-            format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
-        })?),
+        Some(addr) => Some(bind_admin(&sockets, addr)?),
         None => None,
     };
     let mut compat = CompatApis::bind(config, &sockets)?;
@@ -260,12 +263,14 @@ fn shared_identity(config: &InterflowConfig, home: &DataDir) -> Result<Option<Sh
     Ok(Some(SharedIdentity { store, replica: config.fleet.replica_name() }))
 }
 
-fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
-    let listener = sockets.bind("admin", &ListenOptions::new(addr)).map_err(std::io::Error::other)?;
-    tokio::net::TcpListener::from_std(listener)
+pub fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
+    let bound = sockets.bind("admin", &ListenOptions::new(addr)).map_err(std::io::Error::other);
+    bound
+        .and_then(tokio::net::TcpListener::from_std)
+        .map_err(|e| format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR"))
 }
 
-fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
+pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
     let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
 }
@@ -298,6 +303,7 @@ impl RunningInstance {
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
             greyproxy: self.compat.address(),
             dns: self.dns,
+            restart_refused: None,
         };
         let written = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
             Some(store) if store.release_reserve() => self.home.write_instance_file(&instance),
@@ -362,10 +368,11 @@ impl RunningInstance {
             store: self.store.clone(),
             admin: self.admin.as_ref().map(|(admin, _)| admin.state()),
             status: Arc::clone(&self.reload_status),
+            home: self.home.clone(),
         }
     }
 
-    fn ca_file(&self) -> PathBuf {
+    pub(super) fn ca_file(&self) -> PathBuf {
         self.home.ca().join("ca.pem")
     }
 
@@ -373,7 +380,7 @@ impl RunningInstance {
     pub fn warn_of_exposure(&self, config: &InterflowConfig) {
         let admin = self.admin.as_ref().map(|(_, addr)| *addr);
         let exposed = exposure::warnings(config, &self.engine.proxy_addresses(), admin);
-        for text in exposed.into_iter().chain(self.home.exposure_warning()) {
+        for text in exposed.into_iter().chain(self.home.check_access().unwrap_or_default()) {
             match config.log.format {
                 LogFormat::Text => crate::warn(&text),
                 LogFormat::Json => tracing::warn!("{text}"),
@@ -381,74 +388,7 @@ impl RunningInstance {
         }
     }
 
-    pub fn banner(&self, config: &InterflowConfig) {
-        let bold = anstyle::Style::new().bold();
-        let list = |addrs: Vec<SocketAddr>| {
-            let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
-            all.collect::<Vec<_>>().join("  ")
-        };
-        anstream::println!("{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"));
-        anstream::println!("  proxy    {}   HTTP, CONNECT and SOCKS5", list(self.engine.proxy_addresses()));
-        for (name, addrs) in
-            [("redirect", self.engine.transparent_addresses()), ("reverse", self.engine.reverse_addresses())]
-        {
-            if !addrs.is_empty() {
-                let addrs: Vec<_> = addrs.iter().map(ToString::to_string).collect();
-                anstream::println!("  {name:8} {}", addrs.join("  "));
-            }
-        }
-        let gateway = list(self.engine.gateway_addresses());
-        anstream::println!("  gateway  {gateway}   {}", pluralize(config.gateway.route.len() as u64, "route"));
-        if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
-            let print = self.engine.ca().fingerprint_sha256();
-            anstream::println!("           https too, by Interflow's own CA (SHA-256 {print})");
-        }
-        if config.llm.gateway {
-            anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
-        }
-        if let Some((_, addr)) = &self.admin {
-            let terminal = std::io::stdout().is_terminal();
-            for addr in exposure::usable(*addr) {
-                // The token is not printed to logs, which more people can read than a terminal.
-                if terminal {
-                    anstream::println!("  admin    http://{addr}/?token={}", self.token);
-                } else {
-                    let file = self.home.admin_token_file();
-                    let place = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
-                    anstream::println!("  admin    http://{addr}/   token in {place}; `interflow open` logs in");
-                }
-            }
-        }
-        if let Some(addr) = self.compat.address() {
-            anstream::println!("  compat   http://{addr}   Greyproxy's API, without a token");
-        }
-        if let Some(addr) = &self.dns {
-            anstream::println!("  DNS      {addr}");
-        }
-        anstream::println!("  CA       {}", self.ca_file().display());
-        match self.store.as_ref().filter(|_| config.record.enabled) {
-            Some(_) => {
-                anstream::println!("  record   {}", self.home.join(&config.record.dir).display());
-                if let Ok(Some(url)) = shared_url(&config.record) {
-                    anstream::println!("           moved to {url}");
-                    if let Some(objects) = &config.record.objects {
-                        let place = objects.split('?').next().unwrap_or_default();
-                        anstream::println!("           bodies to {place}");
-                    }
-                }
-            }
-            None => anstream::println!("  record   off"),
-        }
-        if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
-            anstream::println!("\nSend a request through it:\n");
-            anstream::println!(
-                "  curl -x http://{proxy} --cacert '{}' https://example.com/\n",
-                self.ca_file().display()
-            );
-        }
-    }
-
-    /// Serves until SIGTERM or SIGINT, or SIGUSR2 if the signals include it, then drains. A second signal stops
+    /// Serves until SIGTERM, SIGINT or the end of its terminal, or SIGUSR2 if the signals include it, then drains. A second signal stops
     /// immediately. Returns the sockets for a successor if there is to be one.
     pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) -> Option<Vec<ListenSocket>> {
         // The admin server runs while connections drain, so that its pages show the progress.
@@ -535,90 +475,6 @@ impl RunningInstance {
         drop(self.archiver);
         if let Some(store) = self.store {
             store.close();
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopSignal {
-    Interrupt,
-    /// SIGTERM, which service managers send.
-    Terminate,
-    /// SIGUSR2: the installed binary takes over the listening sockets.
-    Restart,
-}
-
-/// Receives SIGTERM and SIGINT from its creation on.
-pub struct ShutdownSignal {
-    #[cfg(unix)]
-    signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
-    /// SIGUSR2, and who takes over.
-    #[cfg(unix)]
-    restart: Option<(tokio::signal::unix::Signal, Arc<Successor>)>,
-}
-
-impl ShutdownSignal {
-    pub fn listen() -> Self {
-        Self {
-            #[cfg(unix)]
-            signals: {
-                use tokio::signal::unix::{SignalKind, signal};
-                signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok())
-            },
-            #[cfg(unix)]
-            restart: None,
-        }
-    }
-
-    /// As [`Self::listen`], and SIGUSR2 restarts.
-    #[cfg(unix)]
-    pub fn with_restart(successor: &Arc<Successor>) -> Self {
-        use tokio::signal::unix::{SignalKind, signal};
-        let restart = signal(SignalKind::user_defined2()).ok().map(|signal| (signal, Arc::clone(successor)));
-        Self { restart, ..Self::listen() }
-    }
-
-    /// Waits for the next signal that is obeyed: a restart is not if the successor could not start.
-    pub async fn recv_accepted(&mut self) -> StopSignal {
-        #[cfg(unix)]
-        loop {
-            let asked = self.recv().await;
-            if asked == StopSignal::Restart
-                && let Some((_, successor)) = &self.restart
-                && let Err(e) = successor.check().await
-            {
-                tracing::error!("no restart: the installed binary does not accept the configuration: {e}");
-                continue;
-            }
-            return asked;
-        }
-        #[cfg(not(unix))]
-        self.recv().await
-    }
-
-    /// Waits for the next signal. Forever if the handlers could not be installed.
-    pub async fn recv(&mut self) -> StopSignal {
-        #[cfg(unix)]
-        match &mut self.signals {
-            Some((term, int)) => {
-                let restart = async {
-                    match &mut self.restart {
-                        Some((signal, _)) => drop(signal.recv().await),
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    _ = term.recv() => StopSignal::Terminate,
-                    _ = int.recv() => StopSignal::Interrupt,
-                    () = restart => StopSignal::Restart,
-                }
-            }
-            None => std::future::pending().await,
-        }
-        #[cfg(not(unix))]
-        {
-            let _ = tokio::signal::ctrl_c().await;
-            StopSignal::Interrupt
         }
     }
 }

@@ -207,7 +207,7 @@ fn save(block: &Block, directory: &Path) {
 fn check(folder: &Path, config: &str, place: &str) {
     fs::write(folder.join("interflow.toml"), config).unwrap();
     let output = Command::new(INTERFLOW)
-        .args(["-c", "interflow.toml", "config", "check"])
+        .args(["-c", "interflow.toml", "config", "check", "--values-only"])
         .current_dir(folder)
         .env("INTERFLOW_DATA_DIR", folder.join("home"))
         .env("COMPANY_PROXY", "http://user:password@127.0.0.1:3128")

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use interflow_host::data_dir::DataDir;
 
+use crate::instance::watched_files::FileStamps;
+
 /// The configuration file of a command. It may not exist, unless it was given.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
@@ -32,6 +34,11 @@ impl ConfigFile {
     /// The file to read. One that was given is read in any case, so that its absence is an error.
     pub fn to_load(&self) -> Option<&Path> {
         self.path().filter(|path| self.is_given || path.exists())
+    }
+
+    /// Its version, to be taken before it is loaded. Also of the file in the data directory that does not exist yet.
+    pub fn stamps(&self) -> FileStamps {
+        FileStamps::take(self.path().filter(|_| !self.is_stdin()).map(Path::to_owned))
     }
 
     pub fn is_given(&self) -> bool {

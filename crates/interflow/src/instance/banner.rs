@@ -1,0 +1,82 @@
+//! The banner: what a started instance prints, its addresses and what it does.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::net::SocketAddr;
+
+use interflow_host::data_dir;
+use interflow_host::pluralize::pluralize;
+use interflow_store::shared_url;
+
+use crate::instance::config::InterflowConfig;
+use crate::instance::exposure;
+use crate::instance::run::RunningInstance;
+
+/// Prints it. It is lost if nothing reads stdout, which must not end the instance.
+pub fn print(running: &RunningInstance, config: &InterflowConfig) {
+    let _ = write(&mut interflow_host::terminal::stdout(), running, config);
+}
+
+fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConfig) -> io::Result<()> {
+    let bold = anstyle::Style::new().bold();
+    let list = |addrs: Vec<SocketAddr>| {
+        let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
+        all.collect::<Vec<_>>().join("  ")
+    };
+    writeln!(out, "{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "  proxy    {}   HTTP, CONNECT and SOCKS5", list(running.engine.proxy_addresses()))?;
+    for (name, addrs) in
+        [("redirect", running.engine.transparent_addresses()), ("reverse", running.engine.reverse_addresses())]
+    {
+        if !addrs.is_empty() {
+            let addrs: Vec<_> = addrs.iter().map(ToString::to_string).collect();
+            writeln!(out, "  {name:8} {}", addrs.join("  "))?;
+        }
+    }
+    let gateway = list(running.engine.gateway_addresses());
+    writeln!(out, "  gateway  {gateway}   {}", pluralize(config.gateway.route.len() as u64, "route"))?;
+    if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
+        let print = running.engine.ca().fingerprint_sha256();
+        writeln!(out, "           https too, by Interflow's own CA (SHA-256 {print})")?;
+    }
+    if config.llm.gateway {
+        writeln!(out, "  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway)?;
+    }
+    if let Some((_, addr)) = &running.admin {
+        let terminal = std::io::stdout().is_terminal();
+        for addr in exposure::usable(*addr) {
+            // The token is not printed to logs, which more people can read than a terminal.
+            if terminal {
+                writeln!(out, "  admin    http://{addr}/?token={}", running.token)?;
+            } else {
+                let file = running.home.admin_token_file();
+                let place = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
+                writeln!(out, "  admin    http://{addr}/   token in {place}; `interflow open` logs in")?;
+            }
+        }
+    }
+    if let Some(addr) = running.compat.address() {
+        writeln!(out, "  compat   http://{addr}   Greyproxy's API, without a token")?;
+    }
+    if let Some(addr) = &running.dns {
+        writeln!(out, "  DNS      {addr}")?;
+    }
+    writeln!(out, "  CA       {}", running.ca_file().display())?;
+    match running.store.as_ref().filter(|_| config.record.enabled) {
+        Some(_) => {
+            writeln!(out, "  record   {}", running.home.join(&config.record.dir).display())?;
+            if let Ok(Some(url)) = shared_url(&config.record) {
+                writeln!(out, "           moved to {url}")?;
+                if let Some(objects) = &config.record.objects {
+                    let place = objects.split('?').next().unwrap_or_default();
+                    writeln!(out, "           bodies to {place}")?;
+                }
+            }
+        }
+        None => writeln!(out, "  record   off")?,
+    }
+    if let Some(proxy) = running.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
+        writeln!(out, "\nSend a request through it:\n")?;
+        writeln!(out, "  curl -x http://{proxy} --cacert '{}' https://example.com/\n", running.ca_file().display())?;
+    }
+    Ok(())
+}

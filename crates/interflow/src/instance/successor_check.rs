@@ -1,0 +1,80 @@
+//! Whether the installed binary could take over from a running instance: all that [`start_check`] opens, the ports, the
+//! recording and the shared store.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use interflow_files::create_private_dir;
+use interflow_host::data_dir::DataDir;
+use interflow_net::ingress::ListenSockets;
+use interflow_proxy::{dns, try_bind};
+use interflow_store::shared::IdentityStore;
+use interflow_store::shared_url;
+
+use crate::components::{CompatApis, record_store, store_tls};
+use crate::instance::config::InterflowConfig;
+use crate::instance::{run, start_check};
+
+/// Proves that an instance can start with this configuration; `sockets` are those of the running one.
+///
+/// # Errors
+/// The first thing that keeps an instance from starting.
+pub async fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets) -> Result<(), String> {
+    home.check_access()?;
+    let (checked, checked_home) = (config.clone(), home.clone());
+    let done = tokio::task::spawn_blocking(move || {
+        start_check::check(&checked, &checked_home).map_err(|mistake| mistake.what)
+    })
+    .await;
+    done.map_err(|e| e.to_string())??;
+    check_ports(config, home, sockets).await?;
+    let (config, home) = (config.clone(), home.clone());
+    let stores = tokio::task::spawn_blocking(move || check_stores(&config, &home)).await;
+    stores.map_err(|e| e.to_string())?
+}
+
+async fn check_ports(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets) -> Result<(), String> {
+    if let Some(addr) = config.admin.listen {
+        run::bind_admin(sockets, addr)?;
+    }
+    CompatApis::bind(config, sockets)?;
+    try_bind(&config.engine(), sockets).map_err(|e| e.to_string())?;
+    let config = config.dns();
+    // The running instance cannot share this one.
+    let is_held = config.listen.is_some() && home.announced_instance().and_then(|i| i.dns) == config.listen;
+    if !is_held {
+        let started = dns::start(&config, &Arc::new(dns::AddressNames::new(&config))).await;
+        if let Some((_, task)) = started.map_err(|e| e.to_string())? {
+            task.abort();
+        }
+    }
+    Ok(())
+}
+
+fn check_stores(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {
+    let url = shared_url(&config.record).map_err(|e| e.to_string())?;
+    if let Some(url) = &url {
+        let key = record_store::row_key(home).map_err(|e| e.to_string())?;
+        IdentityStore::open(url, store_tls::client, key).map_err(|e| e.to_string())?;
+    }
+    // Without it, the start goes on if the recording cannot be opened.
+    if !config.record.enabled {
+        return Ok(());
+    }
+    let dir = home.join(&config.record.dir);
+    let at = |e: &dyn std::fmt::Display| format!("the recording in {}: {e}", dir.display());
+    check_writable(&dir).map_err(|e| at(&e))?;
+    // An empty directory has no recording yet.
+    if url.is_some() || dir.join("flows.db").exists() {
+        record_store::open_read(config, home).map_err(|e| at(&e))?;
+    }
+    Ok(())
+}
+
+fn check_writable(dir: &Path) -> std::io::Result<()> {
+    create_private_dir(dir)?;
+    let probe = dir.join(format!(".write-check-{}", std::process::id()));
+    File::create_new(&probe)?;
+    fs::remove_file(probe)
+}

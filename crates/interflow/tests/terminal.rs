@@ -1,0 +1,162 @@
+//! A running instance and its output: it goes on in full when nothing reads its log, and ends with its terminal.
+#![cfg(target_os = "linux")]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Origin, client};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+
+const ADDRESSES: [&str; 6] = ["--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
+
+fn command(home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .env("INTERFLOW_DATA_DIR", home)
+        .env("NO_COLOR", "1")
+        .current_dir(home)
+        .stdin(Stdio::null());
+    for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "INTERFLOW_TOKEN", "INTERFLOW_LOG", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn interflow(home: &Path, words: &[&str]) -> Output {
+    command(home, &[&[env!("CARGO_BIN_EXE_interflow")], words].concat()).output().unwrap()
+}
+
+#[track_caller]
+fn ok(home: &Path, words: &[&str]) -> String {
+    let output = interflow(home, words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// An instance; killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts it, with this before its command line.
+    fn start(home: &Path, before: &[&str], more: &[&str], stdio: impl FnOnce(&mut Command)) -> (Self, SocketAddr) {
+        let words = [before, &[env!("CARGO_BIN_EXE_interflow"), "run"], &ADDRESSES, more].concat();
+        let mut command = command(home, &words);
+        stdio(&mut command);
+        let mut child = command.spawn().unwrap();
+        // The command holds descriptors, which are those of the child alone from here on.
+        drop(command);
+        let info: Value = until("the instance does not start", || {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+            serde_json::from_slice(&std::fs::read(home.join("instance.json")).ok()?).ok()
+        });
+        (Self(child), info["proxy"][0].as_str().unwrap().parse().unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+/// Both ends of a pseudo-terminal, which no child has.
+fn terminal() -> (OwnedFd, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    (master, File::options().read(true).write(true).open(name).unwrap())
+}
+
+fn on_terminal(slave: &File) -> impl FnOnce(&mut Command) + use<> {
+    let [stdin, stdout, stderr] = [(); 3].map(|()| slave.try_clone().unwrap());
+    move |command| {
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+    }
+}
+
+#[tokio::test]
+async fn nothing_ends_when_nothing_reads_the_log() {
+    for more in [&[][..], &["-v"]] {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (mut running, proxy) = Running::start(home, &[], more, |command| {
+            command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        });
+        // As `| head -1`.
+        reader.read_exact(&mut [0]).unwrap();
+        drop(reader);
+        let gone = "http://127.0.0.1:1/";
+        assert_eq!(client::get_through(proxy, gone).await.unwrap().status, 502, "{more:?}");
+        assert!(ok(home, &["reload"]).starts_with("reloaded"));
+        ok(home, &["config", "set", "log.level", "warn"]);
+        std::fs::write(home.join("rules.yaml"), "rules:\n- when: {host: a.test}\n  then: {block: 418}\n").unwrap();
+        until("the rule is not loaded", || ok(home, &["rules", "list"]).contains("a.test").then_some(()));
+        assert_eq!(client::get_through(proxy, "http://a.test/").await.unwrap().status, 418);
+        ok(home, &["stop"]);
+        assert_eq!(running.0.wait().unwrap().code(), Some(0), "{more:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_ends_with_its_terminal() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let origin = Origin::http().start().await;
+    let (master, slave) = terminal();
+    let (mut running, proxy) = Running::start(home, &["setsid", "--ctty"], &[], on_terminal(&slave));
+    drop(slave);
+    assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 200);
+    // As long as the terminal is there, the signal means what it does elsewhere.
+    std::fs::write(home.join("rules.yaml"), "rules:\n- name: new\n  when: {host: a.test}\n  then: {block: 418}\n")
+        .unwrap();
+    kill_process(running.pid(), Signal::HUP).unwrap();
+    until("the rule is not loaded", || ok(home, &["rules", "list"]).contains("new").then_some(()));
+    drop(master);
+    assert_eq!(running.0.wait().unwrap().code(), Some(0), "gracefully");
+    assert!(!home.join("instance.json").exists());
+    assert_eq!(ok(home, &["flows", "count"]).trim(), "1");
+}
+
+#[test]
+fn an_instance_under_nohup_outlives_its_terminal() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let (master, slave) = terminal();
+    let before = ["setsid", "--ctty", "nohup"];
+    let (mut running, _) = Running::start(home, &before, &[], on_terminal(&slave));
+    drop((slave, master));
+    // The signal of the terminal was sent when it was closed, and means this one's, too.
+    kill_process(running.pid(), Signal::HUP).unwrap();
+    until("no reload is logged", || {
+        std::fs::read_to_string(home.join("nohup.out")).is_ok_and(|log| log.contains("reloaded")).then_some(())
+    });
+    assert!(ok(home, &["reload"]).starts_with("reloaded"));
+    ok(home, &["stop"]);
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
