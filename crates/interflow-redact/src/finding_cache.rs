@@ -217,7 +217,7 @@ mod tests {
         let finding = Finding { start: 0, end: 1, kind: crate::Kind::Ssn, confidence: 90, rule: 0, evidence: None };
         let memo = FindingCache::new(1_000).expect("random bytes").with_max_bytes(64 << 10);
         let insert = |n: usize, findings: usize| {
-            memo.insert_findings(&[], &n.to_string(), vec![finding.clone(); findings].into());
+            memo.insert_findings(&[], &n.to_string(), vec![finding; findings].into());
         };
         for n in 0..100 {
             insert(n, 100);

@@ -202,7 +202,7 @@ async fn a_hung_service_does_not_hold_up_every_text_of_a_request() {
     assert_eq!(fake.asked.load(Ordering::Relaxed), MAX_CONCURRENT_TEXTS);
     let (fake, begun) = (hung(), tokio::time::Instant::now());
     let without_breaker = BackendConfig { breaker_failures: 0, ..open };
-    let detectors = ExternalDetectors::new(&[without_breaker.clone()], Arc::clone(&fake) as _).unwrap();
+    let detectors = ExternalDetectors::new(std::slice::from_ref(&without_breaker), Arc::clone(&fake) as _).unwrap();
     assert!(detectors.find_all(&texts).await.unwrap().is_empty());
     assert_eq!(begun.elapsed().as_secs(), 30);
     let closed =
