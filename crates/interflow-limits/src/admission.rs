@@ -5,6 +5,10 @@
 //! from all counters at once, so that concurrent requests cannot overrun a budget together, and replaced by the actual
 //! usage at the end. An overestimate only delays others for the duration of the request; an underestimate leaves a
 //! counter overdrawn, which later requests pay off.
+//!
+//! A request that states no maximum reserves a generous one. It is admitted if a budget has only a small part of that left,
+//! or small budgets would admit none; but what it reserves beyond what is left keeps all others out until it is settled.
+//! So a budget is exceeded by one request at most.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,13 +30,17 @@ use crate::counter_store::{
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::redis_client::RedisServer;
 use crate::reservation::{TakenCounters, run_commit};
-use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount};
+use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
 use crate::spend::{SpendAccount, SpendLedger, SpendSums};
 use crate::tags::TagSet;
 use crate::usage::UsageTotals;
 
 /// Bound on the rules that rejections are counted by: a reload may name others. Further ones are counted as `other`.
 const MAX_REJECTION_ROWS: usize = 1000;
+
+/// Output tokens that must be left of a budget for a request that states no maximum, for each choice; a rate reserves as
+/// many.
+const LEAST_OUTPUT: u64 = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -48,7 +56,8 @@ pub struct UsageEstimate {
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
-/// (key, user, address, ...), and `wait` the earliest time at which a retry can succeed (`Retry-After`).
+/// (key, user, address, ...), and `wait` the earliest time at which a retry can succeed (`Retry-After`). `is_reserved`: it
+/// is a budget that is not used up, but reserved by requests in progress.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionRejection {
     Limit {
@@ -56,6 +65,7 @@ pub enum AdmissionRejection {
         counter: CounterLimit,
         who: Arc<str>,
         wait: Duration,
+        is_reserved: bool,
     },
     /// The shared counter store is unreachable and `quota.shared.failure` is `closed`.
     Unavailable(CounterStoreError),
@@ -179,15 +189,22 @@ impl UsageLimiter {
         // One snapshot for the whole call: a reload in between must not mix the rules of one configuration with the
         // prices of another.
         let state = self.state.load_full();
-        // Without a limit in the request a fixed amount is reserved: the model's maximum would block others for
-        // nothing.
-        let each = estimate.max_output.unwrap_or(state.config.reserve_output);
-        let output = each.saturating_mul(estimate.choices.max(1));
-        let tokens = TokenCounts { input: estimate.input, output, ..TokenCounts::default() };
-        // All of the input may be written to a cache, which costs more.
-        let most = TokenCounts { cache_write: tokens.input, ..tokens };
-        let guess = state.price_usage(&subject, &most, None, None);
-        let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, guess.0).into();
+        let tokens_of = |each: u64| {
+            let output = each.saturating_mul(estimate.choices.max(1));
+            TokenCounts { input: estimate.input, output, ..TokenCounts::default() }
+        };
+        let most_output = estimate.max_output.unwrap_or(state.config.reserve_output);
+        let least_output = estimate.max_output.unwrap_or(LEAST_OUTPUT).min(most_output);
+        let tokens = tokens_of(most_output);
+        let amount = |tokens: TokenCounts| {
+            // All of the input may be written to a cache, which costs more.
+            let tokens = TokenCounts { cache_write: tokens.input, ..tokens };
+            state.price_usage(&subject, &tokens, None, None).0
+        };
+        let most = amount(tokens);
+        let least = if least_output == most_output { most } else { amount(tokens_of(least_output)) };
+        let bounds = UsageBounds { least, most };
+        let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, bounds).into();
         // A request to which no counter applies never waits for the store.
         let held = match asks.is_empty() {
             true => None,
@@ -202,6 +219,7 @@ impl UsageLimiter {
                             counter: ask.counter,
                             who: Arc::clone(&ask.who),
                             wait: refusal.wait,
+                            is_reserved: refusal.is_reserved,
                         });
                         let unknown = || CounterStoreError("the counters name one that was not asked".into());
                         let refusal = refusal.unwrap_or_else(|| AdmissionRejection::Unavailable(unknown()));
@@ -220,7 +238,9 @@ impl UsageLimiter {
         asks: &[CounterRequest],
         refusal: AdmissionRejection,
     ) -> AdmissionRejection {
-        if let (Some(alerts), AdmissionRejection::Limit { rule, counter, .. }) = (self.alerts.get(), &refusal) {
+        if let (Some(alerts), AdmissionRejection::Limit { rule, counter, is_reserved: false, .. }) =
+            (self.alerts.get(), &refusal)
+        {
             let rejecting = asks.iter().position(|ask| ask.rule == *rule && ask.counter == *counter);
             alerts.record(self, asks, subject, rejecting);
         }
@@ -331,7 +351,7 @@ impl UsageLimiter {
         let state = self.state.load_full();
         let asks = state.rules.counter_requests(subject, UsageAmount::default());
         let levels = state.ledger.counter_store().read(&asks).await?;
-        Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.0)).collect())
+        Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.level)).collect())
     }
 
     /// Cost of these tokens in millionths of a dollar; `None` if the model has no price, which is not the same as a

@@ -48,8 +48,9 @@ pub struct QuotaConfig {
     /// A price list (JSON) that overrides the built-in one; relative to the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
-    /// Output tokens reserved, until its usage is known, for a request that states no maximum. One that does (`max_tokens`
-    /// and the like) reserves its maximum, for each of the choices that it asks for.
+    /// Output tokens reserved in budgets, until its usage is known, for a request that states no maximum; it is admitted if
+    /// 1,000 of them are left, and rates reserve 1,000. One that states a maximum (`max_tokens` and the like) reserves it,
+    /// for each of the choices that it asks for.
     pub reserve_output: u64,
     /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
     /// sooner, by `shared.heartbeat`.
@@ -67,7 +68,7 @@ impl Default for QuotaConfig {
         Self {
             rule: Vec::new(),
             prices: None,
-            reserve_output: 1_000,
+            reserve_output: 32_000,
             slot_lease: HumanDuration::from_secs(1_800),
             keep_spend: HumanDuration::from_secs(800 * 86_400),
             alerts: AlertsConfig::default(),

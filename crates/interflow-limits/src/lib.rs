@@ -44,6 +44,7 @@ pub use redis_client::{RedisClient, RedisServer};
 pub use redis_durability::budget_losses;
 pub use rules::{
     CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
+    UsageBounds,
 };
 pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport, SpendSums};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn asks() -> Arc<[CounterRequest]> {
-        let ask = |counter, cost| CounterRequest { rule: "r".into(), who: "w".into(), counter, cost };
+        let ask = |counter, cost| CounterRequest { rule: "r".into(), who: "w".into(), counter, cost, least: cost };
         let (day, month) = (BudgetPeriod::Day, BudgetPeriod::Month);
         [
             ask(CounterLimit::Slots { max: 1 }, 1),
@@ -176,7 +176,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let levels = store.read(&asks()).await.unwrap();
-            assert!(levels.iter().all(|level| level.0 < 1e-6), "{before} {after}: {levels:?}");
+            assert!(levels.iter().all(|level| level.level < 1e-6), "{before} {after}: {levels:?}");
             assert_eq!(store.commits.load(SeqCst), usize::from(before > 0), "{before} {after}");
         }
     }
@@ -186,7 +186,7 @@ mod tests {
         let store: Arc<dyn CounterStore> = Arc::new(MemoryCounterStore::new(Duration::from_secs(60)));
         let taken = TakenCounters::take(Arc::clone(&store), asks(), "lease".into()).await.unwrap().unwrap();
         taken.settle(&[1, 50, 40, 1]).await.unwrap();
-        let levels: Vec<f64> = store.read(&asks()).await.unwrap().iter().map(|level| level.0.round()).collect();
+        let levels: Vec<f64> = store.read(&asks()).await.unwrap().iter().map(|level| level.level.round()).collect();
         assert_eq!(levels, [0.0, 50.0, 40.0, 1.0]);
     }
 }

@@ -175,11 +175,13 @@ impl AlertSender {
         };
         let settings = limits.alert_settings();
         for (check, level) in pending.into_iter().zip(levels) {
+            // What requests in progress have reserved is mostly given back.
+            let used = level.level - level.reserved;
             for &threshold in &settings.thresholds {
-                let is_reached = level.0 * 100.0 >= f64::from(threshold) * budget_limit(&check.budget.counter)
+                let is_reached = used * 100.0 >= f64::from(threshold) * budget_limit(&check.budget.counter)
                     || check.is_rejecting && threshold == 100;
                 if is_reached && self.is_first(&*store, &check.budget, threshold).await {
-                    self.post_to_all(&settings, &check, threshold, level.0);
+                    self.post_to_all(&settings, &check, threshold, used);
                 }
             }
         }
@@ -197,6 +199,7 @@ impl AlertSender {
             who: who.into(),
             counter: CounterLimit::TokenBudget { max: 1, period },
             cost: 1,
+            least: 1,
         };
         let name = format!("{number} {}", once.name());
         if self.sent.lock().contains(&name) {

@@ -110,6 +110,23 @@ async fn each_threshold_is_sent_once_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn reservations_of_requests_in_progress_raise_no_alert() {
+    let receiver = Arc::new(Receiver::default());
+    let (limits, sender) = limits(&receiver);
+    let admit = |max_output| {
+        limits.admit(RequestAttributes::default(), UsageEstimate { input: 0, max_output: Some(max_output), choices: 1 })
+    };
+    let (small, large) = (admit(10).await.unwrap(), admit(85).await.unwrap());
+    assert!(admit(10).await.is_err(), "it is reserved");
+    small.commit(&TokenCounts { output: 10, ..TokenCounts::default() });
+    sender.check(&limits).await;
+    assert!(receiver.thresholds().is_empty(), "{:?}", receiver.thresholds());
+    large.commit(&TokenCounts { output: 45, ..TokenCounts::default() });
+    receiver.until(1).await;
+    assert_eq!(receiver.thresholds(), [50]);
+}
+
+#[tokio::test]
 async fn posts_are_repeated_after_server_errors_and_given_up_after_refusals() {
     let receiver = Arc::new(Receiver::default());
     *receiver.statuses.lock() = vec![500];

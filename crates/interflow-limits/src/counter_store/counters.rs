@@ -24,24 +24,24 @@ impl From<u64> for CounterTime {
     }
 }
 
-/// Current value of a counter: tokens missing from a bucket, slots taken, or the sum of a budget.
+/// Current value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CounterValue(pub f64);
+pub struct CounterValue {
+    /// Tokens missing from a bucket, slots taken, or the sum of a budget.
+    pub level: f64,
+    /// The part of a budget's sum that requests in progress have reserved.
+    pub reserved: f64,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 enum CounterState {
     /// Tokens in the bucket at time `at` of the steady clock. Negative while overdrawn.
-    Bucket {
-        held: f64,
-        at: u64,
-    },
+    Bucket { held: f64, at: u64 },
     /// Lease and expiry (steady clock, microseconds) of each slot taken.
     Slots(Vec<(String, u64)>),
-    // The sum of the period with this number; sums of earlier periods are not kept.
-    Budget {
-        period: u64,
-        sum: u64,
-    },
+    /// The sum of the period with this number, and the part of it that is not settled yet; sums of earlier periods are
+    /// not kept.
+    Budget { period: u64, sum: u64, reserved: u64 },
 }
 
 /// Counters by name, at most `most` of them, for a single process. Redis runs the same arithmetic in its Lua scripts.
@@ -73,8 +73,8 @@ impl CounterTable {
         // Two passes: the first only asks, so that a rejection by the last counter has taken nothing from the others.
         for (index, ask) in asks.iter().enumerate() {
             let state = self.current_state(ask, now);
-            if let Some(wait) = retry_after(state, ask, now) {
-                return Err(CounterRejection { index, wait });
+            if let Some((wait, is_reserved)) = retry_after(state, ask, now) {
+                return Err(CounterRejection { index, wait, is_reserved });
             }
         }
         let until = now.steady.saturating_add(self.lease);
@@ -82,7 +82,9 @@ impl CounterTable {
             match self.current_state(ask, now) {
                 CounterState::Bucket { held, .. } => *held -= ask.cost as f64,
                 CounterState::Slots(held) => held.push((lease.to_owned(), until)),
-                CounterState::Budget { sum, .. } => *sum = sum.saturating_add(ask.cost),
+                CounterState::Budget { sum, reserved, .. } => {
+                    (*sum, *reserved) = (sum.saturating_add(ask.cost), reserved.saturating_add(ask.cost));
+                }
             }
         }
         Ok(())
@@ -106,10 +108,11 @@ impl CounterTable {
                 CounterState::Bucket { held, .. } => *held += ask.cost as f64 - *used as f64,
                 CounterState::Slots(held) => held.retain(|(who, _)| who != lease),
                 // A budget whose period began after the request was admitted does not contain its estimate.
-                CounterState::Budget { period, sum } => {
+                CounterState::Budget { period, sum, reserved } => {
                     // Added before it is subtracted, so that the sum cannot saturate at zero in between.
                     if ask.counter.period().is_some_and(|p| p.period_at(taken).0 == *period) {
                         *sum = sum.saturating_add(*used).saturating_sub(ask.cost);
+                        *reserved = reserved.saturating_sub(ask.cost);
                     }
                 }
             }
@@ -120,10 +123,13 @@ impl CounterTable {
     pub fn read(&mut self, asks: &[CounterRequest], now: impl Into<CounterTime>) -> Vec<CounterValue> {
         let now = now.into();
         asks.iter()
-            .map(|ask| match self.current_state(ask, now) {
-                CounterState::Bucket { held, .. } => CounterValue((capacity(ask) - *held).max(0.0)),
-                CounterState::Slots(held) => CounterValue(held.len() as f64),
-                CounterState::Budget { sum, .. } => CounterValue(*sum as f64),
+            .map(|ask| {
+                let (level, reserved) = match self.current_state(ask, now) {
+                    CounterState::Bucket { held, .. } => ((capacity(ask) - *held).max(0.0), 0.0),
+                    CounterState::Slots(held) => (held.len() as f64, 0.0),
+                    CounterState::Budget { sum, reserved, .. } => (*sum as f64, *reserved as f64),
+                };
+                CounterValue { level, reserved }
             })
             .collect()
     }
@@ -143,12 +149,12 @@ impl CounterTable {
             }
             (CounterState::Slots(held), CounterLimit::Slots { .. }) => held.retain(|(_, until)| *until > now.steady),
             (
-                CounterState::Budget { period, sum },
+                CounterState::Budget { period, sum, reserved },
                 CounterLimit::TokenBudget { period: p, .. } | CounterLimit::MoneyBudget { period: p, .. },
             ) => {
                 let (number, _) = p.period_at(now.wall / 1_000_000);
                 if number != *period {
-                    (*period, *sum) = (number, 0);
+                    (*period, *sum, *reserved) = (number, 0, 0);
                 }
             }
             // The name includes the counter's kind, so this is unreachable unless the name is malformed.
@@ -179,14 +185,15 @@ impl CounterTable {
     /// The sums of all budgets in use: counter name, period number, sum.
     pub fn budgets(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.states.iter().filter_map(|(name, s)| match s {
-            CounterState::Budget { period, sum } if *sum > 0 => Some((name.as_str(), *period, *sum)),
+            CounterState::Budget { period, sum, .. } if *sum > 0 => Some((name.as_str(), *period, *sum)),
             _ => None,
         })
     }
 
-    /// Restores a budget saved by an earlier process. A period that has ended since is reset by the first request.
+    /// Restores a budget saved by an earlier process. What its requests had reserved counts as used. A period that has
+    /// ended since is reset by the first request.
     pub fn restore(&mut self, name: String, period: u64, sum: u64) {
-        self.states.insert(name, CounterState::Budget { period, sum });
+        self.states.insert(name, CounterState::Budget { period, sum, reserved: 0 });
     }
 }
 
@@ -197,7 +204,7 @@ fn new_state(ask: &CounterRequest, now: CounterTime) -> CounterState {
         }
         CounterLimit::Slots { .. } => CounterState::Slots(Vec::new()),
         CounterLimit::TokenBudget { period, .. } | CounterLimit::MoneyBudget { period, .. } => {
-            CounterState::Budget { period: period.period_at(now.wall / 1_000_000).0, sum: 0 }
+            CounterState::Budget { period: period.period_at(now.wall / 1_000_000).0, sum: 0, reserved: 0 }
         }
     }
 }
@@ -210,8 +217,12 @@ fn capacity(ask: &CounterRequest) -> f64 {
     }
 }
 
-/// Time until the counter admits the request; `None` if it admits it now.
-fn retry_after(state: &CounterState, ask: &CounterRequest, now: CounterTime) -> Option<Duration> {
+/// Time until a slot or a reservation is given back, which is unknown.
+const GIVEN_BACK: Duration = Duration::from_secs(1);
+
+/// Time until the counter may admit the request, and whether only the reservations of requests in progress prevent it;
+/// `None` if it admits it now.
+fn retry_after(state: &CounterState, ask: &CounterRequest, now: CounterTime) -> Option<(Duration, bool)> {
     match (state, ask.counter) {
         (
             CounterState::Bucket { held, .. },
@@ -220,19 +231,23 @@ fn retry_after(state: &CounterState, ask: &CounterRequest, now: CounterTime) -> 
             // A request larger than the bucket is admitted when the bucket is full; otherwise it never would be.
             let needed = (ask.cost as f64).min(burst);
             // A tolerance for rounding: a client that waits exactly as long as advised must be admitted.
-            (*held + 1e-9 < needed).then(|| Duration::from_secs_f64(((needed - held) / per_second).min(1e9)))
+            let wait = || Duration::from_secs_f64(((needed - held) / per_second).min(1e9));
+            (*held + 1e-9 < needed).then(|| (wait(), false))
         }
         (CounterState::Slots(held), CounterLimit::Slots { max }) => {
-            // When a slot becomes free is unknown.
-            (held.len() >= max as usize).then(|| Duration::from_secs(1))
+            (held.len() >= max as usize).then_some((GIVEN_BACK, false))
         }
         (
-            CounterState::Budget { sum, .. },
+            CounterState::Budget { sum, reserved, .. },
             CounterLimit::TokenBudget { max, period } | CounterLimit::MoneyBudget { max, period },
         ) => {
-            let over = *sum >= max || ask.cost > max.saturating_sub(*sum);
+            let used = sum.saturating_sub(*reserved);
             let (_, next) = period.period_at(now.wall / 1_000_000);
-            over.then(|| Duration::from_micros((next * 1_000_000).saturating_sub(now.wall)))
+            if used >= max || ask.least > max - used {
+                return Some((Duration::from_micros((next * 1_000_000).saturating_sub(now.wall)), false));
+            }
+            // A request that takes nothing does not wait for others.
+            (ask.least > 0 && ask.least > max.saturating_sub(*sum)).then_some((GIVEN_BACK, true))
         }
         _ => None,
     }

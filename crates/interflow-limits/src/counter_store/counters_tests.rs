@@ -8,7 +8,11 @@ use super::*;
 const S: u64 = 1_000_000;
 
 fn ask(counter: CounterLimit, cost: u64) -> CounterRequest {
-    CounterRequest { rule: "r".into(), who: "w".into(), counter, cost }
+    CounterRequest { rule: "r".into(), who: "w".into(), counter, cost, least: cost }
+}
+
+const fn level(level: f64) -> CounterValue {
+    CounterValue { level, reserved: 0.0 }
 }
 
 fn counters() -> CounterTable {
@@ -25,7 +29,10 @@ fn bucket_admits_its_burst_then_refills_at_its_rate() {
     let one = [ask(requests(2.0, 3.0), 1)];
     let passed = (0..5).filter(|_| c.take(&one, "", S).is_ok()).count();
     assert_eq!(passed, 3);
-    assert_eq!(c.take(&one, "", S), Err(CounterRejection { index: 0, wait: Duration::from_millis(500) }));
+    assert_eq!(
+        c.take(&one, "", S),
+        Err(CounterRejection { index: 0, wait: Duration::from_millis(500), is_reserved: false })
+    );
     assert_eq!(c.take(&one, "", S + S / 2), Ok(()));
     assert!(c.take(&one, "", S + S / 2).is_err());
 }
@@ -51,7 +58,7 @@ fn refusal_by_one_counter_charges_none() {
     let both = [ask(requests(1.0, 100.0), 1), small.clone()];
     assert_eq!(c.take(&both, "", S), Ok(()));
     assert_eq!(c.take(&both, "", S).unwrap_err().index, 1);
-    assert_eq!(c.read(&both, S), [CounterValue(1.0), CounterValue(6.0)]);
+    assert_eq!(c.read(&both, S), [level(1.0), CounterValue { level: 6.0, reserved: 6.0 }]);
 }
 
 #[test]
@@ -60,7 +67,7 @@ fn actual_usage_replaces_the_estimate_and_may_overdraw() {
     let tokens = [ask(CounterLimit::Tokens { per_second: 10.0, burst: 100.0 }, 40)];
     assert_eq!(c.take(&tokens, "", S), Ok(()));
     c.commit(&tokens, "", &[150], Duration::ZERO, S);
-    assert_eq!(c.read(&tokens, S), [CounterValue(150.0)]);
+    assert_eq!(c.read(&tokens, S), [level(150.0)]);
     assert_eq!(c.take(&tokens, "", S).unwrap_err().wait, Duration::from_secs(9));
     c.commit(&tokens, "", &[0], Duration::ZERO, 20 * S);
     assert_eq!(c.take(&tokens, "", 20 * S), Ok(()));
@@ -92,11 +99,12 @@ fn budget_resets_at_its_period_boundary() {
     let mut c = counters();
     let money = [ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 10)];
     assert_eq!(c.take(&money, "", S), Ok(()));
+    c.commit(&money, "", &[10], Duration::ZERO, S);
     assert_eq!(c.take(&money, "", 2 * S).unwrap_err().wait, Duration::from_secs(86_398));
     assert_eq!(c.take(&money, "", 86_400 * S), Ok(()));
     // What yesterday's request did not use is not credited to today's budget.
     c.commit(&money, "", &[0], Duration::from_secs(60), 86_430 * S);
-    assert_eq!(c.read(&money, 86_430 * S), [CounterValue(10.0)]);
+    assert_eq!(c.read(&money, 86_430 * S), [CounterValue { level: 10.0, reserved: 10.0 }]);
 }
 
 #[test]
@@ -106,6 +114,26 @@ fn zero_cost_request_is_refused_when_the_budget_is_exhausted() {
     assert_eq!(c.take(&spend, "", S), Ok(()));
     c.commit(&spend, "", &[10], Duration::ZERO, S);
     assert!(c.take(&[ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 0)], "", S).is_err());
+}
+
+#[test]
+fn request_without_a_maximum_is_admitted_by_a_rest_and_keeps_others_out() {
+    let mut c = counters();
+    let counter = CounterLimit::MoneyBudget { max: 50, period: BudgetPeriod::Day };
+    let open = [CounterRequest { least: 10, ..ask(counter, 100) }];
+    let refused = |c: &mut CounterTable, asks: &[CounterRequest]| c.take(asks, "", S).unwrap_err();
+    assert_eq!(c.take(&open, "", S), Ok(()));
+    assert_eq!(c.read(&open, S), [CounterValue { level: 100.0, reserved: 100.0 }]);
+    let reserved = CounterRejection { index: 0, wait: Duration::from_secs(1), is_reserved: true };
+    assert_eq!(refused(&mut c, &open), reserved);
+    assert_eq!(refused(&mut c, &[ask(counter, 1)]), reserved);
+    assert!(!refused(&mut c, &[ask(counter, 51)]).is_reserved, "it never fits");
+    assert_eq!(c.take(&[ask(counter, 0)], "", S), Ok(()), "one that costs nothing does not wait");
+    c.commit(&open, "", &[40], Duration::ZERO, S);
+    assert_eq!(c.read(&open, S), [level(40.0)]);
+    assert_eq!(c.take(&open, "", S), Ok(()));
+    c.commit(&open, "", &[9], Duration::ZERO, S);
+    assert!(!refused(&mut c, &open).is_reserved, "49 of 50 are used");
 }
 
 #[test]
@@ -127,7 +155,7 @@ fn budgets_survive_a_restart() {
     for (name, period, sum) in c.budgets() {
         next.restore(name.to_owned(), period, sum);
     }
-    assert_eq!(next.read(&budget, S), [CounterValue(7.0)]);
+    assert_eq!(next.read(&budget, S), [level(7.0)]);
 }
 
 proptest! {
@@ -145,6 +173,33 @@ proptest! {
         }
     }
 
+    /// Whatever requests are admitted and settled in whatever order: a budget is exceeded by less than one of them.
+    #[test]
+    fn budget_is_exceeded_by_one_request_at_most(
+        steps in prop::collection::vec((any::<bool>(), 1u64..=100, 1u64..=100, any::<prop::sample::Index>()), 1..200),
+    ) {
+        let mut c = counters();
+        let (max, mut spent, mut open) = (300, 0, Vec::<(CounterRequest, u64)>::new());
+        for (begins, a, b, which) in steps {
+            if begins {
+                let counter = CounterLimit::TokenBudget { max, period: BudgetPeriod::Day };
+                let ask = CounterRequest { least: a.min(b), ..ask(counter, a.max(b)) };
+                if c.take(std::slice::from_ref(&ask), "", S).is_ok() {
+                    open.push((ask, a));
+                }
+            } else if !open.is_empty() {
+                let (ask, used) = open.swap_remove(which.index(open.len()));
+                c.commit(&[ask], "", &[used], Duration::ZERO, S);
+                spent += used;
+            }
+            let reserved: u64 = open.iter().map(|(ask, _)| ask.cost).sum();
+            let asked = [ask(CounterLimit::TokenBudget { max, period: BudgetPeriod::Day }, 0)];
+            let value = CounterValue { level: (spent + reserved) as f64, reserved: reserved as f64 };
+            prop_assert_eq!(c.read(&asked, S), vec![value]);
+            prop_assert!(spent + reserved < max + 100);
+        }
+    }
+
     /// Taking an estimate and settling it leaves exactly what was used.
     #[test]
     fn budget_equals_the_sum_of_committed_usage(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
@@ -155,7 +210,7 @@ proptest! {
             prop_assert_eq!(c.take(&a, "", S), Ok(()));
             c.commit(&a, "", &[used], Duration::ZERO, S);
             sum += used;
-            prop_assert_eq!(c.read(&a, S), vec![CounterValue(sum as f64)]);
+            prop_assert_eq!(c.read(&a, S), vec![level(sum as f64)]);
         }
     }
 }

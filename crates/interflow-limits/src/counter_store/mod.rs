@@ -64,8 +64,11 @@ pub struct CounterRequest {
     pub rule: Arc<str>,
     pub who: Arc<str>,
     pub counter: CounterLimit,
-    // Tokens or millionths of a dollar for budgets and token rates; 1 for requests and slots.
+    /// Tokens or millionths of a dollar for budgets and token rates; 1 for requests and slots.
     pub cost: u64,
+    /// What a budget must have left to admit the request, at most `cost`, which is taken in full all the same. Other
+    /// counters need the cost.
+    pub least: u64,
 }
 
 impl CounterRequest {
@@ -82,6 +85,8 @@ pub struct CounterRejection {
     pub index: usize,
     /// Earliest time at which it may admit the request (`Retry-After`, RFC 9110 10.2.3).
     pub wait: Duration,
+    /// Whether it is a budget that would admit the request, were it not for the reservations of requests in progress.
+    pub is_reserved: bool,
 }
 
 /// Current value of a counter, for display in the UI and the API.
@@ -107,7 +112,8 @@ pub struct CounterStoreError(pub String);
 /// that may be cancelled lets another task finish it.
 ///
 /// An implementation must make each operation atomic over all its counters, and must admit a request larger than a
-/// bucket when the bucket is full. [`CounterTable`] has the reference arithmetic:
+/// bucket when the bucket is full. A budget admits a request if `least` is left, and takes `cost`: so at most one request
+/// in progress exceeds it. [`CounterTable`] has the reference arithmetic:
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,6 +124,7 @@ pub struct CounterStoreError(pub String);
 ///     who: who.into(),
 ///     counter: CounterLimit::Slots { max: 1 },
 ///     cost: 1,
+///     least: 1,
 /// };
 /// let mut table = CounterTable::new(100, Duration::from_secs(60));
 /// assert!(table.take(&[ask("a")], "lease-1", 0u64).is_ok());

@@ -308,7 +308,8 @@ impl CounterStore for RedisCounterStore {
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
         Box::pin(async move {
             let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string(), lease_state_ttl()];
-            let call = self.script_call(asks, Some(lease), first, |_, ask| vec![ask.cost.to_string()]);
+            let call =
+                self.script_call(asks, Some(lease), first, |_, ask| vec![ask.cost.to_string(), ask.least.to_string()]);
             let answer = self.run_script::<Vec<redis::Value>>(&self.scripts.take, &call).await;
             let answer = answer.inspect_err(|_| self.end_lost_lease(asks, lease))?;
             // The script numbers counters from 1, because 0 means that all admitted the request.
@@ -322,6 +323,7 @@ impl CounterStore for RedisCounterStore {
                     Ok(Err(CounterRejection {
                         index: place as usize - 1,
                         wait: Duration::from_micros(wait.max(0.0) as u64),
+                        is_reserved: number(2) == Some(1.0),
                     }))
                 }
                 _ => Err(CounterStoreError("the Redis server of the limits answers what it should not".into())),
@@ -355,7 +357,8 @@ impl CounterStore for RedisCounterStore {
             };
             let call = self.script_call(asks, None, Vec::new(), |_, ask| vec![number(&ask.counter).to_string()]);
             let levels: Vec<f64> = self.run_script(&self.scripts.read, &call).await?;
-            Ok(levels.into_iter().map(CounterValue).collect())
+            let values = levels.chunks_exact(2).map(|pair| CounterValue { level: pair[0], reserved: pair[1] });
+            Ok(values.collect())
         })
     }
 }

@@ -173,7 +173,13 @@ mod tests {
     }
 
     fn slot() -> [CounterRequest; 1] {
-        [CounterRequest { rule: "r".into(), who: "w".into(), counter: CounterLimit::Slots { max: 1 }, cost: 1 }]
+        [CounterRequest {
+            rule: "r".into(),
+            who: "w".into(),
+            counter: CounterLimit::Slots { max: 1 },
+            cost: 1,
+            least: 1,
+        }]
     }
 
     #[tokio::test]

@@ -114,6 +114,21 @@ pub struct UsageAmount {
     pub micros: u64,
 }
 
+/// What a request will use, as far as is known before it is sent. They are equal if it states a maximum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageBounds {
+    /// What a budget must have left, and what a rate is charged.
+    pub least: UsageAmount,
+    /// What is reserved in budgets.
+    pub most: UsageAmount,
+}
+
+impl From<UsageAmount> for UsageBounds {
+    fn from(amount: UsageAmount) -> Self {
+        Self { least: amount, most: amount }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct QuotaRules {
     rules: Vec<RuleConfig>,
@@ -161,7 +176,12 @@ impl QuotaRules {
     }
 
     /// The counters that apply to a request, including those of its key, team and organisation.
-    pub fn counter_requests(&self, subject: &RequestAttributes, estimate: UsageAmount) -> Vec<CounterRequest> {
+    pub fn counter_requests(
+        &self,
+        subject: &RequestAttributes,
+        estimate: impl Into<UsageBounds>,
+    ) -> Vec<CounterRequest> {
+        let estimate = estimate.into();
         let mut asks = Vec::new();
         for rule in self.rules.iter().filter(|r| rule_applies(r, subject)) {
             if let Some(who) = counted_party(rule, subject) {
@@ -234,25 +254,29 @@ fn counted_party(rule: &RuleConfig, s: &RequestAttributes) -> Option<String> {
 
 impl Quota {
     /// Adds the counters of this quota for one party.
-    fn push_requests(&self, rule: &str, who: &str, estimate: UsageAmount, asks: &mut Vec<CounterRequest>) {
-        let mut add = |counter: CounterLimit, cost: u64| {
-            asks.push(CounterRequest { rule: rule.into(), who: who.into(), counter, cost })
+    fn push_requests(&self, rule: &str, who: &str, estimate: UsageBounds, asks: &mut Vec<CounterRequest>) {
+        let UsageBounds { least, most } = estimate;
+        let mut add = |counter: CounterLimit, cost: u64, least: u64| {
+            asks.push(CounterRequest { rule: rule.into(), who: who.into(), counter, cost, least })
         };
         if let Some(rate) = self.requests {
             let burst = self.burst.unwrap_or(rate.count);
-            add(CounterLimit::Requests { per_second: rate.per_second(), burst: burst as f64 }, 1);
+            add(CounterLimit::Requests { per_second: rate.per_second(), burst: burst as f64 }, 1, 1);
         }
         if let Some(rate) = self.tokens {
-            add(CounterLimit::Tokens { per_second: rate.per_second(), burst: rate.count as f64 }, estimate.tokens);
+            // A rate pays off what a request uses beyond the estimate. If it reserved the most, requests would wait for each
+            // other, since that is more than many rates allow in a minute.
+            let limit = CounterLimit::Tokens { per_second: rate.per_second(), burst: rate.count as f64 };
+            add(limit, least.tokens, least.tokens);
         }
         if let Some(max) = self.concurrent {
-            add(CounterLimit::Slots { max }, 1);
+            add(CounterLimit::Slots { max }, 1, 1);
         }
         for (max, period) in self.token_budgets() {
-            add(CounterLimit::TokenBudget { max, period }, estimate.tokens);
+            add(CounterLimit::TokenBudget { max, period }, most.tokens, least.tokens);
         }
         for (max, period) in self.money_budgets() {
-            add(CounterLimit::MoneyBudget { max, period }, estimate.micros);
+            add(CounterLimit::MoneyBudget { max, period }, most.micros, least.micros);
         }
     }
 }

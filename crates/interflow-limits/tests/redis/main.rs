@@ -3,6 +3,7 @@
 //! Needs `redis-server`, which `make test` installs where it can. Without it these tests print a note and return.
 
 mod lost_answers;
+mod no_maximum;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

@@ -148,11 +148,11 @@ pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExi
 /// retry can succeed.
 pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> EarlyExit {
     let refusal = match why {
-        AdmissionRejection::Limit { rule, counter, who, wait } => LlmRefusal {
+        AdmissionRejection::Limit { rule, counter, who, wait, is_reserved } => LlmRefusal {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
             code: limit_code(counter),
-            message: limit_message(rule, counter, who),
+            message: limit_message(rule, counter, who, *is_reserved),
             retry_after: Some(*wait),
         },
         AdmissionRejection::Unavailable(e) => {
@@ -168,7 +168,8 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
     };
     let mut verdict = reject(flow, provider, &refusal);
     // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
-    if let (AdmissionRejection::Limit { counter, .. }, EarlyExit::Answer(response)) = (why, &mut verdict)
+    if let (AdmissionRejection::Limit { counter, is_reserved: false, .. }, EarlyExit::Answer(response)) =
+        (why, &mut verdict)
         && counter.period().is_some()
     {
         response.head.headers.append_unchecked(b"X-Should-Retry", b"false");
@@ -188,19 +189,25 @@ const fn limit_code(counter: &CounterLimit) -> &'static str {
 /// The other reason why a budget rejects.
 const TOO_LITTLE: &str = "or less of it is left than the request may use at most (max_tokens)";
 
-fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
+/// What helps against a budget that is reserved.
+const RESERVED: &str = "retry when they have ended; requests that state a maximum (max_tokens) reserve only that";
+
+fn limit_message(rule: &str, counter: &CounterLimit, who: &str, is_reserved: bool) -> String {
+    let state = if is_reserved { "is reserved by requests in progress" } else { "is used up" };
     let what = match *counter {
         CounterLimit::Requests { .. } => "too many requests".to_owned(),
         CounterLimit::Tokens { .. } => "too many tokens".to_owned(),
         CounterLimit::Slots { max } => format!("more than {max} requests at the same time"),
         CounterLimit::TokenBudget { max, period } => {
-            format!("the {} budget of {max} tokens is used up", period_name(period))
+            format!("the {} budget of {max} tokens {state}", period_name(period))
         }
         CounterLimit::MoneyBudget { max, period } => {
-            format!("the {} budget of ${:.2} is used up", period_name(period), max as f64 / 1e6)
+            format!("the {} budget of ${:.2} {state}", period_name(period), max as f64 / 1e6)
         }
     };
     match (rule, counter.period()) {
+        ("team" | "organisation", Some(_)) if is_reserved => format!("{what} for the {rule} {who}: {RESERVED}"),
+        (_, Some(_)) if is_reserved => format!("{what} (limit `{rule}`, counted for {who}): {RESERVED}"),
         ("team" | "organisation", Some(_)) => format!(
             "{what} for the {rule} {who}, {TOO_LITTLE}; it begins anew with the next period, or the operator raises it with `interflow keys \
              {rule} change {who}`"

@@ -13,7 +13,12 @@ const PRICES: &str = r#"{"prices": {"m": {"input": 1, "output": 10}}}"#;
 
 /// Starts an instance with a provider at this URL, and a key with this daily budget in dollars.
 async fn start(home: &Home, url: &str, more: &str, budget: f64) -> (Running, String) {
-    let key = home.keys(&["add", "--id", "k", "--money-per-day", &budget.to_string()]).ok().trim().to_owned();
+    start_with(home, url, more, &["--money-per-day", &budget.to_string()]).await
+}
+
+/// Starts an instance with a provider at this URL, and a key with these limits.
+async fn start_with(home: &Home, url: &str, more: &str, limits: &[&str]) -> (Running, String) {
+    let key = home.keys(&[&["add", "--id", "k"], limits].concat()).ok().trim().to_owned();
     std::fs::write(home.dir.path().join("prices.json"), PRICES).unwrap();
     let url = url.trim_end_matches('/');
     let config = format!(
@@ -24,11 +29,12 @@ async fn start(home: &Home, url: &str, more: &str, budget: f64) -> (Running, Str
     (home.start(&config), format!("Authorization: Bearer {key}\r\n"))
 }
 
-/// Dollars of the key's budget that are used.
+/// Dollars, or tokens, of the key's budget that are used.
 async fn used(running: &Running) -> f64 {
     let limits = running.admin("GET", "/api/v1/limits", "").await.json();
     let counters = limits["counters"].as_array().unwrap();
-    counters.iter().find(|c| c["counter"] == "money_per_day").map_or(0.0, |c| c["used"].as_f64().unwrap())
+    let is_budget = |name: &str| name.ends_with("_per_day");
+    counters.iter().find(|c| c["counter"].as_str().is_some_and(is_budget)).map_or(0.0, |c| c["used"].as_f64().unwrap())
 }
 
 /// Waits until the budget's use is as expected: requests are settled after their last byte.
@@ -215,4 +221,49 @@ async fn a_hundred_parallel_requests_do_not_exceed_a_budget() {
     }
     assert_eq!(running.post("/v1/chat/completions?size=40", &key, &ask(false, 100)).await.status, 200);
     running.stop();
+}
+
+#[tokio::test]
+async fn requests_without_a_maximum_exceed_no_budget_in_parallel_and_use_it_up_one_by_one() {
+    // 8,000 output tokens each: $0.08.
+    let path = "/v1/chat/completions?size=32000";
+    let body = |n: usize| {
+        let message = json!({ "role": "user", "content": "hello" });
+        json!({ "model": "m", "stream": n % 2 == 0, "messages": [message] }).to_string()
+    };
+    for (limit, budget, each) in [
+        (["--money-per-day", "1"], 1.0, 0.08),
+        (["--tokens-per-day", "100000"], 100_000.0, 8_000.0),
+        // Less than one request uses.
+        (["--money-per-day", "0.05"], 0.05, 0.08),
+    ] {
+        let home = Home::new().await;
+        let (running, key) = start_with(&home, &home.provider.url(""), "", &limit).await;
+        let (slow, bodies) = (format!("{path}&delay=1000"), (0..100).map(body).collect::<Vec<_>>());
+        let answers = futures_util::future::join_all(bodies.iter().map(|body| running.post(&slow, &key, body))).await;
+        let (admitted, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+        let by_reservation = |text: &str| text.contains("is reserved by requests in progress");
+        for answer in &refused {
+            assert_eq!(answer.status, 429, "{answer:?}");
+            let is_retried = answer.header("x-should-retry").is_none() && answer.header("retry-after") == Some("1");
+            assert_eq!(is_retried, by_reservation(&answer.text()), "{answer:?}");
+        }
+        let example = refused.iter().find(|answer| by_reservation(&answer.text())).unwrap().text();
+        assert!(example.contains("max_tokens") && example.contains("daily budget of"), "{example}");
+        let mut spent = admitted.len() as f64 * each;
+        assert!(spent > 0.0 && spent < budget + each, "{} admitted", admitted.len());
+        until_used(&running, spent, spent * 1.01).await;
+        let last = loop {
+            let answer = running.post(path, &key, &body(1)).await;
+            if answer.status != 200 {
+                break answer;
+            }
+            spent += each;
+            until_used(&running, spent, spent * 1.01).await;
+        };
+        assert_eq!((last.status, last.header("x-should-retry")), (429, Some("false")), "{last:?}");
+        // A thousand tokens are left at most.
+        assert!(spent > budget - each / 8.0 && spent < budget + each, "{spent}");
+        running.stop();
+    }
 }
