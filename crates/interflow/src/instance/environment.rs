@@ -38,6 +38,7 @@ pub const SYSTEM: &[Variable] = &[
     ("DISPLAY", "whether a browser can be opened; `WAYLAND_DISPLAY` and `WSL_DISTRO_NAME` too"),
     ("WAYLAND_DISPLAY", "see `DISPLAY`"),
     ("WSL_DISTRO_NAME", "see `DISPLAY`"),
+    ("SUDO_UID", "under `sudo`, the user whose files in the data directory are accepted, too"),
     ("PATH", "where programs are looked for: browsers, tools of trust stores, runtimes that `interflow doctor` checks"),
     ("WGETRC", "Wget's start-up file, which `exec` extends"),
     ("NODE_OPTIONS", "options of Node.js, which `exec` extends"),
