@@ -25,7 +25,7 @@ use crate::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistP
 use crate::dash::{to_mpd, to_mpd::ManifestUrlKind, xml};
 use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
-use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
+use crate::relay::{BaseUrl, CachePolicy, FetchRequest, MediaAddress, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
 
 /// Bytes read from the beginning of a file to find its index, if the manifest does not say where it is.
@@ -71,7 +71,7 @@ impl MediaRequest<'_> {
     /// Fetches and parses the manifest that the link names. Cached only for as long as playlists are.
     async fn mpd(self) -> Result<FetchedManifest, MediaError> {
         let asked = self.asked.params.destination("d")?;
-        let address = asked.url.to_string();
+        let (address, credentials) = (asked.text(), asked.clone());
         let limit = self.state.config.playlist_limit();
         let document =
             self.state.shared.document_within(self.whole_request(asked)?, CachePolicy::Playlist, limit).await?;
@@ -79,7 +79,8 @@ impl MediaRequest<'_> {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
             return Err(MediaError::Status(document.status, text));
         }
-        let (text, base) = (document.body.clone(), BaseUrl::from_url(&document.url));
+        let userinfo = credentials.userinfo_for(&document.url);
+        let (text, base) = (document.body.clone(), BaseUrl::from_url(&document.url).with_userinfo(userinfo.as_deref()));
         let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
         let manifest = run_off_workers(document.body.len() > BLOCKING_MANIFEST_BYTES, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
@@ -95,7 +96,8 @@ impl MediaRequest<'_> {
         let ts =
             params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is_true("remux_to_ts"));
         let most = Some(self.state.config.rewritten_bytes.0);
-        HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
+        let mp4_text = params.get("subtitles") == Some("mp4");
+        HlsOptions { height, language: params.get("language").map(str::to_owned), ts, mp4_text, most }
     }
 
     /// The content keys of the link; `None` if it has none.
@@ -113,6 +115,7 @@ impl MediaRequest<'_> {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         // Invalid keys are reported now, and not with the first segment.
         self.keys()?;
+        to_hls::check_encryption(&manifest)?;
         let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
@@ -146,6 +149,7 @@ impl MediaRequest<'_> {
         };
         let language = params.get("lang").unwrap_or_default();
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        to_hls::check_encryption(&manifest)?;
         let now = self.state.clocks.now(self, &manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
         // Periods announced for the future are not listed.
@@ -183,8 +187,9 @@ impl MediaRequest<'_> {
         let ts = self.hls_options().ts && !is_text;
         let start = match params.number("start_offset")? {
             Some(start) => Some(start),
+            None if !manifest.is_live => None,
             // A negative offset counts from the end, in HLS as here.
-            None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
+            None => manifest.delay.map(|d| -d).or(Some(self.state.config.hls.live_start).filter(|s| *s != 0.0)),
         };
         let most = Some(self.state.config.rewritten_bytes.0);
         let frame = PlaylistHeader { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
@@ -277,8 +282,8 @@ impl MediaRequest<'_> {
         Ok((!found.is_empty()).then_some(found))
     }
 
-    fn range_fetch_request(self, address: &str, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
-        let mut ask = self.whole_request(parse(address)?)?;
+    fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
+        let mut ask = self.whole_request(address)?;
         if let Some((first, last)) = range {
             let _ = ask.headers.set("Range", format!("bytes={first}-{last}"));
         }
@@ -287,7 +292,7 @@ impl MediaRequest<'_> {
 
     /// The bytes at an address, or a range of them, limited by `media.document_bytes`.
     async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
-        let ask = self.range_fetch_request(address, range)?;
+        let ask = self.with_byte_range(parse(address)?, range)?;
         let cap = self.state.config.document_bytes.0;
         let document = self.state.shared.document(ask, CachePolicy::Segment, cap).await?;
         match (document.status, range) {
@@ -445,6 +450,8 @@ impl MediaRequest<'_> {
             let mut root = xml::read(&text)?;
             to_mpd::rewrite(&mut root, &manifest, &own, keyed, most, &mut |wanted| match wanted {
                 ManifestUrlKind::Init(address, range) => init_url(&children, address, range),
+                ManifestUrlKind::Clock(address) => children.url("/proxy/stream", &[("d", address)]),
+                ManifestUrlKind::Key(address) => children.url("/proxy/hls/key.bin", &[("d", address)]),
                 ManifestUrlKind::Segment { addresses, range, init, pattern } => {
                     let init = init.filter(|_| keyed);
                     segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
@@ -464,13 +471,13 @@ impl MediaRequest<'_> {
     }
 
     /// A range of the origin's file as a resource of its own, through the cache.
-    async fn relay_part(
+    pub(super) async fn relay_part(
         self,
-        address: crate::relay::MediaAddress,
+        address: MediaAddress,
         range: Option<DashByteRange>,
         work: Option<ResponseTransform>,
     ) -> EndpointResult {
-        let ask = self.range_fetch_request(&address.url.to_string(), range)?;
+        let ask = self.with_byte_range(address, range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
         let is_worked = work.is_some() && self.head.method != interflow_types::Method::HEAD;
         let mut response = self.state.shared.get_transformed(ask, CachePolicy::Segment, work).await?.response;
@@ -555,7 +562,7 @@ fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaErro
 }
 
 /// `0-99`, or `100-` for everything from there.
-fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
+pub(super) fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
     let Some(text) = text else { return Ok(None) };
     let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
     let range = crate::dash::addressing::byte_range(text).or(open);

@@ -67,6 +67,13 @@ impl MediaParams {
         }
     }
 
+    /// Replaces the first value of this name.
+    pub fn replace(&mut self, name: &str, value: String) {
+        if let Some((_, old)) = self.pairs.iter_mut().find(|(n, v)| n == name && !v.is_empty()) {
+            *old = value;
+        }
+    }
+
     /// The first non-empty value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())

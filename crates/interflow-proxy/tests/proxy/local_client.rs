@@ -110,7 +110,9 @@ async fn filtered_requests_leave_only_unresolvable_names_to_an_upstream_proxy() 
         for (name, is_public) in unresolved {
             let sent = client.send(ask_at(&format!("{name}:{}", origin.port()))).await;
             match sent {
-                Ok(response) => assert!((is_public || allow_unresolved) && response.head.status.as_u16() == 200, "{name}"),
+                Ok(response) => {
+                    assert!((is_public || allow_unresolved) && response.head.status.as_u16() == 200, "{name}")
+                }
                 Err(e) => {
                     assert!(!is_public && !allow_unresolved && e.kind() == ErrorKind::Denied, "{name}: {e}");
                     assert!(e.to_string().contains("access.allow_unresolved"), "{e}");
