@@ -385,3 +385,98 @@ async fn links_are_made_with_the_password_in_any_place() {
         assert!(!answer.text().contains("hunter22"), "{}", answer.text());
     }
 }
+
+fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    [&(content.len() as u32 + 8).to_be_bytes()[..], kind, &content].concat()
+}
+
+fn words(list: &[u32]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_be_bytes()).collect()
+}
+
+/// The initialization section of a subtitle track in milliseconds, and a segment from second 4 on: a cue of two
+/// seconds, a gap of one, and a cue of one.
+fn subtitles() -> (Vec<u8>, Vec<u8>) {
+    let entry = boxed(b"wvtt", &[&[0; 6], &[0, 1], &boxed(b"vttC", &[b"WEBVTT"])]);
+    let empty = |kind| boxed(kind, &[&words(&[0, 0])]);
+    let stbl = boxed(
+        b"stbl",
+        &[
+            &boxed(b"stsd", &[&words(&[0, 1]), &entry]),
+            &empty(b"stts"),
+            &empty(b"stsc"),
+            &boxed(b"stsz", &[&words(&[0, 0, 0])]),
+            &empty(b"stco"),
+        ],
+    );
+    let mdia = boxed(
+        b"mdia",
+        &[
+            &boxed(b"mdhd", &[&words(&[0, 0, 0, 1000, 0, 0x55c4_0000])]),
+            &boxed(b"hdlr", &[&words(&[0, 0]), b"text", &words(&[0, 0, 0]), b"\0"]),
+            &boxed(b"minf", &[&stbl]),
+        ],
+    );
+    let tkhd = boxed(b"tkhd", &[&words(&[7, 0, 0, 1, 0, 0]), &[0; 60]]);
+    let mvhd = boxed(b"mvhd", &[&words(&[0, 0, 0, 1000, 0]), &[0; 80]]);
+    let trex = boxed(b"trex", &[&words(&[0, 1, 1, 0, 0, 0])]);
+    let moov = boxed(b"moov", &[&mvhd, &boxed(b"trak", &[&tkhd, &mdia]), &boxed(b"mvex", &[&trex])]);
+    let cue = |text: &[u8]| {
+        boxed(b"vttc", &[&boxed(b"iden", &[b"7"]), &boxed(b"sttg", &[b"line:90%"]), &boxed(b"payl", &[text])])
+    };
+    let samples = [cue(b"Hello\n\nthere"), boxed(b"vtte", &[]), cue(b"<i>again</i>")];
+    let moof = |data: u32| {
+        let mut trun = words(&[0x0301, 3, data]);
+        for (sample, duration) in samples.iter().zip([2000, 1000, 1000]) {
+            trun.extend(words(&[duration, sample.len() as u32]));
+        }
+        let traf = boxed(
+            b"traf",
+            &[
+                &boxed(b"tfhd", &[&words(&[0x02_0000, 1])]),
+                &boxed(b"tfdt", &[&words(&[0, 4000])]),
+                &boxed(b"trun", &[&trun]),
+            ],
+        );
+        boxed(b"moof", &[&boxed(b"mfhd", &[&words(&[0, 1])]), &traf])
+    };
+    let length = moof(0).len() as u32 + 8;
+    (moov, [moof(length), boxed(b"mdat", &[&samples.concat()])].concat())
+}
+
+#[tokio::test]
+async fn cues_in_mp4_become_webvtt_for_hls_players() {
+    let (init, segment) = subtitles();
+    let mpd = "<MPD mediaPresentationDuration='PT8S'><Period>\
+        <AdaptationSet mimeType='video/mp4' codecs='avc1.64001f'><SegmentTemplate media='v$Number$.m4s' initialization='v.mp4' duration='4'/><Representation id='v' bandwidth='5'/></AdaptationSet>\
+        <AdaptationSet mimeType='application/mp4' codecs='wvtt' lang='en'><SegmentTemplate media='t$Number$.m4s' initialization='t.mp4' duration='4'/><Representation id='t' bandwidth='1'/></AdaptationSet>\
+        <AdaptationSet mimeType='application/mp4' codecs='stpp' lang='fr'><SegmentTemplate media='x$Number$.m4s' duration='4'/><Representation id='x' bandwidth='1'/></AdaptationSet></Period></MPD>";
+    let origin = Origin::default().with("http://o.test/a.mpd", "", mpd).with("http://o.test/t.mp4", "", init).with(
+        "http://o.test/t2.m4s",
+        "",
+        &segment,
+    );
+    let media = Media::new(origin);
+    let rendition = |text: &str| {
+        let line = text.lines().find(|l| l.contains("TYPE=SUBTITLES"))?;
+        Some(line.split("URI=\"").nth(1)?.split('"').next()?.to_owned())
+    };
+    let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://o.test/a.mpd", "")).await.text();
+    assert_eq!(master.matches("TYPE=SUBTITLES").count(), 1, "{master}");
+    let list = media.follow(&rendition(&master).unwrap()).await;
+    assert!(!list.text().contains("EXT-X-MAP") && list.urls()[1].contains("/segment.vtt?"), "{}", list.text());
+    let text = media.follow(&list.urls()[1]).await;
+    assert_eq!(
+        text.text(),
+        "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n\n\
+         7\n00:00:04.000 --> 00:00:06.000 line:90%\nHello\nthere\n\n\
+         7\n00:00:07.000 --> 00:00:08.000 line:90%\n<i>again</i>\n"
+    );
+    assert_eq!(text.headers.get_str("content-type"), Some("text/vtt"));
+    let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://o.test/a.mpd", "&subtitles=mp4")).await.text();
+    assert_eq!(master.matches("TYPE=SUBTITLES").count(), 2, "{master}");
+    let list = media.follow(&rendition(&master).unwrap()).await;
+    assert!(list.text().contains("EXT-X-MAP"), "{}", list.text());
+    assert_eq!(media.follow(&list.urls()[1]).await.body, segment);
+}

@@ -17,8 +17,8 @@ pub struct HlsOptions {
     pub language: Option<String>,
     /// Whether segments are remuxed to MPEG-TS.
     pub ts: bool,
-    /// Whether subtitles in MP4 are listed. FFmpeg takes every subtitle rendition for WebVTT, and refuses the whole
-    /// playlist if its segments are not.
+    /// Whether subtitles in MP4 are listed as they are. FFmpeg takes every subtitle rendition for WebVTT, and refuses
+    /// the whole playlist if its segments are not.
     pub mp4_text: bool,
     /// Maximum size of a playlist, in bytes; no limit if absent.
     pub most: Option<u64>,
@@ -48,6 +48,11 @@ impl DashTrack<'_> {
     /// The name by which URLs refer to the track. Bitrates tell representations with equal ids apart.
     pub fn profile(&self) -> String {
         format!("{}_{}_{}", self.set.id, self.own.id, self.own.bandwidth)
+    }
+
+    /// Whether it has WebVTT cues in MP4, which are converted to WebVTT segments unless `subtitles=mp4` is asked for.
+    pub fn is_wvtt(&self) -> bool {
+        is_wvtt(self.own)
     }
 }
 
@@ -242,10 +247,16 @@ fn videos<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>
     all
 }
 
-/// Subtitles that an HLS player supports: plain WebVTT, and text in fragmented MP4 if it is asked for.
+/// Whether a representation has WebVTT cues in MP4 (ISO 14496-30).
+fn is_wvtt(own: &Representation) -> bool {
+    own.mime.ends_with("/mp4") && own.codecs.as_deref().is_some_and(|c| c.trim().starts_with("wvtt"))
+}
+
+/// Subtitles that an HLS player supports: WebVTT, and other text in fragmented MP4 if it is asked for.
 fn subtitles<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>> {
-    let is_listed =
-        |own: &Representation| !own.mime.contains("ttml") && (options.mp4_text || !own.mime.ends_with("/mp4"));
+    let is_listed = |own: &Representation| {
+        !own.mime.contains("ttml") && (options.mp4_text || !own.mime.ends_with("/mp4") || is_wvtt(own))
+    };
     playable(period).filter(|t| t.set.media == DashMediaKind::Text && is_listed(t.own)).collect()
 }
 

@@ -27,6 +27,7 @@ use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, MediaAddress, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
+use crate::webvtt;
 
 /// Bytes read from the beginning of a file to find its index, if the manifest does not say where it is.
 const INDEX_READ_BYTES: u64 = 64 << 10;
@@ -184,7 +185,8 @@ impl MediaRequest<'_> {
         } else {
             PlaylistPosition::default()
         };
-        let ts = self.hls_options().ts && !is_text;
+        let options = self.hls_options();
+        let (ts, mp4_text) = (options.ts && !is_text, options.mp4_text);
         let start = match params.number("start_offset")? {
             Some(start) => Some(start),
             None if !manifest.is_live => None,
@@ -196,8 +198,11 @@ impl MediaRequest<'_> {
         let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
         let write = move |manifest: &DashManifest, parts: &[PlaylistPeriod<'_>]| {
             to_hls::media(manifest, parts, frame, |wanted| match wanted {
+                to_hls::UrlKind::Init(part) if part.track.is_wvtt() && !mp4_text => None,
                 to_hls::UrlKind::Init(part) => init_section_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
-                to_hls::UrlKind::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
+                to_hls::UrlKind::Segment(part, segment) => {
+                    segment_url(&children, part.track, segment, SegmentUse { ts, keyed, mp4_text })
+                }
             })
         };
         let text = if count <= BLOCKING_SEGMENTS {
@@ -350,7 +355,39 @@ impl MediaRequest<'_> {
 
     /// A segment, decrypted if the link has keys.
     pub async fn mpd_segment(self, extension: &str) -> EndpointResult {
-        if extension == "ts" { self.mpd_ts().await } else { self.clear_segment().await }
+        match extension {
+            "ts" => self.mpd_ts().await,
+            "vtt" if self.asked.params.get("init_url").is_some() => self.mpd_vtt().await,
+            _ => self.clear_segment().await,
+        }
+    }
+
+    /// A segment of cues in MP4 as WebVTT, decrypted first if the link has keys.
+    async fn mpd_vtt(self) -> EndpointResult {
+        let params = &self.asked.params;
+        let section =
+            self.init_section().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
+        let range = parse_range(params.get("segment_range"))?;
+        let at = range.map_or(0, |(first, _)| first);
+        let mut bytes = self.bytes_from(&self.segment_addresses()?, range).await?;
+        if let Some(keys) = self.keys()? {
+            self.note_decryption();
+            let body = decrypt::segment(keys, Some(Arc::clone(&section)), at, Body::Full(bytes.clone()))?;
+            let limit = bytes.len();
+            bytes = decrypt::wait_for_first_bytes(body)
+                .await?
+                .collect(limit)
+                .await
+                .map_err(|e| MediaError::upstream(e.to_string()))?
+                .0;
+        }
+        let track = section.movie.tracks.first().ok_or_else(|| MediaError::upstream("the subtitles have no track"))?;
+        let text = webvtt::from_mp4(track, &bytes, at)
+            .map_err(|e| MediaError::upstream(format!("the subtitles cannot be read: {e}")))?;
+        let mut response = Response::full(StatusCode::OK, "text/vtt", text);
+        header_filter::set_security_headers(&mut response.head);
+        params.apply_header_overrides(&mut response.head.headers, true);
+        Ok(response)
     }
 
     async fn clear_segment(self) -> EndpointResult {
@@ -600,20 +637,28 @@ fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
     addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()
 }
 
+/// What becomes of the segments of a playlist: MPEG-TS, decrypted, text left in MP4.
+#[derive(Clone, Copy)]
+struct SegmentUse {
+    ts: bool,
+    keyed: bool,
+    mp4_text: bool,
+}
+
 fn segment_url(
     children: &ChildUrls,
     track: DashTrack<'_>,
     segment: &DashSegment,
-    ts: bool,
-    keyed: bool,
+    SegmentUse { ts, keyed, mp4_text }: SegmentUse,
 ) -> Option<String> {
     let reference = segment.address.as_deref().unwrap_or_default();
     let bases = track.own.bases.iter().filter_map(|b| BaseUrl::parse(b));
     let addresses: Vec<String> = bases.map(|b| b.resolve(reference)).collect();
-    let init = if keyed || ts { init_section_of(track.own) } else { None };
+    let converts = track.is_wvtt() && !mp4_text;
+    let init = if keyed || ts || converts { init_section_of(track.own) } else { None };
     let extension = match track.set.media {
         DashMediaKind::Image => "jpg",
-        DashMediaKind::Text if track.own.mime.contains("vtt") => "vtt",
+        DashMediaKind::Text if track.own.mime.contains("vtt") || converts => "vtt",
         _ if ts => "ts",
         _ => "mp4",
     };

@@ -11,7 +11,7 @@ use crate::token::QueryPairs;
 
 /// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`. Others concern
 /// the playlist alone.
-const INHERITED: [&str; 17] = [
+const INHERITED: [&str; 18] = [
     "x_headers",
     "transformer",
     "no_proxy",
@@ -26,6 +26,7 @@ const INHERITED: [&str; 17] = [
     "remux_to_ts",
     "keys",
     "language",
+    "subtitles",
     "use_map",
     "segments",
     "ratelimit",
