@@ -35,7 +35,6 @@ impl CatchupTemplate {
                 let mark = if channel.contains('?') { '&' } else { '?' };
                 Some(format!("{channel}{mark}utc={{utc}}&lutc={{lutc}}"))
             }
-            "xc" => xtream(channel),
             _ => None,
         }
         .filter(|address| !authority_of(address).contains('{'))
@@ -45,18 +44,6 @@ impl CatchupTemplate {
 fn authority_of(address: &str) -> &str {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     rest.split(['/', '?', '#']).next().unwrap_or_default()
-}
-
-/// The archive of an Xtream Codes panel: `/live/USER/PASSWORD/ID.ts` is at `/timeshift/USER/PASSWORD/…`.
-fn xtream(channel: &str) -> Option<String> {
-    let authority = authority_of(channel);
-    let path_at = channel.find("://")? + 3 + authority.len();
-    let (origin, path) = channel.split_at(path_at);
-    let path = path.split('?').next().unwrap_or_default().trim_start_matches('/');
-    let path = path.strip_prefix("live/").unwrap_or(path);
-    let [user, password, file] = path.split('/').collect::<Vec<_>>().try_into().ok()?;
-    let (id, extension) = file.rsplit_once('.').unwrap_or((file, "ts"));
-    Some(format!("{origin}/timeshift/{user}/{password}/{{duration:60}}/{{Y}}-{{m}}-{{d}}:{{H}}-{{M}}/{id}.{extension}"))
 }
 
 /// The placeholders of a template in order, as players write them: `{utc}`, `${start}`, `{duration:60}`. Positions in
