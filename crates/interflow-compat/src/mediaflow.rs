@@ -30,13 +30,13 @@ pub struct SettingError {
     pub what: String,
 }
 
-/// Applies the settings where the configuration has defaults.
+/// Applies the settings where the configuration has defaults. Returns a warning for each that has no effect.
 ///
 /// # Errors
 /// The file at `CONFIG_PATH` cannot be read, or a value is invalid.
-pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> Result<(), SettingError> {
+pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> Result<Vec<String>, SettingError> {
     if !config.media.compat.mediaflow {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let settings = MediaflowSettings::read(vars)?;
     let usual = MediaConfig::default();
@@ -58,11 +58,12 @@ pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> R
         _ => {}
     }
     if media.hls.live_start == 0.0 {
-        media.hls.live_start = settings.number("livestream_start_offset")?.unwrap_or(0.0);
+        media.hls.live_start = settings.number("livestream_start_offset")?.unwrap_or(DEFAULT_LIVE_START);
     }
     let whole = |n: Option<f64>| n.map(|n| n.clamp(0.0, f64::from(u32::MAX)) as u64);
-    if media.cache.prefetch == 0 && settings.text("enable_hls_prebuffer").as_deref() != Some("false") {
-        media.cache.prefetch = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(0).min(32) as u8;
+    if media.cache.prefetch == 0 && !settings.equals("enable_hls_prebuffer", "false") {
+        let segments = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(DEFAULT_PREFETCH);
+        media.cache.prefetch = segments.min(32) as u8;
     }
     if let Some(ttl) = whole(settings.number("hls_segment_cache_ttl")?) {
         media.cache.ttl = HumanDuration::from_secs(ttl);
@@ -84,8 +85,37 @@ pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> R
     }
     settings.upstream(config)?;
     settings.listeners(config)?;
-    settings.routes(config)
+    settings.routes(config)?;
+    Ok(settings.warnings())
 }
+
+/// Where players start in live playlists, in seconds from the end, and how many segments are fetched ahead, if
+/// mediaflow-proxy's settings do not say.
+const DEFAULT_LIVE_START: f64 = -18.0;
+const DEFAULT_PREFETCH: u64 = 5;
+
+/// Settings that cannot be honoured: the flat name or its beginning (`telegram_*`), and what becomes of them.
+const WITHOUT_EFFECT: [(&str, &str); 15] = [
+    ("enable_telegram", "Telegram is not supported"),
+    ("telegram_*", "Telegram is not supported"),
+    ("enable_acestream", "Acestream is not supported"),
+    ("acestream_*", "Acestream is not supported"),
+    ("enable_transcode", "nothing is transcoded: `transcode=true` is answered with 501"),
+    ("transcode_*", "nothing is transcoded: `transcode=true` is answered with 501"),
+    ("redis_url", "Redis is not used: the cache is in memory, and on disk with media.cache.disk"),
+    ("cache_namespace", "Redis is not used: the cache is in memory, and on disk with media.cache.disk"),
+    ("byparr_*", "there are no extractors"),
+    ("flaresolverr_*", "there are no extractors"),
+    ("public_ip", "/proxy/ip asks a service for the address; set media.public_url for the address in links"),
+    (
+        "forward_allowed_hosts",
+        "/proxy/forward reaches every public host for clients with the password: restrict them with links that name \
+         `hosts`, or with [[access.rule]]",
+    ),
+    ("gunicorn_*", "there are no worker processes"),
+    ("web_concurrency", "there are no worker processes"),
+    ("dash_*", "segments of DASH are shared and cached as those of HLS: see [media.cache]"),
+];
 
 /// Settings by flat name, in lower case.
 struct MediaflowSettings(BTreeMap<String, String>);
@@ -133,6 +163,30 @@ impl MediaflowSettings {
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
         let wrong = || SettingError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
         number.map(Some).ok_or_else(wrong)
+    }
+
+    /// Warnings about settings without effect. Those that are empty or turn something off ask for nothing.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (name, value) in &self.0 {
+            let is_off = ["", "0", "false", "no", "off"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
+            let known = WITHOUT_EFFECT.iter().find(|(known, _)| match known.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == known,
+            });
+            if let Some((_, why)) = known.filter(|_| !is_off) {
+                warnings.push(format!("{}: it has no effect: {why}", name.to_ascii_uppercase()));
+            }
+        }
+        if self.text("forwarded_allow_ips").is_some_and(|list| list.split(',').any(|a| a.trim() == "*")) {
+            warnings.push(
+                "FORWARDED_ALLOW_IPS: `*` is refused, because every client could then claim any address: list the \
+                 addresses of your reverse proxies there or in media.trusted_proxies. Until then links begin with http:// \
+                 behind a proxy that ends TLS, unless media.public_url is set"
+                    .into(),
+            );
+        }
+        warnings
     }
 
     fn equals(&self, name: &str, wanted: &str) -> bool {
@@ -258,9 +312,9 @@ mod tests {
         timeouts: TimeoutsConfig,
     }
 
-    fn apply_to(config: &mut Config, vars: &[(String, String)]) {
+    fn apply_to(config: &mut Config, vars: &[(String, String)]) -> Vec<String> {
         let Config { media, gateway, upstream, timeouts } = config;
-        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, vars).unwrap();
+        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, vars).unwrap()
     }
 
     fn applied(list: &[(&str, &str)]) -> Config {
@@ -325,6 +379,41 @@ mod tests {
         assert_eq!(config.media.trusted_proxies.len(), 2);
         let twin = applied(&[("APP__SERVER__HOST", "0.0.0.0"), ("APP__SERVER__PORT", "8888")]);
         assert!(twin.gateway.listen.contains(&"0.0.0.0:8888".parse().unwrap()));
+    }
+
+    #[test]
+    fn settings_without_effect_are_reported() {
+        let warnings = |list: &[(&str, &str)]| {
+            let mut config = Config::default();
+            config.media.compat.mediaflow = true;
+            let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+            apply_to(&mut config, &vars)
+        };
+        for (name, value, says) in [
+            ("FORWARDED_ALLOW_IPS", "127.0.0.1,*", "media.trusted_proxies"),
+            ("PUBLIC_IP", "203.0.113.9", "media.public_url"),
+            ("ENABLE_TELEGRAM", "true", "Telegram"),
+            ("APP__TELEGRAM__API_ID", "7", "Telegram"),
+            ("ACESTREAM_HOST", "engine", "Acestream"),
+            ("REDIS_URL", "redis://r:6379", "media.cache.disk"),
+            ("FORWARD_ALLOWED_HOSTS", "a.test", "/proxy/forward"),
+            ("ENABLE_TRANSCODE", "True", "501"),
+            ("DASH_PREBUFFER_SEGMENTS", "5", "[media.cache]"),
+        ] {
+            let found = warnings(&[(name, value)]);
+            assert!(found.len() == 1 && found[0].contains(says), "{name}: {found:?}");
+        }
+        let silent =
+            [("ENABLE_TELEGRAM", "False"), ("REDIS_URL", ""), ("API_PASSWORD", "x"), ("FORWARDED_ALLOW_IPS", "::1")];
+        assert_eq!(warnings(&silent), Vec::<String>::new());
+    }
+
+    #[test]
+    fn live_start_and_prefetch_have_mediaflow_defaults() {
+        let usual = applied(&[]).media;
+        assert_eq!((usual.hls.live_start, usual.cache.prefetch), (-18.0, 5));
+        let off = applied(&[("LIVESTREAM_START_OFFSET", "0"), ("ENABLE_HLS_PREBUFFER", "False")]).media;
+        assert_eq!((off.hls.live_start, off.cache.prefetch), (0.0, 0));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod relay;
 pub mod remux;
 pub mod sample_aes;
 pub mod token;
+pub mod webvtt;
 
 pub use config::MediaConfig;
 pub use endpoint::{MediaMount, MediaService, MediaSetup};

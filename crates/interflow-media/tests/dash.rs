@@ -231,7 +231,7 @@ fn master(options: &HlsOptions) -> String {
 
 #[test]
 fn multivariant_playlist_lists_every_adaptation_set() {
-    let text = master(&HlsOptions::default());
+    let text = master(&HlsOptions { mp4_text: true, ..HlsOptions::default() });
     for says in [
         "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"Deutsch 'neu'\",LANGUAGE=\"de\",DEFAULT=NO,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"de\"",
         "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"en\"",
@@ -248,12 +248,17 @@ fn multivariant_playlist_lists_every_adaptation_set() {
 }
 
 #[test]
+fn subtitles_in_mp4_are_listed_only_if_they_are_asked_for() {
+    let text = master(&HlsOptions::default());
+    assert!(text.contains("URI=\"vtt\"") && !text.contains("stpp"), "{text}");
+}
+
+#[test]
 fn options_select_heights_and_languages() {
     let text = master(&HlsOptions {
         height: Some(VariantChoice::Height(720)),
         language: Some("de".into()),
-        ts: false,
-        most: None,
+        ..HlsOptions::default()
     });
     assert!(
         text.contains("\nlo\n")
@@ -311,7 +316,7 @@ fn media_kind_is_detected_from_any_attribute() {
         ("mimeType='application/mp4' codecs='wvtt'", Some(DashMediaKind::Text)),
         ("mimeType='application/ttml+xml'", Some(DashMediaKind::Text)),
         ("width='1'", Some(DashMediaKind::Video)),
-        ("mimeType='application/octet-stream'", None),
+        ("mimeType='application/octet-stream'", Some(DashMediaKind::Other)),
     ] {
         let text = format!("<MPD><Period><AdaptationSet {attributes}><Representation/></AdaptationSet></Period></MPD>");
         assert_eq!(read(&text).periods[0].sets.first().map(|s| s.media), media, "{attributes}");
@@ -346,6 +351,7 @@ fn rewritten_manifest_differs_only_in_urls() {
         to_mpd::ManifestUrlKind::Segment { addresses, pattern, .. } => {
             format!("http://us/s?{}&p={pattern}", addresses[0])
         }
+        other => unreachable!("{other:?}"),
     })
     .unwrap();
     let mut out = String::new();

@@ -11,7 +11,8 @@ struct Marks;
 
 impl UriReplacer for Marks {
     fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
-        let crypt = crypt.map(|c| format!("|{}|{}|{}", c.method, c.key, c.iv)).unwrap_or_default();
+        let crypt =
+            crypt.map(|c| format!("|{}|{}|{}", c.method, c.key.as_deref().unwrap_or("own"), c.iv)).unwrap_or_default();
         out.extend_from_slice(format!("<{kind:?}|{address}{crypt}>").as_bytes());
     }
 
@@ -179,6 +180,62 @@ fn keys_are_applied_with_the_correct_ivs() {
         ]
     );
     assert!(!out.contains("METHOD=AES-128"), "{out}");
+}
+
+#[test]
+fn a_key_that_cannot_be_applied_ends_the_one_before_it() {
+    let options = HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() };
+    for later in [
+        "METHOD=AES-256-CTR,URI=\"l\"",
+        "METHOD=SAMPLE-AES,URI=\"skd://x\",KEYFORMAT=\"com.apple.streamingkeydelivery\"",
+        "METHOD=AES-128,URI=\"l\",KEYFORMAT=\"urn:uuid:x\"",
+        "METHOD=SAMPLE-AES,KEYFORMAT=\"x\"",
+    ] {
+        let text = format!(
+            "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:4,\n0.ts\n\
+             #EXT-X-KEY:{later}\n#EXTINF:4,\n1.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:4,\n2.ts\n"
+        );
+        let out = rewritten_with(&text, &options);
+        let segments: Vec<_> = out.lines().filter(|l| l.starts_with('<')).map(|l| l.contains("|AES-128|")).collect();
+        assert_eq!(segments, [true, false, true], "{out}");
+        assert_eq!(out.matches("#EXT-X-KEY").count(), 1, "{out}");
+    }
+}
+
+/// Writes the byte ranges that go into URLs.
+#[derive(Default)]
+struct Ranges(Option<String>);
+
+impl UriReplacer for Ranges {
+    fn write_uri(&mut self, kind: UriRole, _: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("<{kind:?} {}>", self.0.take().unwrap_or_default()).as_bytes());
+    }
+
+    fn segment_range(&mut self, range: String) {
+        self.0 = Some(range);
+    }
+}
+
+#[test]
+fn byte_ranges_of_segments_that_change_their_length_go_into_urls() {
+    let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
+    let options = HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() };
+    let of = |text: &str| String::from_utf8(rewrite(text.as_bytes(), &base, &options, &mut Ranges::default())).unwrap();
+    let keyed = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n";
+    for (line, becomes) in [
+        ("#EXT-X-MAP:URI=\"i\",BYTERANGE=\"10@5\"", "#EXT-X-MAP:URI=\"<Segment 5-14>\""),
+        ("#EXT-X-MAP:BYTERANGE=\"10@5\",URI=\"i\"", "#EXT-X-MAP:URI=\"<Segment 5-14>\""),
+        ("#EXT-X-PART:DURATION=1,BYTERANGE=\"10\",URI=\"i\"", "#EXT-X-PART:DURATION=1,URI=\"<Segment 0-9>\""),
+        ("#EXT-X-BYTERANGE:10@5\ns", "<Segment 5-14>"),
+        ("#EXT-X-BYTERANGE:10@5\ns\n#EXT-X-BYTERANGE:4\ns", "<Segment 5-14>\n<Segment 15-18>"),
+        ("#EXT-X-BYTERANGE:10@5\ns\nt", "<Segment 5-14>\n<Segment >"),
+        ("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"s\",BYTERANGE-START=3\nt", "<Segment >"),
+    ] {
+        assert_eq!(
+            of(&format!("#EXTM3U\n#EXT-X-TARGETDURATION:4\n{keyed}{line}\n")),
+            format!("#EXTM3U\n#EXT-X-TARGETDURATION:4\n{becomes}\n")
+        );
+    }
 }
 
 #[test]

@@ -364,3 +364,102 @@ fn attributes_and_names_of_channels() {
         text.replace("http://g.test/e", "<http://g.test/e>").replace("\nhttp://c.test/1", "\n<http://c.test/1>");
     assert_eq!(rewritten(text), expected);
 }
+
+/// The manifest as rewritten for DASH players, with `<Kind address>` in the place of URLs.
+fn mpd_out(text: &str, decrypted: bool) -> interflow_types::Result<String> {
+    let mut root = xml::read(text.as_bytes()).unwrap();
+    let manifest = model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap();
+    to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", decrypted, u64::MAX, &mut |wanted| match wanted {
+        to_mpd::ManifestUrlKind::Init(addresses, range) => format!("[init {} {range:?}]", addresses[0]),
+        to_mpd::ManifestUrlKind::Segment { addresses, .. } => format!("[segment {}]", addresses[0]),
+        to_mpd::ManifestUrlKind::Clock(address) => format!("[clock {address}]"),
+        to_mpd::ManifestUrlKind::Key(address) => format!("[key {address}]"),
+    })?;
+    let mut out = String::new();
+    root.write(&mut out);
+    Ok(out)
+}
+
+fn one_set(inside: &str) -> String {
+    format!("<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet {inside}</AdaptationSet></Period></MPD>")
+}
+
+#[test]
+fn an_initialization_section_in_another_file_stays_there() {
+    let set = |init: &str| {
+        let text = format!(
+            "mimeType='video/mp4'><Representation id='v'><BaseURL>v.mp4</BaseURL><SegmentBase indexRange='10-20'><Initialization {init}/></SegmentBase></Representation>"
+        );
+        mpd_out(&one_set(&text), false).unwrap()
+    };
+    let out = set("sourceURL='i.mp4' range='3-9'");
+    assert!(out.contains("<Initialization sourceURL=\"[init http://o.test/d/i.mp4 Some((3, 9))]\"/>"), "{out}");
+    let out = set("range='3-9'");
+    assert!(out.contains("<Initialization range=\"3-9\"/>"), "{out}");
+}
+
+#[test]
+fn offsets_of_the_presentation_may_be_negative() {
+    let text = one_set(
+        "mimeType='video/mp4'><Representation id='v'><SegmentTemplate timescale='10' presentationTimeOffset='-23' media='$Time$'><SegmentTimeline><S t='0' d='40'/></SegmentTimeline></SegmentTemplate></Representation>",
+    );
+    let out = mpd_out(&text, false).unwrap();
+    assert!(out.contains("presentationTimeOffset=\"-23\""), "{out}");
+    let manifest = read(&text);
+    let period = &manifest.periods[0];
+    let listed = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap();
+    assert!((listed[0].start - 2.3).abs() < 1e-9, "{listed:?}");
+}
+
+#[test]
+fn media_of_an_unknown_type_is_addressed_through_the_gateway() {
+    let out = mpd_out(
+        "<MPD mediaPresentationDuration='PT8S'><Period><SegmentList duration='4'><SegmentURL media='a'/><SegmentURL media='b'/></SegmentList>\
+         <AdaptationSet mimeType='application/octet-stream' codecs='raw'><Representation id='x'><BaseURL>x/</BaseURL></Representation></AdaptationSet></Period></MPD>",
+        false,
+    )
+    .unwrap();
+    assert!(out.contains("[segment http://o.test/d/x/a]") && out.contains("[segment http://o.test/d/x/b]"), "{out}");
+    assert!(!out.contains("<BaseURL>"), "{out}");
+}
+
+#[test]
+fn nothing_in_a_manifest_leads_past_the_gateway() {
+    let out = mpd_out(
+        "<MPD type='dynamic' availabilityStartTime='2026-01-01T00:00:00Z'><ServiceDescription id='0'><ContentSteering>http://s.test/</ContentSteering><Latency target='3'/></ServiceDescription>\
+         <Period id='1' start='PT0S'><EventStream schemeIdUri='e'><Event id='1'><ReplacePresentation uri='http://x.test/r.mpd'/></Event><Event id='2'>x</Event></EventStream>\
+         <AdaptationSet mimeType='video/mp4'><Representation id='v'><SegmentTemplate media='$Number$' duration='4'/></Representation></AdaptationSet></Period>\
+         <Period id='2' start='PT8S'><ImportedMPD>http://x.test/i.mpd</ImportedMPD></Period>\
+         <UTCTiming schemeIdUri='urn:mpeg:dash:utc:http-iso:2014' value='/time.txt http://t.test/'/>\
+         <UTCTiming schemeIdUri='urn:mpeg:dash:utc:ntp:2014' value='ntp.test'/>\
+         <UTCTiming schemeIdUri='urn:mpeg:dash:utc:direct:2014' value='2026-01-01T00:00:00Z'/></MPD>",
+        false,
+    )
+    .unwrap();
+    for gone in ["ContentSteering", "ReplacePresentation", "ImportedMPD", "x.test", "ntp"] {
+        assert!(!out.contains(gone), "{gone}: {out}");
+    }
+    assert!(out.contains("value=\"[clock http://o.test/time.txt] [clock http://t.test/]\""), "{out}");
+    for kept in ["Latency", "Event id=\"2\"", "utc:direct"] {
+        assert!(out.contains(kept), "{kept}: {out}");
+    }
+}
+
+#[test]
+fn segments_that_are_encrypted_as_a_whole_are_never_taken_for_clear_ones() {
+    let text = |key: &str| {
+        one_set(&format!(
+            "mimeType='video/mp4'><ContentProtection schemeIdUri='urn:mpeg:dash:sea:2012'><sea:SegmentEncryption xmlns:sea='urn:mpeg:dash:schema:sea:2012' schemeIdUri='urn:mpeg:dash:sea:aes128-cbc:2013'/>\
+             <sea:CryptoPeriod xmlns:sea='urn:mpeg:dash:schema:sea:2012' IV='0x1' keyUriTemplate='{key}'/></ContentProtection>\
+             <Representation id='v'><SegmentTemplate media='$Number$' duration='4'/></Representation>"
+        ))
+    };
+    for decrypted in [false, true] {
+        let out = mpd_out(&text("license"), decrypted).unwrap();
+        assert!(out.contains("keyUriTemplate=\"[key http://o.test/d/license]\""), "{out}");
+    }
+    let refused = mpd_out(&text("k$Number$"), false).unwrap_err().to_string();
+    assert!(refused.contains("keyUriTemplate"), "{refused}");
+    let refused = to_hls::check_encryption(&read(&text("license"))).unwrap_err().to_string();
+    assert!(refused.contains("urn:mpeg:dash:sea:2012") && refused.contains("manifest.mpd"), "{refused}");
+}

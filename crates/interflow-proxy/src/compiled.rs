@@ -22,7 +22,9 @@ use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
 use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig};
-use crate::downstream::access::{AccessRules, Login, PrivateAddressFilter, UserDatabase, WebPagePolicy};
+use crate::downstream::access::{
+    AccessRules, Login, PrivateAddressFilter, UnresolvedNames, UserDatabase, WebPagePolicy,
+};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
@@ -119,7 +121,10 @@ impl CompiledConfig {
             rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at_key("access"))?,
             guard: Arc::new(
                 PrivateAddressFilter::new(config.access.deny_private, config.access.allow_private.clone(), own)
-                    .with_unresolved(config.access.allow_unresolved),
+                    .with_unresolved(match config.access.allow_unresolved {
+                        true => UnresolvedNames::All,
+                        false => UnresolvedNames::Refused,
+                    }),
             ),
             web_pages: WebPagePolicy::new(&config.gateway).map_err(ConfigError::at_key("gateway"))?,
             routes: GatewayRoutes::new(&config.gateway.route).map_err(ConfigError::at_key("gateway"))?,

@@ -271,7 +271,7 @@ pub struct AccessConfig {
     /// DNS resolution. Destinations reached through an upstream proxy are resolved and checked here first.
     pub deny_private: bool,
     /// With `deny_private`, let names that cannot be resolved here go to an upstream proxy; the addresses it resolves
-    /// them to are not checked.
+    /// them to are not checked. For media, which lets them anyway, names of private networks too (`nas.lan`).
     pub allow_unresolved: bool,
     /// Special-purpose addresses that may be reached despite `deny_private`.
     #[schemars(with = "Vec<String>")]

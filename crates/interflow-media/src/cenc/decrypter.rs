@@ -56,6 +56,8 @@ pub struct CencDecrypter {
     /// Whether an index describing the media data was read. Without one, encrypted samples could not be told from
     /// clear bytes.
     is_indexed: bool,
+    /// Whether the last fragment describes no sample of any track, although the file declares encryption.
+    is_undescribed: bool,
     /// Whether a box was read, and whether media data was reached.
     seen: (bool, bool),
 }
@@ -95,6 +97,7 @@ impl CencDecrypter {
             failed: None,
             end: None,
             is_indexed: false,
+            is_undescribed: false,
             seen: (false, false),
         }
     }
@@ -267,6 +270,10 @@ impl CencDecrypter {
             b"moov" | b"moof" => return self.index(&header, data),
             // Passing the media data on without parameters would output encrypted samples as if they were clear.
             b"mdat" if self.is_lost() => return Err(CencError::IndexAtEnd { offset: self.pos }),
+            // So the fragment is damaged.
+            b"mdat" if self.is_undescribed && content != Some(0) => {
+                return Err(CencError::NoSamples { offset: self.pos });
+            }
             b"mdat" if self.init.is_none() => return Err(CencError::IndexAtEnd { offset: self.pos }),
             b"mdat" => (self.state, self.seen.1) = (DecrypterState::Media(content), true),
             _ => self.state = DecrypterState::Pass(header.kind, content),
@@ -333,8 +340,10 @@ impl CencDecrypter {
             let Some(init) = self.init.clone() else {
                 return Err(CencError::NoInit { offset, track: first_track(&b) });
             };
+            self.is_undescribed = false;
             if init.tracks.iter().any(|t| t.entries.iter().any(Option::is_some)) {
-                plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
+                let samples = plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
+                self.is_undescribed = samples == 0;
                 self.check_regions(&b)?;
             }
             // A fragment also indexes the media data of clear tracks, which then passes unchanged.

@@ -26,6 +26,9 @@ pub enum CencError {
     /// Media data before the index that describes it.
     #[error("the media data at byte {offset} comes before its index: read the `moov` box at the end of the file first")]
     IndexAtEnd { offset: u64 },
+    /// A fragment that describes no sample, but has media data.
+    #[error("the media data at byte {offset} belongs to a fragment that describes no sample of it (it is damaged)")]
+    NoSamples { offset: u64 },
     /// Samples at an offset that has already passed, or that overlap.
     #[error(
         "a sample of track {track} at byte {offset} is located before the fragment that describes it, or overlaps another one"

@@ -37,13 +37,14 @@ pub(super) struct SampleSource<'a> {
     pub samples: &'a [SampleLocation],
 }
 
-/// Queues the samples of a `moof` whose media data follows. Clear tracks add nothing.
+/// Queues the samples of a `moof` whose media data follows. Clear tracks add nothing. Returns how many samples all
+/// tracks have.
 pub(super) fn plan_fragment(
     moof: &BoxRef<'_>,
     init: &InitSegment,
     keys: &ContentKeyRing,
     plan: &mut DecryptQueue,
-) -> Result<(), CencError> {
+) -> Result<usize, CencError> {
     let fragment = MovieFragment::read(moof)?;
     let placed = fragment.locate_samples(|id| init.movie.track(id).map(|t| t.defaults).unwrap_or_default())?;
     plan.tidy();
@@ -81,7 +82,8 @@ pub(super) fn plan_fragment(
             plan,
         )?;
     }
-    plan.sort(moof.offset + moof.whole.len() as u64)
+    plan.sort(moof.offset + moof.whole.len() as u64)?;
+    Ok(placed.iter().map(Vec::len).sum())
 }
 
 /// Positions of the type fields of all boxes of a `moof` that concern encryption. The boxes keep their size, so no

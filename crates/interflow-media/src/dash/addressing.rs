@@ -67,7 +67,7 @@ pub struct InitializationSource {
 pub struct SegmentAddressing {
     pub timescale: u64,
     /// The time in units that corresponds to the period's start.
-    pub offset: u64,
+    pub offset: i64,
     /// Offset of the first segment from the period's start, in units, without a timeline.
     pub delta: i64,
     /// Units per segment, without a timeline; many packagers write fractions.
@@ -97,6 +97,13 @@ pub struct RetainedAttributes {
 fn rounded(text: &str) -> Option<u64> {
     let text = text.trim();
     text.parse().ok().or_else(|| fraction(text).map(|n| n.round() as u64))
+}
+
+/// An integer that may be negative, as offsets are in practice.
+fn signed(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (size, sign) = text.strip_prefix('-').map_or((text, 1), |size| (size, -1));
+    i64::try_from(rounded(size)?).ok().map(|n| sign * n)
 }
 
 /// A non-negative number with an optional fraction; not `inf` or `nan`, which the standard library would accept.
@@ -137,7 +144,7 @@ impl SegmentAddressing {
         };
         let whole = |name: &str| e.get(name).and_then(rounded);
         own.timescale = whole("timescale").filter(|t| *t > 0).unwrap_or(self.timescale.max(1));
-        own.offset = whole("presentationTimeOffset").unwrap_or(self.offset);
+        own.offset = e.get("presentationTimeOffset").and_then(signed).unwrap_or(self.offset);
         own.delta = e.number("eptDelta").unwrap_or(self.delta);
         own.duration = e.get("duration").and_then(|d| fraction(d.trim())).filter(|d| *d > 0.0).or(self.duration);
         own.start_number = e.number("startNumber").or(self.start_number);

@@ -34,6 +34,8 @@ pub struct DashManifest {
     pub update: Option<f64>,
     /// Clocks to synchronise with (`UTCTiming`): scheme and value of each, in order of preference.
     pub clocks: Vec<(String, String)>,
+    /// Whether any segments are encrypted as a whole (ISO 23009-4).
+    pub has_encrypted_segments: bool,
     /// The URL from which the next update is to be fetched (`Location`).
     pub location: Option<String>,
     pub periods: Vec<DashPeriod>,
@@ -56,6 +58,8 @@ pub enum DashMediaKind {
     Audio,
     Text,
     Image,
+    /// Anything else, which only DASH players can use.
+    Other,
 }
 
 impl DashMediaKind {
@@ -66,6 +70,7 @@ impl DashMediaKind {
             Self::Audio => "audio",
             Self::Text => "text",
             Self::Image => "image",
+            Self::Other => "other",
         }
     }
 }
@@ -124,7 +129,8 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
         window: seconds("timeShiftBufferDepth"),
         delay: seconds("suggestedPresentationDelay"),
         update: seconds("minimumUpdatePeriod"),
-        clocks: root.all("UTCTiming").filter_map(clock).collect(),
+        clocks: root.all("UTCTiming").filter_map(|element| clock(element, base)).collect(),
+        has_encrypted_segments: root.all("Period").any(has_encrypted_segments),
         location: root.child("Location").map(|l| base.resolve(&l.text)),
         periods: Vec::new(),
     };
@@ -160,9 +166,33 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     Ok(manifest)
 }
 
-/// A clock to synchronise with; `None` if it has no value.
-fn clock(element: &XmlElement<'_>) -> Option<(String, String)> {
-    Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
+/// A clock to synchronise with, with absolute URLs; `None` if it has no value.
+fn clock(element: &XmlElement<'_>, base: &BaseUrl) -> Option<(String, String)> {
+    let (scheme, value) = (element.get("schemeIdUri")?, element.get("value")?);
+    let value = match scheme.starts_with(HTTP_CLOCK) {
+        true => value.split_whitespace().map(|url| base.resolve(url)).collect::<Vec<_>>().join(" "),
+        false => value.to_owned(),
+    };
+    Some((scheme.to_owned(), value))
+}
+
+/// The schemes of clocks that are read over HTTP.
+pub const HTTP_CLOCK: &str = "urn:mpeg:dash:utc:http-";
+
+/// The scheme of segments that are encrypted as a whole (ISO 23009-4).
+pub const SEGMENT_ENCRYPTION: &str = "urn:mpeg:dash:sea:2012";
+
+/// Whether a `ContentProtection` is about segments that are encrypted as a whole.
+pub fn is_segment_encryption(element: &XmlElement<'_>) -> bool {
+    element.get("schemeIdUri") == Some(SEGMENT_ENCRYPTION)
+}
+
+/// Whether any segments inside an element are encrypted as a whole.
+fn has_encrypted_segments(element: &XmlElement<'_>) -> bool {
+    element.children.iter().any(|c| {
+        c.name == "ContentProtection" && is_segment_encryption(c)
+            || matches!(c.name, "AdaptationSet" | "Representation") && has_encrypted_segments(c)
+    })
 }
 
 /// An element with a remote reference that means nothing (`resolve-to-zero`), and is treated as absent.
@@ -259,7 +289,7 @@ struct AdaptationSetInfo<'a> {
 const CHARACTERISTICS: &str = "urn:mpeg:mpegB:cicp:TransferCharacteristics";
 const TILES: &str = "http://dashif.org/guidelines/thumbnail_tile";
 
-/// An adaptation set; `None` if its content type is unknown or it has no representation.
+/// An adaptation set; `None` if it has no representation.
 fn set(
     element: &XmlElement<'_>,
     place: usize,
@@ -272,7 +302,7 @@ fn set(
     let Some(first) = element.child("Representation") else { return Ok(None) };
     let either = |name: &str| first.get(name).or_else(|| element.get(name));
     let media = media_of(either("mimeType"), element.get("contentType"), either("codecs"), element);
-    let Some(media) = media else { return Ok(None) };
+    let media = media.unwrap_or(DashMediaKind::Other);
     let common = AdaptationSetInfo {
         set: element,
         characteristics: property(element, CHARACTERISTICS),

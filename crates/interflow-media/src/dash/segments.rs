@@ -168,7 +168,7 @@ fn fixed_duration_segments(
             };
             let one = DashSegment {
                 number: first_number.saturating_add(i),
-                time: time.saturating_add(a.offset),
+                time: time.saturating_add_signed(a.offset),
                 start: begin / scale + delta,
                 duration: each,
                 address: None,
@@ -189,9 +189,9 @@ fn timeline_segments(
     let scale = a.timescale.max(1) as f64;
     let units = |seconds: f64| (seconds * scale).max(0.0) as u64;
     // The end of a run with unlimited repetition: the period's end, or now.
-    let by_period = period.duration.map(|d| a.offset.saturating_add(units(d)));
+    let by_period = period.duration.map(|d| units(d).saturating_add_signed(a.offset));
     let early = if a.available_early.is_finite() { a.available_early } else { 0.0 };
-    let by_now = elapsed.map(|e| a.offset.saturating_add(units(e + early)));
+    let by_now = elapsed.map(|e| units(e + early).saturating_add_signed(a.offset));
     let mut found = Vec::new();
     let mut time = runs.first().and_then(|r| r.t).unwrap_or(0);
     let mut number = a.start_number.unwrap_or(1);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use interflow_types::{Error, Result};
 
-use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation};
+use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation, SEGMENT_ENCRYPTION};
 use super::segments::DashSegment;
 use super::{manifest_error, time};
 use crate::hls::variant_filter::VariantChoice;
@@ -17,6 +17,9 @@ pub struct HlsOptions {
     pub language: Option<String>,
     /// Whether segments are remuxed to MPEG-TS.
     pub ts: bool,
+    /// Whether subtitles in MP4 are listed as they are. FFmpeg takes every subtitle rendition for WebVTT, and refuses
+    /// the whole playlist if its segments are not.
+    pub mp4_text: bool,
     /// Maximum size of a playlist, in bytes; no limit if absent.
     pub most: Option<u64>,
 }
@@ -46,11 +49,17 @@ impl DashTrack<'_> {
     pub fn profile(&self) -> String {
         format!("{}_{}_{}", self.set.id, self.own.id, self.own.bandwidth)
     }
+
+    /// Whether it has WebVTT cues in MP4, which are converted to WebVTT segments unless `subtitles=mp4` is asked for.
+    pub fn is_wvtt(&self) -> bool {
+        is_wvtt(self.own)
+    }
 }
 
 /// The period that variants are taken from: the last of a live manifest, otherwise the longest.
 pub fn main_period(manifest: &DashManifest) -> Option<&DashPeriod> {
-    let full = || manifest.periods.iter().filter(|p| !p.sets.is_empty());
+    let is_known = |set: &AdaptationSet| set.media != DashMediaKind::Other;
+    let full = || manifest.periods.iter().filter(|p| p.sets.iter().any(is_known));
     if manifest.is_live {
         return full().next_back();
     }
@@ -69,6 +78,20 @@ pub fn tracks(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
 /// The tracks that HLS can carry, which excludes WebM.
 fn playable(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
     tracks(period).filter(|t| !t.own.mime.ends_with("/webm"))
+}
+
+/// Refuses a manifest whose segments are encrypted as a whole, by its own rules for keys and IVs.
+///
+/// # Errors
+/// It has such segments: as HLS they would be played as clear ones.
+pub fn check_encryption(manifest: &DashManifest) -> Result<()> {
+    if manifest.has_encrypted_segments {
+        return Err(manifest_error(format!(
+            "its segments are encrypted as a whole ({SEGMENT_ENCRYPTION}), which is not converted to HLS: DASH players \
+             get it at /proxy/mpd/manifest.mpd"
+        )));
+    }
+    Ok(())
 }
 
 /// The corresponding track in another period: the one of this name, else the closest of its kind and language.
@@ -108,7 +131,7 @@ pub fn master(
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}\n#EXT-X-INDEPENDENT-SEGMENTS", if options.ts { 4 } else { 7 });
     let groups = audio_groups(period, options);
-    let (texts, videos) = (subtitles(period), videos(period, options));
+    let (texts, videos) = (subtitles(period, options), videos(period, options));
     let renditions = groups.iter().map(|(_, sounds)| sounds.len()).sum::<usize>() + texts.len();
     if videos.len().saturating_mul(groups.len().max(1)).saturating_add(renditions) > MAX_VARIANTS {
         return Err(manifest_error(format!("it has more than {MAX_VARIANTS} combinations of picture and sound")));
@@ -224,9 +247,17 @@ fn videos<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>
     all
 }
 
-/// Subtitles that an HLS player supports: plain WebVTT, and text in fragmented MP4.
-fn subtitles(period: &DashPeriod) -> Vec<DashTrack<'_>> {
-    playable(period).filter(|t| t.set.media == DashMediaKind::Text && !t.own.mime.contains("ttml")).collect()
+/// Whether a representation has WebVTT cues in MP4 (ISO 14496-30).
+fn is_wvtt(own: &Representation) -> bool {
+    own.mime.ends_with("/mp4") && own.codecs.as_deref().is_some_and(|c| c.trim().starts_with("wvtt"))
+}
+
+/// Subtitles that an HLS player supports: WebVTT, and other text in fragmented MP4 if it is asked for.
+fn subtitles<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>> {
+    let is_listed = |own: &Representation| {
+        !own.mime.contains("ttml") && (options.mp4_text || !own.mime.ends_with("/mp4") || is_wvtt(own))
+    };
+    playable(period).filter(|t| t.set.media == DashMediaKind::Text && is_listed(t.own)).collect()
 }
 
 /// A text as the content of a quoted string, which has no escapes (RFC 8216 4.2).

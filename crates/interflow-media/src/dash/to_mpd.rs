@@ -4,7 +4,7 @@ use interflow_types::{Error, Result};
 
 use super::addressing::{AddressingMode, SegmentAddressing, TemplateValues, fill};
 use super::manifest_error;
-use super::model::{DashManifest, Representation};
+use super::model::{DashManifest, HTTP_CLOCK, Representation, is_segment_encryption};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
@@ -16,6 +16,10 @@ pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 pub enum ManifestUrlKind<'a> {
     /// An initialization section: alternative absolute URLs, range.
     Init(&'a [String], Option<(u64, u64)>),
+    /// A clock (`UTCTiming`).
+    Clock(&'a str),
+    /// The key of segments that are encrypted as a whole.
+    Key(&'a str),
     /// A segment: alternative absolute URLs, range, and what is needed to decrypt it.
     Segment {
         /// Its URLs; templates if `pattern` is set.
@@ -61,8 +65,10 @@ pub fn rewrite(
     link: &mut dyn FnMut(ManifestUrlKind<'_>) -> String,
 ) -> Result<()> {
     let mut links = LinkBuilder { link, left: most };
-    // What would lead a player past the gateway: base URLs, patches, and steering to other servers.
-    root.children.retain(|c| !matches!(c.name, "BaseURL" | "PatchLocation" | "ContentSteering"));
+    // What would lead a player past the gateway: base URLs, patches, steering to other servers, and other manifests.
+    root.children.retain(|c| c.name != "BaseURL");
+    remove_detours(root);
+    place_clocks(root, manifest, &mut links);
     for location in root.children.iter_mut().filter(|c| c.name == "Location") {
         location.text = own.to_owned().into();
     }
@@ -72,8 +78,9 @@ pub fn rewrite(
     for (element, period) in periods.zip(&manifest.periods) {
         let of_period = timeline_of(element);
         strip(element, decrypted);
+        place_keys(element, period.sets.iter().flat_map(|s| &s.representations), &mut links)?;
         element.children.retain(|c| c.name != "AdaptationSet" || c.get("xlink:href").is_none());
-        // Sets of other content types are not in the model; media sets are in the same order.
+        // Sets without a representation are not in the model; the others are in the same order.
         let mut sets = period.sets.iter();
         let mut next = sets.next();
         let all = element.children.iter_mut().filter(|c| c.name == "AdaptationSet");
@@ -97,10 +104,71 @@ pub fn rewrite(
     Ok(())
 }
 
+/// Removes elements that send a player to other servers or manifests, wherever they stand.
+fn remove_detours(element: &mut XmlElement<'_>) {
+    const DETOURS: [&str; 6] = [
+        "ContentSteering",
+        "ImportedMPD",
+        "InsertPresentation",
+        "OverwritePresentation",
+        "PatchLocation",
+        "ReplacePresentation",
+    ];
+    let is_detour = |c: &XmlElement<'_>| DETOURS.contains(&c.name);
+    // An event is nothing without its content.
+    element.children.retain(|c| !is_detour(c) && !(c.name == "Event" && c.children.iter().any(is_detour)));
+    element.children.iter_mut().for_each(remove_detours);
+}
+
+/// Routes the clocks that are read over HTTP through the gateway. Others are at addresses of their own, except for a
+/// time in the manifest itself.
+fn place_clocks(root: &mut XmlElement<'_>, manifest: &DashManifest, links: &mut LinkBuilder<'_>) {
+    let mut known = manifest.clocks.iter();
+    root.children.retain_mut(|c| {
+        if c.name != "UTCTiming" {
+            return true;
+        }
+        let Some((scheme, addresses)) = c.get("value").and(c.get("schemeIdUri")).and_then(|_| known.next()) else {
+            return false;
+        };
+        if scheme.starts_with(HTTP_CLOCK) {
+            let routed: Vec<_> = addresses.split(' ').map(|a| links.get(ManifestUrlKind::Clock(a))).collect();
+            c.set("value", routed.join(" "));
+            return true;
+        }
+        scheme.starts_with("urn:mpeg:dash:utc:direct:")
+    });
+}
+
+/// Routes the keys of segments that are encrypted as a whole through the gateway, anywhere in a period.
+fn place_keys<'r>(
+    element: &mut XmlElement<'_>,
+    mut representations: impl Iterator<Item = &'r Representation>,
+    links: &mut LinkBuilder<'_>,
+) -> Result<()> {
+    let Some(base) = representations.next().and_then(|r| BaseUrl::parse(r.bases.first()?)) else { return Ok(()) };
+    place_keys_in(element, &base, links)
+}
+
+fn place_keys_in(element: &mut XmlElement<'_>, base: &BaseUrl, links: &mut LinkBuilder<'_>) -> Result<()> {
+    if element.name == "CryptoPeriod"
+        && let Some(template) = element.get("keyUriTemplate")
+    {
+        if template.contains('$') {
+            return Err(manifest_error("its key addresses have templates (CryptoPeriod@keyUriTemplate)"));
+        }
+        let url = links.get(ManifestUrlKind::Key(&base.resolve(template)));
+        element.set("keyUriTemplate", url);
+    }
+    element.children.iter_mut().try_for_each(|c| place_keys_in(c, base, links))
+}
+
 /// Removes what says where segments are; with `decrypted`, also how they are encrypted.
 fn strip(element: &mut XmlElement<'_>, decrypted: bool) {
     const ADDRESSES: [&str; 4] = ["BaseURL", "SegmentTemplate", "SegmentList", "SegmentBase"];
-    element.children.retain(|c| !(ADDRESSES.contains(&c.name) || decrypted && c.name == "ContentProtection"));
+    // The keys of a link are for samples, so that segments stay encrypted as a whole.
+    let is_done = |c: &XmlElement<'_>| decrypted && c.name == "ContentProtection" && !is_segment_encryption(c);
+    element.children.retain(|c| !ADDRESSES.contains(&c.name) && !is_done(c));
 }
 
 /// The timeline in a template or list, which is moved to the new one unchanged.
@@ -177,7 +245,12 @@ fn place_segments<'a>(
             if let Some((first, last)) = index {
                 made.set("indexRange", format!("{first}-{last}"));
             }
-            if let Some((first, last)) = a.init.range {
+            // In another file, or in this one.
+            if let Some((address, range)) = init.as_ref().filter(|_| a.init.address.is_some()) {
+                let mut section = XmlElement::new("Initialization");
+                section.set("sourceURL", links.get(ManifestUrlKind::Init(address, *range)));
+                made.children.push(section);
+            } else if let Some((first, last)) = a.init.range {
                 let mut section = XmlElement::new("Initialization");
                 section.set("range", format!("{first}-{last}"));
                 made.children.push(section);
@@ -232,7 +305,7 @@ fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
             element.set(name, value.clone());
         }
     }
-    if a.offset > 0 {
+    if a.offset != 0 {
         element.set("presentationTimeOffset", a.offset.to_string());
     }
     if a.delta != 0 {

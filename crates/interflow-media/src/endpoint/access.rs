@@ -9,6 +9,7 @@ use super::child_urls::ChildUrls;
 use super::error::MediaError;
 use super::params::MediaParams;
 use super::router::MediaState;
+use crate::hls::rewrite::fill_placeholders;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
 
@@ -49,6 +50,23 @@ impl AuthorizedRequest {
         let token = state.keys.seal(&grant);
         let key = state.keys.child_key(&token).expect("a key that seals is there");
         ChildUrls::new(&self.base, Some((&token, key)), grant.hide)
+    }
+
+    /// Fills what the player appended into the address of an archive (`catchup-source`).
+    pub fn fill_catchup(&mut self) -> Result<(), MediaError> {
+        if !self.params.is_true("catchup") {
+            return Ok(());
+        }
+        let Some(template) = self.params.get("d") else { return Ok(()) };
+        let value = |i: usize| {
+            let name = format!("_c{i}");
+            self.directives.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str())
+        };
+        let filled = fill_placeholders(template, value).ok_or_else(|| {
+            MediaError::bad_request(format!("the times of this archive are missing or invalid: {template}"))
+        })?;
+        self.params.replace("d", filled);
+        Ok(())
     }
 
     /// The client's user, if it presented a password or link of one; limits and the recorder use it.
@@ -120,8 +138,8 @@ pub fn authorize(
 }
 
 fn directives(params: &MediaParams) -> QueryPairs {
-    // `_n`, `_t` and `_p` are filled in by DASH players.
-    let is_one = |name: &str| name.starts_with("_HLS_") || matches!(name, "_n" | "_t" | "_p");
+    // `_n`, `_t` and `_p` are filled in by DASH players, `_c0` and so on by those of IPTV lists.
+    let is_one = |name: &str| name.starts_with("_HLS_") || name.starts_with("_c") || matches!(name, "_n" | "_t" | "_p");
     params.pairs().iter().filter(|(n, _)| is_one(n)).cloned().collect()
 }
 

@@ -25,8 +25,9 @@ use crate::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistP
 use crate::dash::{to_mpd, to_mpd::ManifestUrlKind, xml};
 use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
-use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
+use crate::relay::{BaseUrl, CachePolicy, FetchRequest, MediaAddress, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
+use crate::webvtt;
 
 /// Bytes read from the beginning of a file to find its index, if the manifest does not say where it is.
 const INDEX_READ_BYTES: u64 = 64 << 10;
@@ -71,7 +72,7 @@ impl MediaRequest<'_> {
     /// Fetches and parses the manifest that the link names. Cached only for as long as playlists are.
     async fn mpd(self) -> Result<FetchedManifest, MediaError> {
         let asked = self.asked.params.destination("d")?;
-        let address = asked.url.to_string();
+        let (address, credentials) = (asked.text(), asked.clone());
         let limit = self.state.config.playlist_limit();
         let document =
             self.state.shared.document_within(self.whole_request(asked)?, CachePolicy::Playlist, limit).await?;
@@ -79,7 +80,8 @@ impl MediaRequest<'_> {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
             return Err(MediaError::Status(document.status, text));
         }
-        let (text, base) = (document.body.clone(), BaseUrl::from_url(&document.url));
+        let userinfo = credentials.userinfo_for(&document.url);
+        let (text, base) = (document.body.clone(), BaseUrl::from_url(&document.url).with_userinfo(userinfo.as_deref()));
         let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
         let manifest = run_off_workers(document.body.len() > BLOCKING_MANIFEST_BYTES, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
@@ -95,7 +97,8 @@ impl MediaRequest<'_> {
         let ts =
             params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is_true("remux_to_ts"));
         let most = Some(self.state.config.rewritten_bytes.0);
-        HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
+        let mp4_text = params.get("subtitles") == Some("mp4");
+        HlsOptions { height, language: params.get("language").map(str::to_owned), ts, mp4_text, most }
     }
 
     /// The content keys of the link; `None` if it has none.
@@ -113,6 +116,7 @@ impl MediaRequest<'_> {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         // Invalid keys are reported now, and not with the first segment.
         self.keys()?;
+        to_hls::check_encryption(&manifest)?;
         let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
@@ -146,6 +150,7 @@ impl MediaRequest<'_> {
         };
         let language = params.get("lang").unwrap_or_default();
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        to_hls::check_encryption(&manifest)?;
         let now = self.state.clocks.now(self, &manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
         // Periods announced for the future are not listed.
@@ -180,19 +185,24 @@ impl MediaRequest<'_> {
         } else {
             PlaylistPosition::default()
         };
-        let ts = self.hls_options().ts && !is_text;
+        let options = self.hls_options();
+        let (ts, mp4_text) = (options.ts && !is_text, options.mp4_text);
         let start = match params.number("start_offset")? {
             Some(start) => Some(start),
+            None if !manifest.is_live => None,
             // A negative offset counts from the end, in HLS as here.
-            None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
+            None => manifest.delay.map(|d| -d).or(Some(self.state.config.hls.live_start).filter(|s| *s != 0.0)),
         };
         let most = Some(self.state.config.rewritten_bytes.0);
         let frame = PlaylistHeader { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
         let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
         let write = move |manifest: &DashManifest, parts: &[PlaylistPeriod<'_>]| {
             to_hls::media(manifest, parts, frame, |wanted| match wanted {
+                to_hls::UrlKind::Init(part) if part.track.is_wvtt() && !mp4_text => None,
                 to_hls::UrlKind::Init(part) => init_section_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
-                to_hls::UrlKind::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
+                to_hls::UrlKind::Segment(part, segment) => {
+                    segment_url(&children, part.track, segment, SegmentUse { ts, keyed, mp4_text })
+                }
             })
         };
         let text = if count <= BLOCKING_SEGMENTS {
@@ -277,8 +287,8 @@ impl MediaRequest<'_> {
         Ok((!found.is_empty()).then_some(found))
     }
 
-    fn range_fetch_request(self, address: &str, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
-        let mut ask = self.whole_request(parse(address)?)?;
+    fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
+        let mut ask = self.whole_request(address)?;
         if let Some((first, last)) = range {
             let _ = ask.headers.set("Range", format!("bytes={first}-{last}"));
         }
@@ -287,7 +297,7 @@ impl MediaRequest<'_> {
 
     /// The bytes at an address, or a range of them, limited by `media.document_bytes`.
     async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
-        let ask = self.range_fetch_request(address, range)?;
+        let ask = self.with_byte_range(parse(address)?, range)?;
         let cap = self.state.config.document_bytes.0;
         let document = self.state.shared.document(ask, CachePolicy::Segment, cap).await?;
         match (document.status, range) {
@@ -345,7 +355,39 @@ impl MediaRequest<'_> {
 
     /// A segment, decrypted if the link has keys.
     pub async fn mpd_segment(self, extension: &str) -> EndpointResult {
-        if extension == "ts" { self.mpd_ts().await } else { self.clear_segment().await }
+        match extension {
+            "ts" => self.mpd_ts().await,
+            "vtt" if self.asked.params.get("init_url").is_some() => self.mpd_vtt().await,
+            _ => self.clear_segment().await,
+        }
+    }
+
+    /// A segment of cues in MP4 as WebVTT, decrypted first if the link has keys.
+    async fn mpd_vtt(self) -> EndpointResult {
+        let params = &self.asked.params;
+        let section =
+            self.init_section().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
+        let range = parse_range(params.get("segment_range"))?;
+        let at = range.map_or(0, |(first, _)| first);
+        let mut bytes = self.bytes_from(&self.segment_addresses()?, range).await?;
+        if let Some(keys) = self.keys()? {
+            self.note_decryption();
+            let body = decrypt::segment(keys, Some(Arc::clone(&section)), at, Body::Full(bytes.clone()))?;
+            let limit = bytes.len();
+            bytes = decrypt::wait_for_first_bytes(body)
+                .await?
+                .collect(limit)
+                .await
+                .map_err(|e| MediaError::upstream(e.to_string()))?
+                .0;
+        }
+        let track = section.movie.tracks.first().ok_or_else(|| MediaError::upstream("the subtitles have no track"))?;
+        let text = webvtt::from_mp4(track, &bytes, at)
+            .map_err(|e| MediaError::upstream(format!("the subtitles cannot be read: {e}")))?;
+        let mut response = Response::full(StatusCode::OK, "text/vtt", text);
+        header_filter::set_security_headers(&mut response.head);
+        params.apply_header_overrides(&mut response.head.headers, true);
+        Ok(response)
     }
 
     async fn clear_segment(self) -> EndpointResult {
@@ -445,6 +487,8 @@ impl MediaRequest<'_> {
             let mut root = xml::read(&text)?;
             to_mpd::rewrite(&mut root, &manifest, &own, keyed, most, &mut |wanted| match wanted {
                 ManifestUrlKind::Init(address, range) => init_url(&children, address, range),
+                ManifestUrlKind::Clock(address) => children.url("/proxy/stream", &[("d", address)]),
+                ManifestUrlKind::Key(address) => children.url("/proxy/hls/key.bin", &[("d", address)]),
                 ManifestUrlKind::Segment { addresses, range, init, pattern } => {
                     let init = init.filter(|_| keyed);
                     segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
@@ -464,13 +508,13 @@ impl MediaRequest<'_> {
     }
 
     /// A range of the origin's file as a resource of its own, through the cache.
-    async fn relay_part(
+    pub(super) async fn relay_part(
         self,
-        address: crate::relay::MediaAddress,
+        address: MediaAddress,
         range: Option<DashByteRange>,
         work: Option<ResponseTransform>,
     ) -> EndpointResult {
-        let ask = self.range_fetch_request(&address.url.to_string(), range)?;
+        let ask = self.with_byte_range(address, range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
         let is_worked = work.is_some() && self.head.method != interflow_types::Method::HEAD;
         let mut response = self.state.shared.get_transformed(ask, CachePolicy::Segment, work).await?.response;
@@ -555,7 +599,7 @@ fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaErro
 }
 
 /// `0-99`, or `100-` for everything from there.
-fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
+pub(super) fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
     let Some(text) = text else { return Ok(None) };
     let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
     let range = crate::dash::addressing::byte_range(text).or(open);
@@ -593,20 +637,28 @@ fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
     addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()
 }
 
+/// What becomes of the segments of a playlist: MPEG-TS, decrypted, text left in MP4.
+#[derive(Clone, Copy)]
+struct SegmentUse {
+    ts: bool,
+    keyed: bool,
+    mp4_text: bool,
+}
+
 fn segment_url(
     children: &ChildUrls,
     track: DashTrack<'_>,
     segment: &DashSegment,
-    ts: bool,
-    keyed: bool,
+    SegmentUse { ts, keyed, mp4_text }: SegmentUse,
 ) -> Option<String> {
     let reference = segment.address.as_deref().unwrap_or_default();
     let bases = track.own.bases.iter().filter_map(|b| BaseUrl::parse(b));
     let addresses: Vec<String> = bases.map(|b| b.resolve(reference)).collect();
-    let init = if keyed || ts { init_section_of(track.own) } else { None };
+    let converts = track.is_wvtt() && !mp4_text;
+    let init = if keyed || ts || converts { init_section_of(track.own) } else { None };
     let extension = match track.set.media {
         DashMediaKind::Image => "jpg",
-        DashMediaKind::Text if track.own.mime.contains("vtt") => "vtt",
+        DashMediaKind::Text if track.own.mime.contains("vtt") || converts => "vtt",
         _ if ts => "ts",
         _ => "mp4",
     };

@@ -11,24 +11,26 @@ use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
 use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 
-use super::child_urls::ChildUrls;
+use super::dash::parse_range;
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::router::MediaRequest;
+use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter};
 use crate::cenc::{ContentKey, ContentKeyRing};
-use crate::config::{HlsKeyMode, SegmentRoute};
+use crate::config::HlsKeyMode;
+use crate::dash::addressing::DashByteRange;
 use crate::hls::channel::ChannelOptions;
-use crate::hls::rewrite::{SegmentEncryption, extension, is_playlist_address};
+use crate::hls::rewrite::is_playlist_address;
 use crate::hls::segment_skip::SkipRanges;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
 use crate::hls::variant_filter::VariantChoice;
 use crate::hls::{
-    HlsRewriteOptions, UriReplacer, UriRole, define::PlaylistVariables, rewrite_within, segment_skip, steering,
-    variant_filter,
+    HlsRewriteOptions, define::PlaylistVariables, rewrite_within, segment_skip, steering, variant_filter,
 };
 use crate::relay::address::{self, MediaAddress, push_value};
 use crate::relay::fetch::FetchedDocument;
 use crate::relay::segment_cache::remove_conditions;
+use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
 
@@ -83,6 +85,7 @@ impl MediaRequest<'_> {
     /// Fetches a resource that may be a playlist. Other content is relayed; a web page, such as a block or parking
     /// page, is rejected, since players would report something misleading.
     pub async fn find_playlist(self, address: MediaAddress) -> Result<PlaylistProbe, MediaError> {
+        let credentials = address.clone();
         let named = is_playlist_address(address.url.path.as_str().as_bytes());
         let FetchedResponse { url, response } =
             self.state.shared.get(self.whole_request(address)?, CachePolicy::Playlist).await?;
@@ -133,11 +136,18 @@ impl MediaRequest<'_> {
         // The bytes that were read are put back, still with their content coding.
         let read = (!first.is_empty()).then(|| Ok(BodyFrame::Data(first.freeze())));
         let body = Body::replay(read.into_iter().collect(), body);
-        if !is_one && !claims {
+        if !is_one && (!claims || is_media(&seen)) {
             return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
+        // Lists without a first line are lenient IPTV ones: comments and URLs.
+        if !is_one && !is_plain_list(&seen) {
+            let (bytes, _) = body.collect(MAX_PEEKED_BYTES as usize).await.unwrap_or_default();
+            let text = format!("{} sent no playlist, but {}", url.authority, described(&head.headers, &bytes).await);
+            return Err(MediaError::upstream(text));
+        }
         let limit = self.state.config.playlist_limit();
-        let document = crate::relay::fetch::collect_within(url, Response { head, body }, limit).await?;
+        let mut document = crate::relay::fetch::collect_within(url, Response { head, body }, limit).await?;
+        document.userinfo = credentials.userinfo_for(&document.url);
         Ok(PlaylistProbe::Playlist(document))
     }
 
@@ -193,9 +203,10 @@ impl MediaRequest<'_> {
         // requested without it: their values go with the links.
         let handed_down = if is_multivariant { variables.pairs() } else { &[] };
         let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
-        let base = BaseUrl::from_url(&document.url);
         let mut routing = SegmentRouting::for_request(self)?;
         routing.nothing |= direct;
+        // Credentials are not handed to players.
+        let base = if routing.nothing { BaseUrl::from_url(&document.url) } else { document.base() };
         let keys = self.key_use(&routing)?;
         let inline = match keys {
             HlsKeyMode::Inline => self.keys_of(&text, &base, &variables).await,
@@ -204,7 +215,20 @@ impl MediaRequest<'_> {
         if !inline.is_empty() {
             self.note_keys();
         }
-        let options = HlsRewriteOptions { apply_keys: keys == HlsKeyMode::Apply, start: self.start(&text)?, variables };
+        let through = matches!(routing.segments, SegmentSource::Ours) && !routing.nothing;
+        let own_keys = through && self.keys()?.is_some();
+        if own_keys && has_foreign_transport_keys(&text) {
+            let text = "the keys of this link are for MP4, but the playlist has encrypted MPEG-TS segments whose keys come \
+                        from a licence server; leave `key` out to get them as they are";
+            return Err(MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, text.into()));
+        }
+        let options = HlsRewriteOptions {
+            apply_keys: keys == HlsKeyMode::Apply,
+            own_keys,
+            moves_ranges: through && params.get("transformer") == Some("ts_stream"),
+            start: self.start(&text)?,
+            variables,
+        };
         if self.state.config.cache.prefetch > 0 && matches!(routing.segments, SegmentSource::Ours) {
             self.state.ahead.record_playlist(&document.url.to_string(), prefetch::segment_refs(&text, &base));
         }
@@ -215,6 +239,9 @@ impl MediaRequest<'_> {
             inline,
             key_url: params.get("key_url"),
             channel: ChannelOptions::default(),
+            userinfo: document.userinfo.as_deref(),
+            is_images: memchr::memmem::find(&text, b"#EXT-X-IMAGES-ONLY").is_some(),
+            range: None,
         };
         let most = self.state.config.rewritten_bytes.0;
         Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
@@ -291,11 +318,19 @@ impl MediaRequest<'_> {
     pub async fn hls_segment(self, extension: &str) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.destination("d")?;
-        let mut response = match params.get("k") {
-            Some(key) if params.get("init_url").is_some() => self.decrypt_sample_aes(address, key).await?,
-            Some(key) => self.decrypt_segment(address, key).await?,
-            None if params.get("method") == Some("init") => self.clear_init(address).await?,
-            None => self.relay(address, "segment", Some(None)).await?,
+        let range = parse_range(params.get("segment_range"))?;
+        let mut response = match (params.get("k"), params.get("method")) {
+            (Some(key), _) if params.get("init_url").is_some() => {
+                let keys = ContentKeyRing::any(ContentKey(self.key(key).await?));
+                self.decrypt_samples(address, keys, range).await?
+            }
+            (Some(key), _) => self.decrypt_segment(address, key, range).await?,
+            (None, Some("cenc")) => {
+                let keys = self.keys()?.ok_or_else(|| MediaError::bad_request("the parameter `key` is missing"))?;
+                self.decrypt_samples(address, keys, range).await?
+            }
+            (None, Some("init")) => self.clear_init(address, range).await?,
+            (None, _) => self.relay_segment(address, range, None).await?,
         };
         let kind = response.head.headers.get_str("content-type").unwrap_or_default();
         // Players judge by the type, and some origins send none that means anything.
@@ -310,8 +345,33 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
+    /// A segment, or the part of the origin's resource that is one, transformed by `work`.
+    async fn relay_segment(
+        self,
+        address: MediaAddress,
+        range: Option<DashByteRange>,
+        work: Option<ResponseTransform>,
+    ) -> EndpointResult {
+        let Some(range) = range else { return self.relay(address, "segment", Some(work)).await };
+        let Response { mut head, mut body } = self.relay_part(address, Some(range), work).await?;
+        // To the client this part is the complete resource.
+        if head.status == StatusCode::PARTIAL_CONTENT {
+            (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+            head.headers.remove("content-range");
+            head.headers.remove("accept-ranges");
+            if self.asked.params.get("transformer") == Some("ts_stream") {
+                head.headers.remove("content-length");
+                let _ = head.headers.set("Content-Type", "video/mp2t");
+                body = unwrap_ts(body);
+            }
+        }
+        self.asked.params.apply_header_overrides(&mut head.headers, true);
+        Ok(Response { head, body })
+    }
+
     /// A segment that is encrypted as a whole (AES-128, AES-256), or whose samples are (SAMPLE-AES in MPEG-TS).
-    async fn decrypt_segment(self, address: MediaAddress, key: &str) -> EndpointResult {
+    /// It can only be decrypted as a whole, and its padding is removed, so it has no ranges.
+    async fn decrypt_segment(self, address: MediaAddress, key: &str, range: Option<DashByteRange>) -> EndpointResult {
         self.note_decryption();
         let params = &self.asked.params;
         let iv = params
@@ -327,8 +387,8 @@ impl MediaRequest<'_> {
                 decrypted_head(head);
                 Ok(decrypt::aes_256(key, iv, body))
             };
-            let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
-            return self.relay(address, "segment", Some(Some(work))).await;
+            let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run: Box::new(run) };
+            return self.relay_segment(address, range, Some(work)).await;
         }
         let key: [u8; 16] = self.key(key).await?;
         let samples = params.get("method") == Some("SAMPLE-AES");
@@ -337,43 +397,50 @@ impl MediaRequest<'_> {
         let run = move |head: &mut ResponseHead, body: Body| {
             // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
             if samples {
-                (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-                head.headers.remove("content-range");
                 head.headers.remove("accept-ranges");
                 return Ok(decrypt::sample_aes(key, iv, body));
             }
             decrypted_head(head);
             Ok(decrypt::aes_128(key, iv, body))
         };
-        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
-        self.relay(address, "segment", Some(Some(work))).await
+        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run: Box::new(run) };
+        self.relay_segment(address, range, Some(work)).await
     }
 
-    /// A segment of MP4 whose samples are decrypted (SAMPLE-AES). The length is unchanged, so ranges stay valid.
-    async fn decrypt_sample_aes(self, address: MediaAddress, key: &str) -> EndpointResult {
+    /// A segment of MP4 whose samples are decrypted (SAMPLE-AES, or common encryption with the link's own keys). The
+    /// length is unchanged, so ranges stay valid.
+    async fn decrypt_samples(
+        self,
+        address: MediaAddress,
+        keys: ContentKeyRing,
+        range: Option<DashByteRange>,
+    ) -> EndpointResult {
         self.note_decryption();
-        let keys = ContentKeyRing::any(ContentKey(self.key(key).await?));
         let init = self.init_section().await?;
-        if self.head.headers.contains("range") {
+        if let Some(init) = &init {
+            // A missing key is reported with its id.
+            init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
+        }
+        if range.is_none() && self.head.headers.contains("range") {
             return self.decrypted_file(address, keys, init).await;
         }
-        let id = self.work_id("samples");
+        let (id, at) = (self.work_id("samples"), range.map_or(0, |(first, _)| first));
         let run = move |_: &mut ResponseHead, body: Body| {
-            decrypt::segment(keys, init, 0, body).map_err(MediaError::into_error)
+            decrypt::segment(keys, init, at, body).map_err(MediaError::into_error)
         };
-        self.relay(address, "segment", Some(Some(ResponseTransform { id, takes_ranges: false, run: Box::new(run) })))
-            .await
+        let work = ResponseTransform { id, takes_ranges: false, run: Box::new(run) };
+        self.relay_segment(address, range, Some(work)).await
     }
 
     /// The initialization section of such segments, with encryption boxes removed, so that players take the track for
     /// a clear one.
-    async fn clear_init(self, address: MediaAddress) -> EndpointResult {
+    async fn clear_init(self, address: MediaAddress, range: Option<DashByteRange>) -> EndpointResult {
         let run = |_: &mut ResponseHead, body: Body| {
             let all = ContentKeyRing::default();
             decrypt::segment(all, None, 0, body).map_err(MediaError::into_error)
         };
         let work = ResponseTransform { id: self.work_id("init"), takes_ranges: true, run: Box::new(run) };
-        self.relay(address, "segment", Some(Some(work))).await
+        self.relay_segment(address, range, Some(work)).await
     }
 
     /// A cache identity for a transformation of a segment, including all key parameters of the link. Values are
@@ -392,7 +459,9 @@ impl MediaRequest<'_> {
     pub async fn hls_json(self, is_steering: bool) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         let cap = self.state.config.document_bytes.0;
-        let document = self.state.shared.document(self.whole_request(address)?, CachePolicy::Playlist, cap).await?;
+        let ask = self.whole_request(address.clone())?;
+        let mut document = self.state.shared.document(ask, CachePolicy::Playlist, cap).await?;
+        document.userinfo = address.userinfo_for(&document.url);
         if !document.status.is_success() {
             return Err(MediaError::Status(
                 document.status,
@@ -406,8 +475,11 @@ impl MediaRequest<'_> {
             inline: HashMap::new(),
             key_url: None,
             channel: ChannelOptions::default(),
+            userinfo: document.userinfo.as_deref(),
+            is_images: false,
+            range: None,
         };
-        let base = BaseUrl::from_url(&document.url);
+        let base = document.base();
         let body = if is_steering {
             steering::rewrite_steering(&document.body, &base, &mut place)
         } else {
@@ -429,12 +501,62 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
 }
 
-/// The head of a segment that is decrypted completely: removing the padding changes the length, and ranges no longer
+/// The head of a segment that is decrypted completely: removing the padding changes the length, and ranges do not
 /// apply.
 fn decrypted_head(head: &mut ResponseHead) {
-    (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-    for name in ["content-range", "accept-ranges", "content-length", "etag"] {
+    for name in ["accept-ranges", "content-length", "etag"] {
         head.headers.remove(name);
+    }
+}
+
+/// Whether a playlist has transport streams whose samples are encrypted with keys of a key system. There is no way to
+/// decrypt them with keys by id.
+fn has_foreign_transport_keys(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"#EXTINF").is_some()
+        && memchr::memmem::find(text, b"#EXT-X-MAP").is_none()
+        && lines(text).filter_map(|line| tag(line.content(text))).any(|(name, list)| {
+            let is_sample = || attribute_text(list, b"METHOD").is_some_and(|m| m.starts_with("SAMPLE-AES"));
+            let is_foreign = || attribute_text(list, b"KEYFORMAT").is_some_and(|f| f != "identity");
+            name == b"EXT-X-KEY" && is_sample() && is_foreign()
+        })
+}
+
+/// Whether a body is media by its first bytes: MPEG-TS, a box of MP4, packed audio.
+fn is_media(seen: &[u8]) -> bool {
+    let boxes = [b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"emsg", b"prft"];
+    match seen {
+        [0x47, ..] | [b'I', b'D', b'3', ..] => true,
+        [0xff, second, ..] if *second >= 0xe0 && *second != 0xfe => true,
+        [_, _, _, _, kind @ ..] => boxes.iter().any(|b| kind.starts_with(&b[..3])),
+        _ => false,
+    }
+}
+
+/// Whether a text without `#EXTM3U` begins as a list does: with a comment or a URL.
+fn is_plain_list(seen: &[u8]) -> bool {
+    let seen = seen.strip_prefix(b"\xef\xbb\xbf").unwrap_or(seen).trim_ascii_start();
+    let is_name = |b: &u8| b.is_ascii_alphanumeric();
+    let rest = seen.iter().position(|b| !is_name(b)).and_then(|at| seen.get(at..)).unwrap_or_default();
+    seen.starts_with(b"#") || rest.starts_with(b":/") && seen.len() > rest.len()
+}
+
+/// What an origin sent in the place of a playlist, for an error message: its beginning if it is a text.
+async fn described(headers: &interflow_types::Headers, body: &Bytes) -> String {
+    if body.is_empty() {
+        return "an empty body".to_owned();
+    }
+    let kind = headers.get_str("content-type").unwrap_or("unknown type");
+    let decoded = content_coding::decode_off_thread(headers, body, MAX_PEEKED_BYTES).await.ok().flatten();
+    let text = decoded.as_ref().unwrap_or(body);
+    let text = text.get(..text.len().min(200)).unwrap_or_default();
+    let is_text = text.iter().all(|b| *b >= b' ' || b.is_ascii_whitespace());
+    match is_text {
+        // On one line.
+        true => {
+            let words = String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("{kind}: {words}")
+        }
+        false => format!("{kind} (the text of a playlist is UTF-8)"),
     }
 }
 
@@ -455,210 +577,4 @@ fn media_type(extension: &str) -> Option<&'static str> {
         "png" => "image/png",
         _ => return None,
     })
-}
-
-/// Where players get segments from.
-enum SegmentSource<'a> {
-    Ours,
-    Direct,
-    Stremio(&'a str, String),
-}
-
-/// Which resources are routed through the gateway, by the link and the configuration.
-struct SegmentRouting<'a> {
-    segments: SegmentSource<'a>,
-    /// Nothing is routed: URLs are only made absolute.
-    nothing: bool,
-}
-
-impl<'a> SegmentRouting<'a> {
-    fn for_request(job: MediaRequest<'a>) -> Result<Self, MediaError> {
-        let (params, hls) = (&job.asked.params, &job.state.config.hls);
-        let keys_alone = params.is_true("key_only_proxy") || job.asked.path.starts_with("/proxy/hls/key_proxy");
-        let forced = params.is_true("force_playlist_proxy");
-        let segments = match (params.get("segments"), hls.segments, &hls.stremio_url) {
-            _ if keys_alone => SegmentSource::Direct,
-            _ if forced => SegmentSource::Ours,
-            (Some("direct"), ..) => SegmentSource::Direct,
-            (Some("proxy"), ..) | (None, SegmentRoute::Proxy, _) => SegmentSource::Ours,
-            (None, SegmentRoute::Direct, _) => SegmentSource::Direct,
-            (None, SegmentRoute::Stremio, Some(url)) => SegmentSource::Stremio(url, stremio_fields(params.pairs())),
-            (Some(other), ..) => {
-                return Err(MediaError::bad_request(format!("`segments={other}`: it is proxy or direct")));
-            }
-            (None, SegmentRoute::Stremio, None) => SegmentSource::Ours,
-        };
-        Ok(Self { segments, nothing: params.is_true("no_proxy") })
-    }
-}
-
-/// Header fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the response. It takes them
-/// from the URL.
-fn stremio_fields(pairs: &[(String, String)]) -> String {
-    let mut out = Vec::new();
-    for (name, value) in pairs {
-        for (ours, theirs) in [("h_", "h"), ("rp_", "r")] {
-            if let Some(name) = name.strip_prefix(ours) {
-                out.extend_from_slice(format!("&{theirs}=").as_bytes());
-                push_value(format!("{name}:{value}").as_bytes(), &mut out);
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Replaces origin URLs with gateway URLs, line by line.
-struct UrlRewriter<'a> {
-    children: &'a ChildUrls,
-    routing: SegmentRouting<'a>,
-    inline: HashMap<String, String>,
-    key_url: Option<&'a str>,
-    /// Options for the next channel of the list, collected from the lines before its URL.
-    channel: ChannelOptions,
-}
-
-impl UrlRewriter<'_> {
-    fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
-        self.child_with(path, address, &[], out);
-    }
-
-    fn child_with(&self, path: &str, address: &str, more: &[(String, String)], out: &mut Vec<u8>) {
-        let from = self.children.write_prefix(path, out);
-        out.extend_from_slice(b"d=");
-        push_value(address.as_bytes(), out);
-        for (name, value) in more {
-            out.push(b'&');
-            out.extend_from_slice(name.as_bytes());
-            out.push(b'=');
-            push_value(value.as_bytes(), out);
-        }
-        self.children.write_signature(out, from);
-    }
-
-    fn segment(&self, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
-        match &self.routing.segments {
-            SegmentSource::Direct => out.extend_from_slice(address.as_bytes()),
-            SegmentSource::Stremio(url, fields) => out.extend_from_slice(stremio(url, fields, address).as_bytes()),
-            SegmentSource::Ours => {
-                let path = segment_path(extension(address));
-                let from = self.children.write_prefix(path, out);
-                out.extend_from_slice(b"d=");
-                push_value(address.as_bytes(), out);
-                if let Some(crypt) = crypt {
-                    out.extend_from_slice(b"&k=");
-                    push_value(crypt.key.as_bytes(), out);
-                    out.extend_from_slice(format!("&iv={}", crypt.iv.trim_start_matches('#')).as_bytes());
-                    match crypt.method.as_str() {
-                        "AES-128" => {}
-                        "AES-256" => out.extend_from_slice(b"&method=AES-256"),
-                        _ => out.extend_from_slice(b"&method=SAMPLE-AES"),
-                    }
-                    if let Some((map, range)) = &crypt.map {
-                        out.extend_from_slice(b"&init_url=");
-                        push_value(map.as_bytes(), out);
-                        if let Some((first, last)) = range {
-                            out.extend_from_slice(format!("&init_range={first}-{last}").as_bytes());
-                        }
-                    }
-                }
-                self.children.write_signature(out, from);
-            }
-        }
-    }
-}
-
-impl UriReplacer for UrlRewriter<'_> {
-    fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
-        if self.routing.nothing {
-            return out.extend_from_slice(address.as_bytes());
-        }
-        match kind {
-            UriRole::Playlist => {
-                let more = self.channel.finish();
-                self.child_with("/proxy/hls/manifest.m3u8", address, &more, out);
-            }
-            UriRole::Segment => self.segment(address, crypt, out),
-            UriRole::Init => {
-                let from = self.children.write_prefix(segment_path(extension(address)), out);
-                out.extend_from_slice(b"d=");
-                push_value(address.as_bytes(), out);
-                out.extend_from_slice(b"&method=init");
-                self.children.write_signature(out, from);
-            }
-            UriRole::Key => match self.key_url.map(|url| with_origin_of(address, url)) {
-                Some(address) => self.child("/proxy/hls/key.bin", &address, out),
-                None => self.child("/proxy/hls/key.bin", address, out),
-            },
-            UriRole::Data => self.child("/proxy/hls/data", address, out),
-            UriRole::Steering => self.child("/proxy/hls/steering.json", address, out),
-            UriRole::Assets => self.child("/proxy/hls/assets.json", address, out),
-            UriRole::Channel => {
-                let more = self.channel.finish();
-                let path = if is_mpd(address) { "/proxy/mpd/manifest.m3u8" } else { "/proxy/stream" };
-                self.child_with(path, address, &more, out);
-            }
-            UriRole::Guide => self.child("/proxy/epg", address, out),
-        }
-    }
-
-    fn channel_option(&mut self, line: &str) -> bool {
-        !self.routing.nothing && self.channel.take(line)
-    }
-
-    fn channel_fields(&mut self, fields: &str) -> bool {
-        !self.routing.nothing && self.channel.fields_behind_address(fields)
-    }
-
-    fn end_channel(&mut self) {
-        self.channel.finish();
-    }
-
-    fn inline(&self, address: &str) -> Option<String> {
-        self.inline.get(address).cloned()
-    }
-}
-
-/// Static strings, because most lines of a long playlist need one. The extension helps players that judge by it.
-fn segment_path(extension: &str) -> &'static str {
-    match extension {
-        "m4s" => "/proxy/hls/segment.m4s",
-        "mp4" => "/proxy/hls/segment.mp4",
-        "m4a" => "/proxy/hls/segment.m4a",
-        "m4v" => "/proxy/hls/segment.m4v",
-        "aac" => "/proxy/hls/segment.aac",
-        "ac3" => "/proxy/hls/segment.ac3",
-        "ec3" => "/proxy/hls/segment.ec3",
-        "mp3" => "/proxy/hls/segment.mp3",
-        "vtt" => "/proxy/hls/segment.vtt",
-        "webvtt" => "/proxy/hls/segment.webvtt",
-        "cmfv" => "/proxy/hls/segment.cmfv",
-        "cmfa" => "/proxy/hls/segment.cmfa",
-        "cmft" => "/proxy/hls/segment.cmft",
-        "jpg" => "/proxy/hls/segment.jpg",
-        "png" => "/proxy/hls/segment.png",
-        "ttml" => "/proxy/hls/segment.ttml",
-        _ => "/proxy/hls/segment.ts",
-    }
-}
-
-fn is_mpd(address: &str) -> bool {
-    let path = address.split(['?', '#']).next().unwrap_or_default();
-    path.len() > 4 && path.get(path.len() - 4..).is_some_and(|e| e.eq_ignore_ascii_case(".mpd"))
-}
-
-/// The URL with scheme and host of another one (`key_url`, for key servers that were moved).
-fn with_origin_of(address: &str, to: &str) -> String {
-    let path = address.split_once("://").map_or("", |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
-    let origin: Vec<&str> = to.splitn(4, '/').take(3).collect();
-    format!("{}{path}", origin.join("/"))
-}
-
-/// The URL of a resource through a Stremio server.
-fn stremio(server: &str, fields: &str, address: &str) -> String {
-    let end = address.split_once("://").map_or(0, |(s, rest)| s.len() + 3 + rest.find('/').unwrap_or(rest.len()));
-    let (origin, path) = address.split_at(end);
-    let mut d = Vec::new();
-    push_value(origin.as_bytes(), &mut d);
-    let d = String::from_utf8_lossy(&d).replace('/', "%2F").replace(':', "%3A");
-    format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
 }

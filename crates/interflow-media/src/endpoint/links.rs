@@ -313,11 +313,13 @@ impl MediaRequest<'_> {
 /// the endpoint.
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    let request: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let shown = request
-        .as_ref()
-        .and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
-    let shown = shown.map(str::to_owned);
+    let request: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let of_link = |link: &Value| {
+        let password = link["api_password"].as_str().or_else(|| link["query_params"]["api_password"].as_str());
+        password.map(str::to_owned)
+    };
+    // Of several links, the first one that has a password shows it for all.
+    let shown = of_link(&request).or_else(|| request["urls"].as_array()?.iter().find_map(of_link));
     Ok((Body::from(bytes), shown))
 }
 

@@ -15,6 +15,7 @@ mod params;
 mod playlist;
 mod router;
 mod stream;
+mod url_rewriter;
 mod xtream;
 
 pub use access::AuthorizedRequest;

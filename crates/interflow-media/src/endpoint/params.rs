@@ -11,7 +11,7 @@ use crate::token::QueryPairs;
 
 /// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`. Others concern
 /// the playlist alone.
-const INHERITED: [&str; 17] = [
+const INHERITED: [&str; 18] = [
     "x_headers",
     "transformer",
     "no_proxy",
@@ -26,6 +26,7 @@ const INHERITED: [&str; 17] = [
     "remux_to_ts",
     "keys",
     "language",
+    "subtitles",
     "use_map",
     "segments",
     "ratelimit",
@@ -64,6 +65,13 @@ impl MediaParams {
             if self.get(&name).is_none() {
                 self.pairs.push((name, value));
             }
+        }
+    }
+
+    /// Replaces the first value of this name.
+    pub fn replace(&mut self, name: &str, value: String) {
+        if let Some((_, old)) = self.pairs.iter_mut().find(|(n, v)| n == name && !v.is_empty()) {
+            *old = value;
         }
     }
 

@@ -208,7 +208,8 @@ impl MediaService {
             true => super::links::with_password(body).await?,
             false => (body, None),
         };
-        let asked = authorize(state, prefix, flow, &head, shown)?;
+        let mut asked = authorize(state, prefix, flow, &head, shown)?;
+        asked.fill_catchup()?;
         if let Some(user) = asked.user() {
             flow.user = Some(user.into());
         }

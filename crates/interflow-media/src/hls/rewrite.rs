@@ -6,6 +6,9 @@
 //! Where encryption is removed here (`apply_keys`), key tags are deleted, and the parameters of each segment are passed
 //! to the [`UriReplacer`], which puts them into the segment's URL. The player then sees a clear playlist.
 
+mod catchup;
+mod keys;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -13,9 +16,11 @@ use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Error, ErrorKind as FlowKind, Result};
 
 use super::define::{MAX_VALUE_LEN, PlaylistVariables};
-use super::tags::{PlaylistLine, attribute, attribute_text, lines, loose_attribute, tag};
+use super::tags::{PlaylistLine, attribute, attribute_text, attributes, lines, loose_attribute, tag};
 use crate::relay::BaseUrl;
 use crate::relay::address::{is_http, scheme_of};
+
+pub use catchup::{fill_placeholders, placeholders};
 
 /// What a URI refers to, which determines the gateway endpoint that will serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,16 +40,23 @@ pub enum UriRole {
     Guide,
 }
 
-/// How the following segments are encrypted, if they are decrypted here. `key` is an absolute URL, `method` the tag's
-/// `METHOD`.
+/// How the following segments are encrypted, if they are decrypted here. `method` is the tag's `METHOD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentEncryption {
-    pub key: String,
+    /// The absolute URL of the key; `None` for the link's own keys.
+    pub key: Option<String>,
     pub method: String,
     /// The initialization vector in hex, without `0x`; `#` and the media sequence number when the tag gives none.
     pub iv: String,
     /// URL and byte range (first and last byte) of the initialization section, for samples in MP4.
     pub map: Option<(String, Option<(u64, u64)>)>,
+}
+
+impl SegmentEncryption {
+    /// Samples in MP4 that are decrypted with the link's own keys.
+    fn own(map: Option<(String, Option<(u64, u64)>)>) -> Self {
+        Self { key: None, method: String::new(), iv: String::new(), map }
+    }
 }
 
 /// Writes what replaces the URIs of a playlist. The methods are called in the order of the text; those about channels
@@ -64,6 +76,15 @@ pub trait UriReplacer {
         false
     }
 
+    /// Writes the URL of a channel's archive, in which the player fills in the placeholders of `template`. `options` are
+    /// the lines before the channel's URL, and `fields` the header fields after it. Returns whether it did.
+    fn write_catchup(&mut self, _template: &str, _options: &[&str], _fields: &str, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// The byte range of the next segment, which its URL has to carry: `first-last`, or `first-`.
+    fn segment_range(&mut self, _range: String) {}
+
     /// Ends the channel: its options do not apply to the next one.
     fn end_channel(&mut self) {}
 
@@ -78,6 +99,11 @@ pub trait UriReplacer {
 pub struct HlsRewriteOptions {
     /// Remove key tags, and pass the encryption of segments to the replacer.
     pub apply_keys: bool,
+    /// The same for samples in MP4, for which the link has the keys, whatever key systems the playlist names.
+    pub own_keys: bool,
+    /// Segments change their length on the way, so that the byte ranges of the playlist would not fit any more: they
+    /// go into the segments' URLs.
+    pub moves_ranges: bool,
     /// Adds `EXT-X-START` with this offset to a playlist; in seconds, from the end if negative.
     pub start: Option<f64>,
     /// Variables (`EXT-X-DEFINE`).
@@ -163,6 +189,17 @@ struct PlaylistRewriter<'a, P> {
     has_samples: bool,
     sequence: u64,
     crypt: Option<SegmentEncryption>,
+    /// A key that is not applied here is in force.
+    is_kept: bool,
+    /// Byte ranges go into the URLs.
+    moves_ranges: bool,
+    /// The range of the next segment (`EXT-X-BYTERANGE`): its length and its offset, if it is stated.
+    range: Option<(u64, Option<u64>)>,
+    /// The resource and the end of the last range, where one without an offset begins (RFC 8216 4.3.2.2).
+    range_end: (String, u64),
+    /// There may be catch-up templates, and those of channels that have none of their own.
+    has_catchup: bool,
+    catchup: catchup::CatchupTemplate,
     /// The initialization section of the following segments.
     map: Option<(String, Option<(u64, u64)>)>,
     /// A key was applied since the last segment.
@@ -189,11 +226,19 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             has_samples: false,
             sequence: 0,
             crypt: None,
+            is_kept: false,
+            moves_ranges: options.moves_ranges,
+            range: None,
+            range_end: (String::new(), 0),
+            has_catchup: memchr::memmem::find(text, b"catchup").is_some(),
+            catchup: catchup::CatchupTemplate::default(),
             map: None,
             is_keyed: false,
             group: (0, false),
         };
-        r.has_samples = options.apply_keys && !r.is_transport && r.has_decryptable_samples();
+        let (samples, others) = r.decryptable_kinds();
+        r.has_samples = samples && !r.is_transport;
+        r.moves_ranges |= others;
         r
     }
 
@@ -270,6 +315,14 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         };
         // Only a segment's URL carries its encryption.
         let crypt = if kind == UriRole::Segment { self.crypt.take() } else { None };
+        if let Some((length, offset)) = self.range.take() {
+            let is_same = self.range_end.0 == address;
+            let first = offset.unwrap_or(if is_same { self.range_end.1 } else { 0 });
+            let end = first.saturating_add(length);
+            self.range_end = (address.to_owned(), end);
+            let last = if end == u64::MAX { String::new() } else { end.saturating_sub(1).to_string() };
+            self.place.segment_range(format!("{first}-{last}"));
+        }
         self.copy(range.start);
         self.place.write_uri(kind, address, crypt.as_ref(), &mut self.out);
         self.copied = range.end;
@@ -311,6 +364,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         if takes {
             self.replace(start + address.len()..start + trimmed.len(), |_| ());
         }
+        self.range = None;
         if of_list {
             self.place.end_channel();
         }
@@ -325,6 +379,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
     fn set_iv_from_sequence(&mut self) {
         let number = self.sequence;
         if let Some(crypt) = &mut self.crypt
+            && crypt.key.is_some()
             && (crypt.iv.is_empty() || crypt.iv.starts_with('#'))
         {
             crypt.iv = format!("#{number:032x}");
@@ -342,8 +397,16 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             }
         };
         match name {
-            b"EXTINF" => self.next = ExpectedUri::Segment,
-            b"EXTM3U" => self.guides(line, at),
+            b"EXTINF" => {
+                self.next = ExpectedUri::Segment;
+                if self.has_catchup && !self.is_media {
+                    self.catchup(line, at);
+                }
+            }
+            b"EXTM3U" => {
+                self.note_catchup(line);
+                self.guides(line, at);
+            }
             b"EXT-X-STREAM-INF" => self.next = ExpectedUri::Variant,
             b"EXT-X-TARGETDURATION" => self.is_media = true,
             b"EXT-X-MEDIA-SEQUENCE" => {
@@ -358,15 +421,26 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
                 // Whole-segment encryption covers the initialization section as well (RFC 8216 4.3.2.4), so it is
                 // decrypted like a segment. In sample encryption it is clear, and only rewritten as that of a clear
                 // stream.
+                // So it is for a player that decrypts by itself.
                 let whole = self.crypt.as_ref().is_some_and(|c| is_of_whole_segments(&c.method));
-                let kind = if self.has_samples && !whole { UriRole::Init } else { UriRole::Segment };
-                uri(self, b"URI", kind);
+                let kind = if self.has_samples && !whole && !self.is_kept { UriRole::Init } else { UriRole::Segment };
+                self.uri_with_range(kind, list, list_at);
+            }
+            b"EXT-X-BYTERANGE" if self.moves_ranges => {
+                self.range = std::str::from_utf8(list).ok().and_then(length_and_offset);
+                let end = memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |n| at + n + 1);
+                self.replace(at..end, |_| ());
+            }
+            // Only a hint, of which the range may be open.
+            b"EXT-X-PRELOAD-HINT" if self.moves_ranges && attribute(list, b"BYTERANGE-START").is_some() => {
+                let end = memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |n| at + n + 1);
+                self.replace(at..end, |_| ());
             }
             b"EXT-X-PART" | b"EXT-X-PRELOAD-HINT" => {
                 if self.options.apply_keys {
                     self.set_iv_from_sequence();
                 }
-                uri(self, b"URI", UriRole::Segment);
+                self.uri_with_range(UriRole::Segment, list, list_at);
             }
             b"EXT-X-MEDIA" | b"EXT-X-I-FRAME-STREAM-INF" | b"EXT-X-IMAGE-STREAM-INF" | b"EXT-X-RENDITION-REPORT" => {
                 uri(self, b"URI", UriRole::Playlist);
@@ -392,67 +466,31 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Remembers the initialization section, which is needed to decrypt samples.
-    fn note_map(&mut self, list: &[u8]) {
-        let Some(reference) = attribute_text(list, b"URI") else { return };
-        let reference = self.filled(reference);
-        let range = attribute_text(list, b"BYTERANGE").and_then(|r| {
-            let (length, first) = r.split_once('@').unwrap_or((r, "0"));
-            let (length, first) = (length.trim().parse::<u64>().ok()?, first.trim().parse::<u64>().ok()?);
-            Some((first, first.checked_add(length)?.checked_sub(1)?))
-        });
-        self.map = (!is_foreign_scheme(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
-        if let Some(crypt) = self.crypt.as_mut().filter(|c| !is_of_whole_segments(&c.method)) {
-            crypt.map.clone_from(&self.map);
-        }
-    }
-
-    /// Whether another key of the same segments is applied here, so that this tag no longer applies. Several key tags
-    /// with different `KEYFORMAT`s offer the same key to different players; once the segments are clear, all of them
-    /// must go, also those before the one that is applied.
-    fn is_applied_here(&mut self, method: &str, line_at: usize) -> bool {
-        if method == "NONE" {
-            return false;
-        }
-        if self.is_keyed || line_at < self.group.0 {
-            // The tags before the segment are examined once, and not again for each key among them.
-            return self.is_keyed || self.group.1;
-        }
-        let rest = self.text.get(line_at..).unwrap_or_default();
-        let (mut end, mut applied) = (line_at, false);
-        for line in lines(rest) {
-            let bytes = line.content(rest);
-            if bytes.first().is_some_and(|b| *b != b'#') {
-                break;
-            }
-            applied |= tag(bytes).is_some_and(|(name, list)| name == b"EXT-X-KEY" && self.can_apply(list));
-            end = line_at + line.next;
-        }
-        self.group = (end, applied);
-        applied
-    }
-
-    /// Whether there are samples in MP4 that can be decrypted here.
-    fn has_decryptable_samples(&self) -> bool {
-        let is_one = |list: &[u8]| attribute_text(list, b"METHOD").is_some_and(|m| m.starts_with("SAMPLE-AES"));
-        let mut keys = memchr::memmem::find_iter(self.text, b"#EXT-X-KEY:").filter_map(|at| {
-            let line = lines(self.text.get(at..)?).next()?;
-            tag(line.content(self.text.get(at..)?)).map(|(_, list)| list)
-        });
-        keys.any(|list| is_one(list) && self.can_apply(list))
-    }
-
-    /// Whether segments under this key can be decrypted here.
-    fn can_apply(&self, list: &[u8]) -> bool {
-        let method = attribute_text(list, b"METHOD").unwrap_or_default();
-        let is_plain = attribute_text(list, b"KEYFORMAT").unwrap_or("identity") == "identity";
-        let reference = attribute_text(list, b"URI").and_then(|r| self.options.variables.fill(r)).unwrap_or_default();
-        let known = match method {
-            "AES-128" | "AES-256" | "SAMPLE-AES" => true,
-            "SAMPLE-AES-CTR" => !self.is_transport,
-            _ => false,
+    /// Replaces the attribute `URI`. The attribute `BYTERANGE` goes into the URL if ranges are moved.
+    fn uri_with_range(&mut self, kind: UriRole, list: &[u8], list_at: usize) {
+        let Some(uri) = attribute(list, b"URI") else { return };
+        let uri = list_at + uri.start..list_at + uri.end;
+        let found =
+            attributes(list).find(|(name, _)| self.moves_ranges && name == b"BYTERANGE").map(|(_, value)| value);
+        let Some(value) = found else { return self.uri(uri, kind) };
+        self.range = list.get(value.clone()).and_then(|r| std::str::from_utf8(r).ok()).and_then(length_and_offset);
+        // With the comma before it, or after it if it is the first one.
+        let name_at =
+            list.get(..value.start).and_then(|l| memchr::memmem::rfind(l, b"BYTERANGE")).unwrap_or(value.start);
+        let quoted = usize::from(list.get(value.end) == Some(&b'"'));
+        let before = list.get(..name_at).and_then(|l| memchr::memrchr(b',', l));
+        let gone = match before {
+            Some(comma) => comma..value.end + quoted,
+            None => name_at..(value.end + quoted + 1).min(list.len()),
         };
-        self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim())
+        let gone = list_at + gone.start..list_at + gone.end;
+        if gone.start < uri.start {
+            self.replace(gone, |_| ());
+            self.uri(uri, kind);
+        } else {
+            self.uri(uri, kind);
+            self.replace(gone, |_| ());
+        }
     }
 
     /// Replaces `QUERYPARAM` by its value: a player would look for the parameter in the URL that it got the playlist
@@ -465,45 +503,6 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
         let tag = format!("#EXT-X-DEFINE:NAME=\"{name}\",VALUE=\"{value}\"");
         self.replace(line, |r| r.out.extend_from_slice(tag.as_bytes()));
-    }
-
-    /// A key tag: removed if it is applied here, otherwise its URI is replaced or the key inlined.
-    fn key(&mut self, of_segments: bool, list: &[u8], list_at: usize, line_at: usize) {
-        let method = attribute_text(list, b"METHOD").unwrap_or_default();
-        let format = attribute_text(list, b"KEYFORMAT").unwrap_or("identity");
-        let Some(range) = attribute(list, b"URI") else {
-            if of_segments && method == "NONE" {
-                self.crypt = None;
-            }
-            return;
-        };
-        let place = list_at + range.start..list_at + range.end;
-        let raw = String::from_utf8_lossy(list.get(range).unwrap_or_default()).into_owned();
-        let reference = self.filled(&raw);
-        let reference = reference.trim();
-        let applied = self.can_apply(list);
-        if applied || self.options.apply_keys && of_segments && self.is_applied_here(method, line_at) {
-            if of_segments && applied {
-                let iv = attribute_text(list, b"IV").unwrap_or_default();
-                let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
-                let map = self.map.clone().filter(|_| !is_of_whole_segments(method));
-                self.crypt =
-                    Some(SegmentEncryption { key: self.base.resolve(reference), method: method.to_owned(), iv, map });
-                self.is_keyed = true;
-            }
-            let end = self.text.get(line_at..).and_then(|t| memchr::memchr(b'\n', t));
-            let end = end.map_or(self.text.len(), |n| line_at + n + 1);
-            return self.replace(line_at..end, |_| ());
-        }
-        // Players that cannot send fields or cookies for key requests get the key in the playlist.
-        let known = format == "identity" && !reference.is_empty() && !is_foreign_scheme(reference);
-        if known && matches!(method, "AES-128" | "SAMPLE-AES") {
-            let address = self.base.resolve(reference);
-            if let Some(data) = self.place.inline(&address) {
-                return self.replace(place, |r| r.out.extend_from_slice(data.as_bytes()));
-            }
-        }
-        self.uri(place, UriRole::Key);
     }
 
     /// The programme guides of an IPTV list; one attribute may contain several URLs separated by commas.
@@ -521,6 +520,13 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
     }
 }
 
+/// `LENGTH` or `LENGTH@OFFSET`, the value of `BYTERANGE`.
+fn length_and_offset(text: &str) -> Option<(u64, Option<u64>)> {
+    let (length, offset) = text.split_once('@').map_or((text, None), |(length, offset)| (length, Some(offset)));
+    let offset = offset.map(|o| o.trim().parse()).transpose().ok()?;
+    Some((length.trim().parse().ok().filter(|n| *n > 0)?, offset))
+}
+
 /// The kind of a preloaded resource by its URL, which must map to the same gateway URL as elsewhere.
 fn kind_of_preload(address: &[u8]) -> UriRole {
     let path = address.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
@@ -536,11 +542,6 @@ fn kind_of_preload(address: &[u8]) -> UriRole {
 /// Whether a method encrypts whole segments, including initialization sections.
 fn is_of_whole_segments(method: &str) -> bool {
     matches!(method, "AES-128" | "AES-256")
-}
-
-/// Key URLs that cannot be fetched here; `data:` URLs contain the key themselves.
-fn is_foreign_key(reference: &str) -> bool {
-    is_foreign_scheme(reference) && !scheme_of(reference).is_some_and(|s| s.eq_ignore_ascii_case("data"))
 }
 
 /// URL schemes that cannot be fetched here: `skd:`, `data:`, `urn:` and the like.

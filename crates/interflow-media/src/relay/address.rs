@@ -47,6 +47,36 @@ pub fn parse(text: &str) -> Result<MediaAddress> {
     Ok(MediaAddress { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
 }
 
+impl MediaAddress {
+    /// The credentials as in a URL (`user:password@`), if this one has any and the other URL is of the same origin.
+    pub fn userinfo_for(&self, url: &Url) -> Option<String> {
+        let is_same = url.scheme == self.url.scheme && url.authority == self.url.authority;
+        let basic = self.basic.as_deref().filter(|_| is_same)?.strip_prefix("Basic ")?;
+        let plain = String::from_utf8(STANDARD.decode(basic).ok()?).ok()?;
+        let (user, password) = plain.split_once(':').map_or((plain.as_str(), None), |(u, p)| (u, Some(p)));
+        let encoded = |text: &str| percent::encoded_as(text, NOT_IN_USERINFO).to_string();
+        let password = password.map(|p| format!(":{}", encoded(p))).unwrap_or_default();
+        Some(format!("{}{password}@", encoded(user)))
+    }
+
+    /// The URL with its credentials.
+    pub fn text(&self) -> String {
+        with_userinfo(&self.url.to_string(), self.userinfo_for(&self.url).as_deref())
+    }
+}
+
+/// A URL with credentials (`user:password@`) before its host.
+fn with_userinfo(url: &str, userinfo: Option<&str>) -> String {
+    match url.split_once("://").zip(userinfo) {
+        Some(((scheme, rest), userinfo)) => format!("{scheme}://{userinfo}{rest}"),
+        None => url.to_owned(),
+    }
+}
+
+/// What separates the parts of a URL, and what is not allowed in it.
+const NOT_IN_USERINFO: &AsciiSet =
+    &NOT_IN_TARGET.add(b'/').add(b'?').add(b'#').add(b'@').add(b':').add(b'%').add(b'[').add(b']').add(b'\'');
+
 /// The beginning of a URL for messages, without its query, which often contains a token.
 fn shortened(text: &str) -> &str {
     let end = text.find('?').unwrap_or(text.len()).min(200);
@@ -137,9 +167,18 @@ impl BaseUrl {
         }
     }
 
-    /// From an absolute URL; `None` if invalid.
+    /// From an absolute URL; `None` if invalid. References to the same authority keep its credentials (RFC 3986 5.2.2).
     pub fn parse(text: &str) -> Option<Self> {
-        parse(text).ok().map(|a| Self::from_url(&a.url))
+        parse(text).ok().map(|a| Self::from_url(&a.url).with_userinfo(a.userinfo_for(&a.url).as_deref()))
+    }
+
+    /// With the credentials of the document's URL (`user:password@`).
+    #[must_use]
+    pub fn with_userinfo(mut self, userinfo: Option<&str>) -> Self {
+        for text in [&mut self.origin, &mut self.directory, &mut self.whole] {
+            *text = with_userinfo(text, userinfo);
+        }
+        self
     }
 
     /// The reference as an absolute URL; one with its own scheme is returned unchanged. An empty one means the

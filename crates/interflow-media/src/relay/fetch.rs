@@ -11,6 +11,7 @@ use interflow_types::{
 use interflow_codec::content_coding;
 
 use super::address::{BaseUrl, parse};
+use super::cookie_jar::CookieJar;
 use crate::token::LinkGrant;
 
 #[derive(Clone)]
@@ -59,6 +60,7 @@ impl MediaFetcher {
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         let egress = if ask.is_secret { &self.key_egress } else { &self.egress };
+        let mut jar = CookieJar::default();
         for _ in 0..=self.redirects {
             // Before every hop: a redirect must not lead out of the link's hosts.
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority).err()) {
@@ -72,6 +74,7 @@ impl MediaFetcher {
             let Some(location) = response.head.headers.get_str("location") else {
                 return Ok(FetchedResponse { url: ask.url, response });
             };
+            jar.keep(&ask.url.authority.host, &response.head.headers);
             let next = parse(&BaseUrl::from_url(&ask.url).resolve(location)).map_err(|e| {
                 Error::new(ErrorKind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).with_source(e)
             })?;
@@ -96,6 +99,7 @@ impl MediaFetcher {
                 let _ = ask.headers.set("Authorization", basic);
             }
             ask.url = next.url;
+            jar.send(&ask.url.authority.host, &mut ask.headers);
         }
         let text = format!("{} and others redirect without end: {} are followed", ask.url.authority, self.redirects);
         Err(Error::new(ErrorKind::BadResponse, text))
@@ -150,7 +154,7 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
         body = decoded.unwrap_or(body);
         content_coding::strip_stale_headers(&mut headers);
     }
-    Ok(FetchedDocument { url, status, headers, body })
+    Ok(FetchedDocument { url, status, headers, body, userinfo: None })
 }
 
 /// A document read completely, with the final URL after redirects, against which its references are resolved.
@@ -160,6 +164,15 @@ pub struct FetchedDocument {
     pub status: StatusCode,
     pub headers: Headers,
     pub body: Bytes,
+    /// Credentials of its URL (`user:password@`), which its references inherit.
+    pub userinfo: Option<String>,
+}
+
+impl FetchedDocument {
+    /// The base of its references.
+    pub fn base(&self) -> BaseUrl {
+        BaseUrl::from_url(&self.url).with_userinfo(self.userinfo.as_deref())
+    }
 }
 
 fn request(ask: &FetchRequest, body: Body) -> Request {

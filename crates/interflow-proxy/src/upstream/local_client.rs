@@ -18,7 +18,7 @@ use interflow_types::{
 use ipnet::IpNet;
 use tokio::sync::SetOnce;
 
-use crate::downstream::access::PrivateAddressFilter;
+use crate::downstream::access::{PrivateAddressFilter, UnresolvedNames};
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::local_request::{LocalRequest, send_local};
@@ -86,7 +86,8 @@ impl LocalClient {
 
     /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
     /// and Interflow's own listeners, are refused after DNS resolution. `allow` lists exceptions, `key` is the
-    /// configuration key that sets them. The caller sends each hop of a redirect as a request, which is filtered
+    /// configuration key that sets them. Names that only an upstream proxy can resolve are left to it, unless they are
+    /// names of private networks; `access.allow_unresolved` allows these too. The caller sends each hop of a redirect as a request, which is filtered
     /// again.
     #[must_use]
     pub fn filtered(&self, allow: Vec<IpNet>, key: &'static str) -> Self {
@@ -241,8 +242,8 @@ fn internal_client(worker: &ProxyWorker) -> ClientInfo {
 struct AddressFilter {
     allow: Vec<IpNet>,
     key: &'static str,
-    /// The filter, and one client for each worker. Made once the server's own addresses are known.
-    clients: OnceLock<(Arc<PrivateAddressFilter>, Vec<ArcSwapOption<FilteredClient>>)>,
+    /// One client for each worker. Made once the server's workers are known.
+    clients: OnceLock<Vec<ArcSwapOption<FilteredClient>>>,
 }
 
 struct FilteredClient {
@@ -252,17 +253,21 @@ struct FilteredClient {
 
 impl AddressFilter {
     fn client(&self, set: &WorkerSet, index: usize, live: &ActiveConfig) -> Arc<UpstreamClient> {
-        let (filter, clients) = self.clients.get_or_init(|| {
-            let filter = PrivateAddressFilter::new(true, self.allow.clone(), set.listeners.clone());
-            (Arc::new(filter.with_config_key(self.key)), set.workers.iter().map(|_| ArcSwapOption::empty()).collect())
-        });
+        let clients = self.clients.get_or_init(|| set.workers.iter().map(|_| ArcSwapOption::empty()).collect());
         let slot = &clients[index];
-        // After a reload, limits and resolvers may differ: the client is built again, and old pooled connections are
-        // dropped.
+        // After a reload, limits, resolvers and rules may differ: the client is built again, and old pooled connections
+        // are dropped.
         if let Some(known) = slot.load_full().filter(|known| known.generation == live.generation) {
             return Arc::clone(&known.egress);
         }
-        let egress = Arc::new(ActiveConfig::egress(&live.settings, &set.workers[index].shared, Arc::clone(filter)));
+        let unresolved = match live.settings.config.access.allow_unresolved {
+            true => UnresolvedNames::All,
+            false => UnresolvedNames::Public,
+        };
+        let filter = PrivateAddressFilter::new(true, self.allow.clone(), set.listeners.clone())
+            .with_config_key(self.key)
+            .with_unresolved(unresolved);
+        let egress = Arc::new(ActiveConfig::egress(&live.settings, &set.workers[index].shared, Arc::new(filter)));
         slot.store(Some(Arc::new(FilteredClient { generation: live.generation, egress: Arc::clone(&egress) })));
         egress
     }

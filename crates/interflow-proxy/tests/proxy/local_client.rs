@@ -1,15 +1,21 @@
 //! Interflow's own requests: who may send them when, where they may go, and which are recorded.
 
+use std::net::IpAddr;
 use std::task::Poll;
 
 use interflow_proxy::LocalClient;
+use interflow_proxy::config::UpstreamProxyRule;
 use interflow_testkit::Origin;
 use interflow_types::{Body, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
 
 use crate::support::Proxy;
 
 fn ask(origin: &Origin) -> Request {
-    let url = Url { scheme: Scheme::Http, authority: origin.authority().parse().unwrap(), path: "/bytes/3".into() };
+    ask_at(&origin.authority())
+}
+
+fn ask_at(authority: &str) -> Request {
+    let url = Url { scheme: Scheme::Http, authority: authority.parse().unwrap(), path: "/bytes/3".into() };
     let head =
         RequestHead { method: Method::GET, url, version: HttpVersion::Http11, headers: Headers::new(), protocol: None };
     Request { head, body: Body::Empty }
@@ -79,6 +85,47 @@ async fn a_replay_in_plain_text_uses_the_http_version_that_it_names() {
     component.head.version = HttpVersion::H2;
     local.send(component).await.unwrap();
     assert_eq!(origin.requests().pop().unwrap().version, "HTTP/1.1", "a component's request does not know its origin");
+}
+
+#[tokio::test]
+async fn filtered_requests_leave_only_unresolvable_names_to_an_upstream_proxy() {
+    let origin = Origin::http().start().await;
+    let loopback: IpAddr = "127.0.0.1".parse().unwrap();
+    let far = Proxy::start(|c| {
+        for name in ["far.invalid", "metadata.internal", "intranet", "known.invalid"] {
+            c.upstream.hosts.insert(name.into(), vec![loopback]);
+        }
+    })
+    .await;
+    let unresolved = [("far.invalid", true), ("metadata.internal", false), ("intranet", false)];
+    for allow_unresolved in [false, true] {
+        let local = LocalClient::default();
+        let _proxy = Proxy::with_components(&[], Vec::new(), Vec::new(), local.clone(), |c| {
+            let via = vec![format!("http://{}", far.addr())];
+            c.upstream.proxy = vec![UpstreamProxyRule { hosts: vec!["*".into()], via }];
+            c.upstream.hosts.insert("known.invalid".into(), vec![loopback]);
+            c.access.allow_unresolved = allow_unresolved;
+        });
+        let client = local.filtered(Vec::new(), "key.of.test");
+        for (name, is_public) in unresolved {
+            let sent = client.send(ask_at(&format!("{name}:{}", origin.port()))).await;
+            match sent {
+                Ok(response) => {
+                    assert!((is_public || allow_unresolved) && response.head.status.as_u16() == 200, "{name}")
+                }
+                Err(e) => {
+                    assert!(!is_public && !allow_unresolved && e.kind() == ErrorKind::Denied, "{name}: {e}");
+                    assert!(e.to_string().contains("access.allow_unresolved"), "{e}");
+                }
+            }
+        }
+        // What can be judged here is, whatever the proxy would make of it.
+        for host in ["127.0.0.1", "10.0.0.1", "2130706433", "0x7f.1", "[::1]", "localhost", "known.invalid"] {
+            let refused = client.send(ask_at(&format!("{host}:{}", origin.port()))).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Denied, "{host}");
+        }
+    }
+    assert_eq!(origin.served(), 4);
 }
 
 #[tokio::test]

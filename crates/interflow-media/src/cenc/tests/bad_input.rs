@@ -162,3 +162,23 @@ proptest! {
         let _ = decrypt_in(&mut CencDecrypter::new(ContentKeyRing::any(ContentKey(KEY))), &data, 13);
     }
 }
+
+#[test]
+fn media_of_a_fragment_that_describes_no_sample_is_an_error() {
+    let spec = Spec::of(b"cenc");
+    let samples = samples(3, 1);
+    let whole = [one_track(&spec), segment(&spec, &samples)].concat();
+    for (kind, size) in [(b"traf", None), (b"trun", None), (b"tfhd", Some(0_u32))] {
+        let mut damaged = whole.clone();
+        let at = damaged.windows(4).rposition(|w| w == kind).unwrap();
+        match size {
+            Some(size) => damaged[at - 4..at].copy_from_slice(&size.to_be_bytes()),
+            None => damaged[at] = b'X',
+        }
+        let (mut out, mut decrypter) = (Vec::new(), CencDecrypter::new(ring()));
+        let result = decrypter.push(Bytes::from(damaged), &mut out).and_then(|()| decrypter.finish());
+        assert!(result.is_err(), "{}", String::from_utf8_lossy(kind));
+        let sealed = mdat(&sealed(&spec, &samples));
+        assert!(!out.concat().ends_with(&sealed[8..]), "{}", String::from_utf8_lossy(kind));
+    }
+}

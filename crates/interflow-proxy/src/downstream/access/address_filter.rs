@@ -6,6 +6,15 @@ use interflow_net::egress::dial::AddressFilter;
 use interflow_types::{Authority, Error, ErrorKind, Host};
 use ipnet::IpNet;
 
+/// Which names that cannot be resolved here an upstream proxy may resolve; the addresses that it finds are not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnresolvedNames {
+    Refused,
+    /// All but names of private networks, such as `redis` and `metadata.google.internal`.
+    Public,
+    All,
+}
+
 /// Checks every address after DNS resolution and before connecting, so that a public name that resolves to a private
 /// address is refused.
 #[derive(Clone, Debug)]
@@ -13,20 +22,20 @@ pub struct PrivateAddressFilter {
     deny_private: bool,
     key: &'static str,
     allow_private: Vec<IpNet>,
-    allow_unresolved: bool,
+    unresolved: UnresolvedNames,
     own: Vec<SocketAddr>,
 }
 
 impl PrivateAddressFilter {
     /// `own` are the addresses of Interflow's own listeners.
     pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
-        Self { deny_private, key: "access.allow_private", allow_private, allow_unresolved: false, own }
+        Self { deny_private, key: "access.allow_private", allow_private, unresolved: UnresolvedNames::Refused, own }
     }
 
-    /// Whether names that cannot be resolved here may be left to an upstream proxy to resolve.
+    /// Which names that cannot be resolved here may be left to an upstream proxy to resolve.
     #[must_use]
-    pub fn with_unresolved(self, allow: bool) -> Self {
-        Self { allow_unresolved: allow, ..self }
+    pub fn with_unresolved(self, unresolved: UnresolvedNames) -> Self {
+        Self { unresolved, ..self }
     }
 
     /// Sets the configuration key that error messages name as the remedy.
@@ -79,8 +88,13 @@ impl AddressFilter for PrivateAddressFilter {
     }
 
     fn check_unresolved(&self, target: &Authority, error: Error) -> Result<(), Error> {
-        if self.allow_unresolved {
-            // The upstream proxy resolves the name itself; by this option the operator trusts its answer.
+        // The upstream proxy resolves the name itself; by this option the operator trusts its answer.
+        let is_allowed = match self.unresolved {
+            UnresolvedNames::Refused => false,
+            UnresolvedNames::Public => !is_private_name(&target.host),
+            UnresolvedNames::All => true,
+        };
+        if is_allowed {
             return Ok(());
         }
         let text = format!(
@@ -89,6 +103,15 @@ impl AddressFilter for PrivateAddressFilter {
         );
         Err(Error::new(ErrorKind::Denied, text).with_source(error))
     }
+}
+
+/// Whether a name is only of use in a private network: it has a single label, or a top-level domain of such networks
+/// (RFC 6762 Appendix G, RFC 8375, and `internal`, which ICANN has reserved).
+fn is_private_name(host: &Host) -> bool {
+    const ENDS: [&str; 9] = ["arpa", "corp", "home", "internal", "intranet", "lan", "local", "localdomain", "private"];
+    let Host::Name(name) = host else { return false };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.rsplit_once('.').is_none_or(|(_, end)| ENDS.contains(&end))
 }
 
 /// Whether the address is assigned to this machine. Found by binding a UDP socket to it, which needs no privilege and

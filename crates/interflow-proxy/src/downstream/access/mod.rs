@@ -8,7 +8,7 @@ mod users;
 mod web_pages;
 
 pub use acl::{AccessRequest, AccessRules};
-pub use address_filter::PrivateAddressFilter;
+pub use address_filter::{PrivateAddressFilter, UnresolvedNames};
 pub(crate) use ephemeral_credentials::EphemeralCredentials;
 pub(crate) use login::Login;
 pub use users::{BasicCredentials, UserDatabase, UsersError};

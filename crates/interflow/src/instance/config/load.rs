@@ -62,7 +62,11 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
 pub fn load_text(text: &str, place: &str) -> Result<(InterflowConfig, EnvOverrides), LoadError> {
     let utf8 = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
-    let overrides = env::overrides(&vars);
+    #[cfg_attr(
+        not(all(feature = "media", feature = "compat")),
+        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
+    )]
+    let mut overrides = env::overrides(&vars);
     #[cfg_attr(
         not(all(feature = "media", feature = "compat")),
         expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
@@ -72,8 +76,9 @@ pub fn load_text(text: &str, place: &str) -> Result<(InterflowConfig, EnvOverrid
     {
         use interflow_compat::mediaflow::{MediaflowSections, SettingError, apply};
         let InterflowConfig { media, gateway, upstream, timeouts, .. } = &mut config;
-        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, &vars)
+        let warnings = apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, &vars)
             .map_err(|SettingError { place, what }| LoadError { place, what })?;
+        overrides.unknown.extend(warnings);
     }
     #[cfg(all(feature = "media", not(feature = "compat")))]
     if config.media.compat.mediaflow {

@@ -1,0 +1,476 @@
+//! The endpoints of the media service, with an origin in memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
+use interflow_media::config::MediaConfig;
+use interflow_media::relay::address::push_value;
+use interflow_media::{MediaService, MediaSetup};
+use interflow_types::{
+    Authority, Body, ClientInfo, EntryKind, Flow, Headers, HttpClient, HttpVersion, LocalHandler, Method, Request,
+    RequestHead, Response, ResponseFuture, Scheme, StatusCode, Timestamp, Url,
+};
+
+/// An origin: resources by URL, and what was requested.
+#[derive(Default)]
+struct Origin {
+    resources: HashMap<String, (String, Vec<u8>)>,
+    /// Credentials that every request has to show.
+    basic: Option<&'static str>,
+    seen: Mutex<Vec<String>>,
+}
+
+impl Origin {
+    fn with(mut self, url: &str, kind: &str, body: impl AsRef<[u8]>) -> Self {
+        self.resources.insert(url.to_owned(), (kind.to_owned(), body.as_ref().to_vec()));
+        self
+    }
+}
+
+impl HttpClient for Origin {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        Box::pin(async move {
+            let head = &request.head;
+            let url = head.url.to_string();
+            self.seen.lock().unwrap().push(url.clone());
+            let field = |name| head.headers.get_str(name).unwrap_or_default().to_owned();
+            if self.basic.is_some_and(|basic| field("authorization") != basic) {
+                return Ok(Response::full(StatusCode::UNAUTHORIZED, "text/plain", "who?"));
+            }
+            if url.ends_with("/gate") && !field("cookie").contains("pass=1") {
+                let mut response = Response::full(StatusCode::FOUND, "text/plain", "");
+                let _ = response.head.headers.append("Location", "/gate");
+                let _ = response.head.headers.append("Set-Cookie", "pass=1; Path=/");
+                return Ok(response);
+            }
+            let Some((kind, body)) = self.resources.get(&url) else {
+                return Ok(Response::full(StatusCode::NOT_FOUND, "text/plain", ""));
+            };
+            let range = field("range");
+            let Some((first, last)) = range.strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
+                return Ok(Response::full(StatusCode::OK, kind, body.clone()));
+            };
+            let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap_or(body.len() - 1));
+            let last = last.min(body.len() - 1);
+            let mut response = Response::full(StatusCode::PARTIAL_CONTENT, kind, body[first..=last].to_vec());
+            let _ = response.head.headers.append("Content-Range", format!("bytes {first}-{last}/{}", body.len()));
+            Ok(response)
+        })
+    }
+}
+
+struct Media {
+    service: Arc<MediaService>,
+    origin: Arc<Origin>,
+}
+
+struct Answer {
+    status: u16,
+    headers: Headers,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The lines of a playlist that are URLs.
+    fn urls(&self) -> Vec<String> {
+        self.text().lines().filter(|l| !l.starts_with('#') && !l.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+impl Media {
+    fn new(origin: Origin) -> Self {
+        Self::with_config(origin, MediaConfig::default())
+    }
+
+    fn with_config(origin: Origin, config: MediaConfig) -> Self {
+        let origin = Arc::new(origin);
+        let egress = Arc::clone(&origin) as Arc<dyn HttpClient>;
+        let key_egress = Arc::clone(&egress);
+        let setup = MediaSetup { config, secret: vec![7; 32], egress, key_egress, folder: None };
+        Self { service: MediaService::new(setup).unwrap(), origin }
+    }
+
+    async fn send(&self, method: Method, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+        let client = ClientInfo {
+            connection: 1,
+            peer: ([127, 0, 0, 1], 50_000).into(),
+            local: ([127, 0, 0, 1], 7071).into(),
+            listener: "gateway".into(),
+            accepted: Timestamp::from_micros(0),
+            process: None,
+            container: None,
+        };
+        let authority: Authority = "127.0.0.1:7071".parse().unwrap();
+        let mut flow = Flow::begin(client.into(), EntryKind::Gateway, Scheme::Http, authority.clone());
+        let url = Url { scheme: Scheme::Http, authority, path: path.to_owned().into() };
+        let headers = fields.iter().copied().collect();
+        let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
+        let request = Request { head, body: Body::Full(body.as_bytes().to_vec().into()) };
+        let response = match self.service.serve(&mut flow, request).await {
+            Ok(response) => response,
+            Err(e) => return Answer { status: 502, headers: Headers::new(), body: e.to_string().into_bytes() },
+        };
+        let status = response.head.status.as_u16();
+        match response.body.collect(1 << 20).await {
+            Ok((body, _)) => Answer { status, headers: response.head.headers, body: body.to_vec() },
+            Err(e) => Answer { status: 599, headers: Headers::new(), body: e.to_string().into_bytes() },
+        }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], "").await
+    }
+
+    /// A resource of a playlist.
+    async fn follow(&self, url: &str) -> Answer {
+        self.get(url.strip_prefix("http://127.0.0.1:7071").unwrap_or_else(|| panic!("past the gateway: {url}"))).await
+    }
+
+    fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut *self.origin.seen.lock().unwrap())
+    }
+}
+
+fn path(endpoint: &str, destination: &str, more: &str) -> String {
+    let mut out = format!("/media{endpoint}?d=").into_bytes();
+    push_value(destination.as_bytes(), &mut out);
+    format!("{}{more}", String::from_utf8(out).unwrap())
+}
+
+const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+const KEY: [u8; 16] = [9; 16];
+
+/// AES-128 with the media sequence number as IV.
+fn sealed(data: &[u8], sequence: u128) -> Vec<u8> {
+    let n = 16 - data.len() % 16;
+    let mut data = [data, &vec![n as u8; n]].concat();
+    let (blocks, _) = data.as_chunks_mut::<16>();
+    cbc::Encryptor::<aes::Aes128>::new(&Array(KEY), &Array(sequence.to_be_bytes()))
+        .encrypt_blocks(Array::cast_slice_from_core_mut(blocks));
+    data
+}
+
+#[tokio::test]
+async fn byte_ranges_of_decrypted_segments_become_resources_of_their_own() {
+    let clear = [vec![1_u8; 1000], vec![2_u8; 500], vec![3_u8; 700]];
+    let parts: Vec<_> = clear.iter().zip(0..).map(|(data, n)| sealed(data, n)).collect();
+    let (first, second, third) = (parts[0].len(), parts[1].len(), parts[2].len());
+    let text = format!(
+        "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:{first}@0\nall.ts\n\
+         #EXTINF:4,\n#EXT-X-BYTERANGE:{second}\nall.ts\n#EXT-X-BYTERANGE:{third}@{}\n#EXTINF:4,\nall.ts\n#EXT-X-ENDLIST\n",
+        first + second
+    );
+    let origin = Origin::default().with("http://o.test/a.m3u8", PLAYLIST, text).with("http://o.test/k", "", KEY).with(
+        "http://o.test/all.ts",
+        "video/mp2t",
+        parts.concat(),
+    );
+    let media = Media::new(origin);
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/a.m3u8", "&keys=apply")).await;
+    assert!(list.status == 200 && !list.text().contains("BYTERANGE"), "{}", list.text());
+    let urls = list.urls();
+    assert_eq!(urls.len(), 3);
+    for (url, clear) in urls.iter().zip(&clear) {
+        let segment = media.follow(url).await;
+        assert_eq!((segment.status, segment.headers.get("content-range")), (200, None));
+        assert!(segment.body == *clear, "{url}");
+        // A range of it is not a place at which decryption can begin.
+        let path = url.strip_prefix("http://127.0.0.1:7071").unwrap();
+        let ranged = media.send(Method::GET, path, &[("Range", "bytes=16-31")], "").await;
+        assert!(ranged.status == 200 && ranged.body == *clear);
+    }
+    let relayed = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/a.m3u8", "")).await;
+    assert_eq!(relayed.text().matches("#EXT-X-BYTERANGE").count(), 3, "the player decrypts by itself");
+}
+
+#[tokio::test]
+async fn media_with_the_name_of_a_picture_gets_the_name_of_media() {
+    let origin = Origin::default()
+        .with(
+            "http://o.test/a.m3u8",
+            PLAYLIST,
+            "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nt.png\n#EXTINF:4,\nt.jpg?x=1\n",
+        )
+        .with(
+            "http://o.test/b.m3u8",
+            PLAYLIST,
+            "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-IMAGES-ONLY\n#EXTINF:4,\nt.jpg\n",
+        );
+    let media = Media::new(origin);
+    for (list, transformer, name) in
+        [("a", "&transformer=ts_stream", "/segment.ts?"), ("a", "", "/segment.ts?"), ("b", "", "/segment.jpg?")]
+    {
+        let list =
+            media.get(&path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{list}.m3u8"), transformer)).await;
+        assert!(list.urls().iter().all(|url| url.contains(name)), "{}", list.text());
+    }
+}
+
+const CENC: &[u8] = include_bytes!("../../../fuzz/corpus/bmff/cenc");
+const CENC_KEY: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
+
+fn cenc_parts() -> (&'static [u8], &'static [u8]) {
+    CENC.split_at(CENC.windows(4).position(|w| w == b"moof").unwrap() - 4)
+}
+
+#[tokio::test]
+async fn own_keys_decrypt_samples_whatever_key_systems_the_playlist_names() {
+    let (init, fragments) = cenc_parts();
+    let keys = "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"data:text/plain;base64,AAAA\",KEYFORMAT=\"urn:uuid:edef8ba9-79d6-4ace-a3c8-27dcd51d21ed\"\n\
+                #EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"skd://x\",KEYFORMAT=\"com.apple.streamingkeydelivery\"\n\
+                #EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"license\",KEYFORMAT=\"identity\"\n";
+    let text = |keys: &str| {
+        format!("#EXTM3U\n#EXT-X-TARGETDURATION:4\n{keys}#EXT-X-MAP:URI=\"i.mp4\"\n#EXTINF:4,\ns.m4s\n#EXT-X-ENDLIST\n")
+    };
+    let origin = Origin::default()
+        .with("http://o.test/a.m3u8", PLAYLIST, text(keys))
+        .with("http://o.test/untagged.m3u8", PLAYLIST, text(""))
+        .with(
+            "http://o.test/master.m3u8",
+            PLAYLIST,
+            format!("#EXTM3U\n{}#EXT-X-STREAM-INF:BANDWIDTH=1\na.m3u8\n", keys.replace("X-KEY", "X-SESSION-KEY")),
+        )
+        .with(
+            "http://o.test/ts.m3u8",
+            PLAYLIST,
+            "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\",KEYFORMAT=\"com.apple.streamingkeydelivery\"\n#EXTINF:4,\ns.ts\n",
+        )
+        .with("http://o.test/i.mp4", "video/mp4", init)
+        .with("http://o.test/s.m4s", "video/mp4", fragments);
+    let media = Media::new(origin);
+    let dash =
+        format!("/media/proxy/mpd/segment.mp4?segment_url=http://o.test/s.m4s&init_url=http://o.test/i.mp4{CENC_KEY}");
+    let clear = media.get(&dash).await;
+    assert!(clear.status == 200 && clear.body != fragments);
+    let master = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/master.m3u8", CENC_KEY)).await;
+    assert!(!master.text().contains("KEY:"), "{}", master.text());
+    for list in [master.urls()[0].clone(), path("/proxy/hls/manifest.m3u8", "http://o.test/untagged.m3u8", CENC_KEY)] {
+        let list = media.get(list.strip_prefix("http://127.0.0.1:7071").unwrap_or(&list)).await;
+        assert!(list.status == 200 && !list.text().contains("#EXT-X-KEY"), "{}", list.text());
+        let text = list.text();
+        let map = text.split("URI=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert!(!media.follow(map).await.body.windows(4).any(|w| w == b"sinf"), "it declares a clear track");
+        let segment = media.follow(&list.urls()[0]).await;
+        assert!(segment.status == 200 && segment.body == clear.body, "{}", segment.status);
+    }
+    assert!(media.seen().iter().all(|url| !url.contains("license")), "the keys are there");
+    let ts = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/ts.m3u8", CENC_KEY)).await;
+    assert!(ts.status == 422 && ts.text().contains("MPEG-TS"), "{} {}", ts.status, ts.text());
+    let wrong = "&key_id=ffffffffffffffffffffffffffffffff&key=00112233445566778899aabbccddeeff";
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/a.m3u8", wrong)).await;
+    let segment = media.follow(&list.urls()[0]).await;
+    assert!(segment.status == 422 && segment.text().contains("a1b2c3d4"), "{}", segment.text());
+}
+
+#[tokio::test]
+async fn credentials_of_the_destination_are_inherited_by_its_relative_resources() {
+    let mpd = "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'><SegmentTemplate media='s$Number$.m4s' duration='4'/><Representation id='v' bandwidth='5'/></AdaptationSet></Period></MPD>";
+    let origin = Origin { basic: Some("Basic dTpwQHc="), ..Origin::default() }
+        .with(
+            "http://o.test/a.m3u8",
+            PLAYLIST,
+            "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\ns.ts\n#EXTINF:4,\nhttp://cdn.test/s.ts\n",
+        )
+        .with("http://o.test/s.ts", "video/mp2t", "segment")
+        .with("http://cdn.test/s.ts", "video/mp2t", "segment")
+        .with("http://o.test/a.mpd", "", mpd)
+        .with("http://o.test/s1.m4s", "video/mp4", "segment");
+    let media = Media::new(origin);
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://u:p%40w@o.test/a.m3u8", "")).await;
+    let urls = list.urls();
+    assert_eq!(media.follow(&urls[0]).await.status, 200, "{}", list.text());
+    assert_eq!(media.follow(&urls[1]).await.status, 401, "another origin does not get them");
+    let direct = media.get(&path("/proxy/hls/manifest.m3u8", "http://u:p%40w@o.test/a.m3u8", "&segments=direct")).await;
+    assert_eq!(direct.urls()[0], "http://o.test/s.ts", "a player does not get them");
+    let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://u:p%40w@o.test/a.mpd", "")).await;
+    let track = media.follow(&master.urls()[0]).await;
+    assert_eq!(media.follow(&track.urls()[0]).await.text(), "segment", "{}", track.text());
+}
+
+#[tokio::test]
+async fn cookies_of_a_redirect_are_sent_to_its_target() {
+    let media = Media::new(Origin::default().with("http://o.test/gate", "video/mp2t", "in"));
+    assert_eq!(media.get(&path("/proxy/stream", "http://o.test/gate", "")).await.text(), "in");
+}
+
+#[tokio::test]
+async fn what_is_no_playlist_is_an_error_with_its_beginning() {
+    let ts = [&[0x47_u8][..], &[0; 187]].concat();
+    let utf16: Vec<u8> = "\u{feff}#EXTM3U\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let origin = Origin::default()
+        .with("http://o.test/json.m3u8", PLAYLIST, "{\"error\": \"geo\"}")
+        .with("http://o.test/text.m3u8", "text/plain", "Forbidden in your region")
+        .with("http://o.test/utf16.m3u8", PLAYLIST, utf16)
+        .with("http://o.test/empty.m3u8", PLAYLIST, "")
+        .with("http://o.test/media.m3u8", PLAYLIST, &ts)
+        .with("http://o.test/plain.m3u8", "text/plain", "http://o.test/1.ts\n");
+    let media = Media::new(origin);
+    for (name, says) in [("json", "geo"), ("text", "Forbidden in your region"), ("utf16", "UTF-8"), ("empty", "empty")]
+    {
+        let answer = media.get(&path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{name}.m3u8"), "")).await;
+        assert!(answer.status == 502 && answer.text().contains(says), "{name}: {} {}", answer.status, answer.text());
+    }
+    assert_eq!(media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/media.m3u8", "")).await.body, ts);
+    let plain = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/plain.m3u8", "")).await;
+    assert!(plain.urls()[0].contains("/proxy/stream?"), "{}", plain.text());
+}
+
+#[tokio::test]
+async fn archives_of_channels_lead_through_the_gateway() {
+    let list = "#EXTM3U\n\
+        #EXTINF:-1 tvg-id=\"a\" catchup=\"default\" catchup-source=\"http://o.test/a/{utc}/${duration}.ts?t=${start}\",A\n#EXTVLCOPT:http-user-agent=Box\nhttp://o.test/a.ts\n\
+        #EXTINF:-1 catchup=\"append\" catchup-source=\"?utc={utc}\",B\nhttp://o.test/b.m3u8\n\
+        #EXTINF:-1 catchup=\"shift\" catchup-days=\"3\",C\nhttp://o.test/c.ts\n\
+        #EXTINF:-1 catchup=\"xc\",D\nhttp://o.test/live/u/p/4.ts\n\
+        #EXTINF:-1,E\nhttp://o.test/e.ts\n";
+    let origin = Origin::default().with("http://o.test/l.m3u", "audio/x-mpegurl", list);
+    let config = MediaConfig { api_password: Some("hunter22".into()), ..MediaConfig::default() };
+    let media = Media::with_config(origin, config);
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/l.m3u", "&api_password=hunter22")).await;
+    let text = list.text();
+    assert!(!text.contains("append") && text.matches("catchup=\"default\"").count() == 3, "{text}");
+    assert!(
+        text.contains("catchup=\"xc\",D\n")
+            && text.contains(",E\n")
+            && text.contains("tvg-id=\"a\"")
+            && text.contains("catchup-days=\"3\""),
+        "{text}"
+    );
+    let sources: Vec<_> = text.split("catchup-source=\"").skip(1).map(|s| s.split('"').next().unwrap()).collect();
+    media.seen();
+    for (source, address) in sources.iter().zip([
+        "http://o.test/a/1700/60.ts?t=1700",
+        "http://o.test/b.m3u8?utc=1700",
+        "http://o.test/c.ts?utc=1700&lutc=1800",
+    ]) {
+        let mut filled = (*source).to_owned();
+        for (name, value) in [("{utc}", "1700"), ("${start}", "1700"), ("${duration}", "60"), ("{lutc}", "1800")] {
+            filled = filled.replace(name, value);
+        }
+        media.follow(&filled).await;
+        assert_eq!(media.seen(), [address], "{source}");
+        for bad in ["1700", "..", "1/../../x", "1%2F..%2Fx"] {
+            let changed = media.follow(&source.replacen("=$", "=", 1).replacen("{", bad, 1)).await;
+            assert!(changed.status == 400 && media.seen().is_empty(), "{bad}: {}", changed.status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn links_are_made_with_the_password_in_any_place() {
+    let config = MediaConfig { api_password: Some("hunter22".into()), ..MediaConfig::default() };
+    let media = Media::with_config(Origin::default(), config);
+    let link = "\"endpoint\":\"/proxy/stream\",\"destination_url\":\"http://o.test/x\"";
+    for (body, status) in [
+        (format!("{{\"api_password\":\"hunter22\",\"urls\":[{{{link}}}]}}"), 200),
+        (format!("{{\"urls\":[{{{link}}},{{{link},\"query_params\":{{\"api_password\":\"hunter22\"}}}}]}}"), 200),
+        (format!("{{\"urls\":[{{{link},\"api_password\":\"hunter22\"}}]}}"), 200),
+        (format!("{{\"urls\":[{{{link},\"query_params\":{{\"api_password\":\"wrong\"}}}}]}}"), 403),
+        (format!("{{\"urls\":[{{{link}}}]}}"), 403),
+    ] {
+        let fields = [("Content-Type", "application/json")];
+        let answer = media.send(Method::POST, "/media/generate_urls", &fields, &body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.text());
+        assert!(!answer.text().contains("hunter22"), "{}", answer.text());
+    }
+}
+
+fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    [&(content.len() as u32 + 8).to_be_bytes()[..], kind, &content].concat()
+}
+
+fn words(list: &[u32]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_be_bytes()).collect()
+}
+
+/// The initialization section of a subtitle track in milliseconds, and a segment from second 4 on: a cue of two
+/// seconds, a gap of one, and a cue of one.
+fn subtitles() -> (Vec<u8>, Vec<u8>) {
+    let entry = boxed(b"wvtt", &[&[0; 6], &[0, 1], &boxed(b"vttC", &[b"WEBVTT"])]);
+    let empty = |kind| boxed(kind, &[&words(&[0, 0])]);
+    let stbl = boxed(
+        b"stbl",
+        &[
+            &boxed(b"stsd", &[&words(&[0, 1]), &entry]),
+            &empty(b"stts"),
+            &empty(b"stsc"),
+            &boxed(b"stsz", &[&words(&[0, 0, 0])]),
+            &empty(b"stco"),
+        ],
+    );
+    let mdia = boxed(
+        b"mdia",
+        &[
+            &boxed(b"mdhd", &[&words(&[0, 0, 0, 1000, 0, 0x55c4_0000])]),
+            &boxed(b"hdlr", &[&words(&[0, 0]), b"text", &words(&[0, 0, 0]), b"\0"]),
+            &boxed(b"minf", &[&stbl]),
+        ],
+    );
+    let tkhd = boxed(b"tkhd", &[&words(&[7, 0, 0, 1, 0, 0]), &[0; 60]]);
+    let mvhd = boxed(b"mvhd", &[&words(&[0, 0, 0, 1000, 0]), &[0; 80]]);
+    let trex = boxed(b"trex", &[&words(&[0, 1, 1, 0, 0, 0])]);
+    let moov = boxed(b"moov", &[&mvhd, &boxed(b"trak", &[&tkhd, &mdia]), &boxed(b"mvex", &[&trex])]);
+    let cue = |text: &[u8]| {
+        boxed(b"vttc", &[&boxed(b"iden", &[b"7"]), &boxed(b"sttg", &[b"line:90%"]), &boxed(b"payl", &[text])])
+    };
+    let samples = [cue(b"Hello\n\nthere"), boxed(b"vtte", &[]), cue(b"<i>again</i>")];
+    let moof = |data: u32| {
+        let mut trun = words(&[0x0301, 3, data]);
+        for (sample, duration) in samples.iter().zip([2000, 1000, 1000]) {
+            trun.extend(words(&[duration, sample.len() as u32]));
+        }
+        let traf = boxed(
+            b"traf",
+            &[
+                &boxed(b"tfhd", &[&words(&[0x02_0000, 1])]),
+                &boxed(b"tfdt", &[&words(&[0, 4000])]),
+                &boxed(b"trun", &[&trun]),
+            ],
+        );
+        boxed(b"moof", &[&boxed(b"mfhd", &[&words(&[0, 1])]), &traf])
+    };
+    let length = moof(0).len() as u32 + 8;
+    (moov, [moof(length), boxed(b"mdat", &[&samples.concat()])].concat())
+}
+
+#[tokio::test]
+async fn cues_in_mp4_become_webvtt_for_hls_players() {
+    let (init, segment) = subtitles();
+    let mpd = "<MPD mediaPresentationDuration='PT8S'><Period>\
+        <AdaptationSet mimeType='video/mp4' codecs='avc1.64001f'><SegmentTemplate media='v$Number$.m4s' initialization='v.mp4' duration='4'/><Representation id='v' bandwidth='5'/></AdaptationSet>\
+        <AdaptationSet mimeType='application/mp4' codecs='wvtt' lang='en'><SegmentTemplate media='t$Number$.m4s' initialization='t.mp4' duration='4'/><Representation id='t' bandwidth='1'/></AdaptationSet>\
+        <AdaptationSet mimeType='application/mp4' codecs='stpp' lang='fr'><SegmentTemplate media='x$Number$.m4s' duration='4'/><Representation id='x' bandwidth='1'/></AdaptationSet></Period></MPD>";
+    let origin = Origin::default().with("http://o.test/a.mpd", "", mpd).with("http://o.test/t.mp4", "", init).with(
+        "http://o.test/t2.m4s",
+        "",
+        &segment,
+    );
+    let media = Media::new(origin);
+    let rendition = |text: &str| {
+        let line = text.lines().find(|l| l.contains("TYPE=SUBTITLES"))?;
+        Some(line.split("URI=\"").nth(1)?.split('"').next()?.to_owned())
+    };
+    let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://o.test/a.mpd", "")).await.text();
+    assert_eq!(master.matches("TYPE=SUBTITLES").count(), 1, "{master}");
+    let list = media.follow(&rendition(&master).unwrap()).await;
+    assert!(!list.text().contains("EXT-X-MAP") && list.urls()[1].contains("/segment.vtt?"), "{}", list.text());
+    let text = media.follow(&list.urls()[1]).await;
+    assert_eq!(
+        text.text(),
+        "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n\n\
+         7\n00:00:04.000 --> 00:00:06.000 line:90%\nHello\nthere\n\n\
+         7\n00:00:07.000 --> 00:00:08.000 line:90%\n<i>again</i>\n"
+    );
+    assert_eq!(text.headers.get_str("content-type"), Some("text/vtt"));
+    let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://o.test/a.mpd", "&subtitles=mp4")).await.text();
+    assert_eq!(master.matches("TYPE=SUBTITLES").count(), 2, "{master}");
+    let list = media.follow(&rendition(&master).unwrap()).await;
+    assert!(list.text().contains("EXT-X-MAP"), "{}", list.text());
+    assert_eq!(media.follow(&list.urls()[1]).await.body, segment);
+}
