@@ -18,6 +18,12 @@ fn main() {
     println!("cargo::rerun-if-changed=data");
     println!("cargo::rerun-if-changed=src/lexicon/flags.rs");
     let mut words: HashMap<String, (u32, u32)> = HashMap::new();
+    // Some of these are common given names elsewhere: those are words only in a text of that language.
+    for (name, flags) in [("words_other", mark::WORD), ("words_other_given", 0)] {
+        for line in read(&format!("data/{name}.txt")).lines() {
+            add(&mut words, line.trim(), flags, topic::OTHER_LANGUAGE);
+        }
+    }
     let lists = [
         ("words_common", mark::COMMON),
         ("words", mark::WORD),

@@ -85,6 +85,8 @@ pub(crate) struct ScanState<'t> {
     pub model: Option<&'t ModelVotes>,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
+    /// Whether the text as a whole is in another language than English, once that was asked.
+    pub other_language: std::cell::OnceCell<bool>,
 }
 
 impl<'t> ScanState<'t> {
@@ -285,6 +287,9 @@ fn detect_structured(scan: &mut ScanState<'_>) {
             }
             crate::token::TokenShape::Mixed => alphanumeric_ids::detect_token(scan, i),
             _ => {
+                if token.len() == 2 && matches!(scan.byte_before(token.start()), b'(' | b'[' | b'{') {
+                    net::spelled_email(scan, i);
+                }
                 if dates::may_be_date_word(scan, token) {
                     dates::date_or_age_word(scan, i);
                 }

@@ -161,6 +161,8 @@ fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<Add
     if token.len() >= 7
         && marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) == 0
         && has_street_suffix(scan.word(token))
+        // In lower case it is as often the ending of a Finnish noun: `työtilaan 5`.
+        && (token.is_capital() || !scan.word(token).ends_with("laan"))
     {
         return with_house_number(scan, i);
     }
@@ -390,7 +392,9 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
         names += 1;
         first = p;
     }
-    if names == 0 {
+    // `walk road road`: no word of these is a name.
+    let named = |t: &WordToken| t.flags() & (mark::STREET_SUFFIX | mark::STREET_PREFIX) == 0;
+    if names == 0 || number.is_none() && !scan.list()[first..i].iter().any(named) {
         return None;
     }
     let word = scan.word(token).to_lowercase();
@@ -561,7 +565,8 @@ fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let first = street_before(scan, i);
     match first {
         Some(f) => address_part(f, i + 1, if strong { 75 } else { 45 }),
-        None if strong && token.is_capital() => address_part(i, i + 1, 60),
+        // `APT 2.6.1`: a version.
+        None if strong && token.is_capital() && scan.gap(i + 1) != "." => address_part(i, i + 1, 60),
         None if matches!(word.as_str(), "unit")
             && token.is_capital()
             && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"))

@@ -163,7 +163,7 @@ pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::token::WordT
                 b'm' => second(b'o') && token.len() >= 5,
                 b'w' => second(b'e') && matches!(token.len(), 4 | 5) && scan.byte_at(token.start() + 3) == b'k',
                 b'j' => second(b'a') && token.len() >= 4,
-                b't' => second(b'u') && token.len() >= 5,
+                b't' => second(b'u') && token.len() >= 4,
                 _ => false,
             }
 }
@@ -283,10 +283,19 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
             }
         }
         // `turned 30`: about a person, and not followed by a counted noun.
-        "turned" | "turns" => {
-            let whom = i > 0
-                && (matches!(scan.word(&scan.list()[i - 1]), "he" | "He" | "she" | "She" | "I" | "just" | "recently")
-                    || scan.list()[i - 1].has(mark::FIRST | mark::RELATION));
+        "turned" | "turns" | "turn" => {
+            // `I'll turn 42`: the person is before `'ll` or `will`.
+            let will = lower == "turn";
+            let who = i.checked_sub(2).map(|p| scan.word(&scan.list()[p]));
+            let whom = will
+                && matches!(who, Some("I" | "i" | "he" | "He" | "she" | "She"))
+                && scan.near_word(i, &["ll", "will"], 1, 0)
+                || !will
+                    && i > 0
+                    && (matches!(
+                        scan.word(&scan.list()[i - 1]),
+                        "he" | "He" | "she" | "She" | "I" | "just" | "recently"
+                    ) || scan.list()[i - 1].has(mark::FIRST | mark::RELATION));
             let counted = scan.token(i + 2).is_some_and(|t| {
                 matches!(scan.gap(i + 1), " ")
                     && t.shape == TokenShape::Lower
@@ -305,8 +314,11 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
         "age" | "aged" | "ages" => {
             let compound = matches!(scan.byte_before(token.start()), b'-' | b'_')
                 || token.shape == TokenShape::Upper && scan.gap(i) == " ";
-            if near_gap(scan.gap(i)) && number(scan, i + 1) && !compound {
-                let n = scan.list()[i + 1];
+            // `at the age of 66`
+            let of = scan.gap(i) == " " && scan.gap(i + 1) == " " && scan.near_word(i, &["of"], 0, 1);
+            let at = if of { i + 2 } else { i + 1 };
+            if (of || near_gap(scan.gap(i))) && number(scan, at) && !compound {
+                let n = scan.list()[at];
                 scan.push(Kind::Age, n.start(), n.end(), 80);
             }
         }

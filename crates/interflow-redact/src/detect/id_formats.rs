@@ -99,6 +99,11 @@ const RFC_PATTERNS: &[&str] = &[
 
 /// The kind of the identifier at token `i`, in capitals, and the confidence.
 pub(super) fn identify(scan: &ScanState<'_>, i: usize, upper: &[u8]) -> Option<(Kind, u8)> {
+    let word = scan.list().get(i).map_or("", |t| scan.word(t));
+    // `0x3877713c173f8f2`, `git9fa8646d`: a number of a program, and the name of a version.
+    if word.starts_with("0x") || word.starts_with("git") && word[3..].bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
     FORMATS
         .iter()
         .filter(|f| f.patterns.iter().any(|p| has_pattern(upper, p)) && (f.check)(upper))

@@ -48,7 +48,7 @@ static LABELS: &[ValueLabel] = &[
         ],
         6,
         9,
-        5,
+        1,
         false,
     ),
     label(
@@ -252,7 +252,8 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
             TokenShape::Digits => true,
             // Lower case only for a single word: `a5631933`.
             TokenShape::Mixed => {
-                let small = !label.spaced && token.len() >= 6;
+                let digits = || scan.word(token).bytes().filter(u8::is_ascii_digit).count();
+                let small = !label.spaced && token.len() >= 6 && (label.kind != Passport || digits() >= 5);
                 scan.word(token)
                     .bytes()
                     .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || small && b.is_ascii_lowercase())

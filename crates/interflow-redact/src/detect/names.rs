@@ -87,6 +87,13 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let next = match token.shape {
+            TokenShape::Camel if token.class == 0 => match lower_case::camel_name(scan, i, token) {
+                Some(name) => {
+                    found.push(name);
+                    i + 1
+                }
+                None => capitalized_run(scan, i, &mut found),
+            },
             TokenShape::Title | TokenShape::Upper | TokenShape::Camel => capitalized_run(scan, i, &mut found),
             TokenShape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,
             TokenShape::Lower => lowercase_name(scan, i, token, &mut found),

@@ -82,6 +82,35 @@ pub(super) fn emails(scan: &mut ScanState<'_>) {
     }
 }
 
+/// `anna (at) nordmail.com`, `anna [at] nordmail [dot] com`: token `i` is the `at` in brackets.
+pub(super) fn spelled_email(scan: &mut ScanState<'_>, i: usize) {
+    let Some(token) = scan.token(i).filter(|t| scan.word(t).eq_ignore_ascii_case("at")) else { return };
+    let bracketed = |i: usize| {
+        let (before, after) = (scan.gap_before(i), scan.gap(i));
+        before.len() <= 3
+            && after.len() <= 3
+            && !before.contains('\n')
+            && matches!((before.trim(), after.trim()), ("(", ")") | ("[", "]") | ("{", "}"))
+    };
+    let Some(left) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|_| bracketed(i)) else { return };
+    let Some(start) = local_start(scan, left.end()).filter(|s| *s < token.start()) else { return };
+    let (mut last, mut dots) = (i + 1, 0);
+    while let Some(next) = scan.token(last + 1) {
+        if scan.gap(last) == "." {
+            last += 1;
+        } else if scan.word(next).eq_ignore_ascii_case("dot") && bracketed(last + 1) && scan.token(last + 2).is_some() {
+            last += 2;
+        } else {
+            break;
+        }
+        dots += 1;
+    }
+    if let Some(tld) = scan.token(last).filter(|t| dots > 0 && t.is_word() && t.len() >= 2) {
+        let end = tld.end();
+        scan.push(Kind::Email, start, end, 90);
+    }
+}
+
 /// The start of the local part before the `@`.
 fn local_start(scan: &ScanState<'_>, at: usize) -> Option<usize> {
     if scan.byte_before(at) == b'"' {
@@ -464,7 +493,8 @@ fn domain(scan: &mut ScanState<'_>, i: usize) {
     if SAFE_TLDS[..8].contains(&own) && host.matches('.').count() >= 2 {
         return;
     }
-    let machine = crate::lexicon::look_up(own).marks & crate::lexicon::mark::TECH != 0;
+    let machine =
+        matches!(own, "self" | "this") || crate::lexicon::look_up(own).marks & crate::lexicon::mark::TECH != 0;
     let before = scan.byte_before(start);
     let apart = matches!(before, b' ' | b'\n' | b'\t' | b'(' | b'"' | b'\'' | b'|' | b',')
         && matches!(

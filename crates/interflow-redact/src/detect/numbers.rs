@@ -180,7 +180,8 @@ pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
 
 /// Matches the groups of a run one after the other.
 fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usize) -> usize {
-    if run.groups.len() == 1 && length < 5 {
+    let postcode = || length == 4 && scan.topics_near(i, 3, 0) & topic::ZIP != 0;
+    if run.groups.len() == 1 && length < 5 && !postcode() {
         return i + 1;
     }
     let (mut k, mut dated) = (0, 0);
@@ -231,7 +232,8 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
             let round =
                 hit.kind != Kind::CreditCard && number_context::is_round_number(&run.digits(scan.bytes, k, hit.groups));
             let impersonal = row || round || number_context::is_quantity(scan, run, k, hit.groups);
-            !impersonal || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
+            // A postal code was told by its label.
+            !impersonal || hit.kind == Kind::ZipCode || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
         })
 }
 

@@ -147,6 +147,8 @@ pub mod topic {
         SOFTWARE = 29, "software";
         /// Commands that take a password as an argument.
         COMMAND = 30, "command";
+        /// Common words of other languages than English, from lists of their own.
+        OTHER_LANGUAGE = 31, "otherlanguage";
     }
 }
 

@@ -341,14 +341,71 @@ pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -
     let list = scan.list();
     let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];
     let long = around.iter().filter(|t| t.shape == TokenShape::Lower && t.len() >= 4);
-    let (known, unknown) =
-        long.fold(
-            (0, 0),
-            |(known, unknown), t| {
-                if t.has(COMMON | WORD) { (known + 1, unknown) } else { (known, unknown + 1) }
-            },
-        );
+    let (known, unknown) = long.fold((0, 0), |(known, unknown), t| {
+        if t.has(COMMON | WORD) && !is_other_word(t) { (known + 1, unknown) } else { (known, unknown + 1) }
+    });
     unknown >= 4 && unknown * 2 >= known
+}
+
+/// A common word of another language, and none of English.
+pub(super) fn is_other_word(token: &WordToken) -> bool {
+    token.topics & topic::OTHER_LANGUAGE != 0 && !token.has(COMMON | TECH)
+}
+
+/// Words of a passage by language.
+#[derive(Default)]
+struct LanguageCount {
+    /// Common words of another language than English, and unknown ones with accents.
+    other: usize,
+    unknown: usize,
+    english: usize,
+}
+
+impl LanguageCount {
+    fn of<'t>(scan: &ScanState<'_>, tokens: impl Iterator<Item = &'t WordToken>) -> Self {
+        let accented = |t: &WordToken| !scan.bytes[t.start()..t.end()].is_ascii();
+        let mut count = Self::default();
+        for token in tokens.filter(|t| t.len() >= 2) {
+            match token.shape {
+                TokenShape::Lower | TokenShape::Title if is_other_word(token) => count.other += 1,
+                TokenShape::Lower if token.has(COMMON | STOP) => count.english += 1,
+                TokenShape::Lower if token.class == 0 && token.len() >= 4 => {
+                    let known = accented(token);
+                    count.other += usize::from(known);
+                    count.unknown += usize::from(!known);
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+
+    const fn is_other(&self) -> bool {
+        let evidence = self.other * 2 + self.unknown;
+        self.other > 0 && evidence >= 3 && evidence >= self.english * 2
+    }
+
+    /// Too few words of either to tell: a list of headings.
+    const fn is_open(&self) -> bool {
+        self.other * 2 + self.unknown < 6 && self.english < 4
+    }
+}
+
+/// Whether the context is in another language than English; the text as a whole, where there are few words around.
+pub(super) fn is_other_language(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    const WINDOW: usize = 24;
+    let list = scan.list();
+    let before = &list[first.saturating_sub(WINDOW)..first];
+    let after = &list[last + 1..(last + 1 + WINDOW).min(list.len())];
+    let around = LanguageCount::of(scan, before.iter().chain(after));
+    around.is_other() || around.is_open() && list.len() > 2 * WINDOW && is_text_other_language(scan)
+}
+
+/// Whether the text as a whole is in another language than English, by a sample of its words.
+fn is_text_other_language(scan: &ScanState<'_>) -> bool {
+    const SAMPLE: usize = 512;
+    let every = scan.list().len().div_ceil(SAMPLE).max(1);
+    *scan.other_language.get_or_init(|| LanguageCount::of(scan, scan.list().iter().step_by(every)).is_other())
 }
 
 /// Nouns of discoveries, illnesses and methods, which are named after well-known people.
@@ -413,7 +470,9 @@ pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
     let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
     let at = if owned { last + 1 } else { last };
     let called = |n: usize| {
-        let word = list.get(at + n).filter(|_| scan.gap(at + n - 1) == " ").map_or("", |t| scan.word(t));
+        // `Bayes' theorem`
+        let near = matches!(scan.gap(at + n - 1), " " | "' " | "’ ");
+        let word = list.get(at + n).filter(|_| near).map_or("", |t| scan.word(t));
         EPONYMS.binary_search(&word.to_ascii_lowercase().as_str()).is_ok()
     };
     // `Newton's second law`

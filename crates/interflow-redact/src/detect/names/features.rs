@@ -150,6 +150,8 @@ features! {
     NearCode = "near_code",
     /// A language that the lexicon does not cover.
     ForeignText = "foreign_text",
+    /// Among common words of another language than English, without a given name or a cue.
+    OtherLanguage = "other_language",
 
     // What a run of several words is made of: one of these.
     /// A first and a family name.

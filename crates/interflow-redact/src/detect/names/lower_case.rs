@@ -2,12 +2,13 @@
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{has_location_cue, is_foreign_text, is_in_code};
+use super::context_cues::{has_location_cue, is_foreign_text, is_in_code, is_other_language, is_other_word};
 use super::features::Feature;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::runs::{has_clean_end, has_clean_start};
 use super::software::technical;
 use crate::lexicon::mark::*;
+use crate::lexicon::{look_up, topic};
 use crate::token::{TokenShape, WordToken};
 
 /// Lower case: names after a cue, and a known first name followed by a last name.
@@ -25,6 +26,10 @@ pub(super) fn lowercase_name(
     if m & TECH != 0 || token.class == 0 && (!has_cue_at(scan, i) || is_in_code(scan, i, i)) {
         return i + 1;
     }
+    if scan.byte_at(token.end()) == b'_' && is_snake_name(scan, i, token) {
+        chunks.push(NameCandidate::form(scan, i, i + 1, [Some(Feature::LowerPair)]));
+        return i + 2;
+    }
     if !has_clean_start(scan, token)
         || !has_clean_end(scan, token)
         || !scan.gap_before(i).ends_with([' ', '\n', '"', '\'', '(', ',']) && i > 0
@@ -36,7 +41,7 @@ pub(super) fn lowercase_name(
         return i + 1;
     }
     let cue = has_cue_at(scan, i);
-    if !cue && is_foreign_text(scan, i, i) {
+    if !cue && (is_foreign_text(scan, i, i) || is_other_language(scan, i, i)) {
         return i + 1;
     }
     let next = scan.token(i + 1).filter(|t| {
@@ -47,6 +52,36 @@ pub(super) fn lowercase_name(
     let end = if family >= 45 && form != Feature::LowerRegion { i + 1 } else { i };
     chunks.push(NameCandidate::form(scan, i, end, [Some(form)]));
     end + 1
+}
+
+/// `dmitri_lindqvist`: a first and a family name of the lexicon, and nothing else in the identifier.
+fn is_snake_name(scan: &ScanState<'_>, i: usize, token: &WordToken) -> bool {
+    let apart = |b: u8| !b.is_ascii_alphanumeric() && !matches!(b, b'_' | b'.' | b'/' | b'-' | b'(' | b':' | b'$');
+    let Some(next) = scan.token(i + 1).filter(|t| t.shape == TokenShape::Lower && scan.gap(i) == "_") else {
+        return false;
+    };
+    apart(scan.byte_before(token.start()))
+        && apart(scan.byte_at(next.end()))
+        && first_name_score(token) >= 85
+        && last_name_score(next) >= 75
+        && !is_other_word(token)
+}
+
+/// `dmitriLindqvist`: the same as one word.
+pub(super) fn camel_name(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<NameCandidate> {
+    const PLAIN: u32 = COMMON | WORD | STOP | TECH | ORG | JOB;
+    let word = scan.word(token);
+    let hump = word.bytes().skip(1).position(|b| b.is_ascii_uppercase())? + 1;
+    let (given, family) = (word.get(..hump)?, word.get(hump..)?);
+    if given.len() < 4 || family.len() < 4 || !family[1..].bytes().all(|b| b.is_ascii_lowercase()) {
+        return None;
+    }
+    let (a, b) = (look_up(given), look_up(family));
+    let named = a.marks & FIRST != 0 && a.marks & PLAIN == 0 && b.marks & LAST != 0 && b.marks & PLAIN == 0;
+    let other = (a.topics | b.topics) & topic::OTHER_LANGUAGE != 0;
+    let apart = |b: u8| !b.is_ascii_alphanumeric() && !matches!(b, b'_' | b'.' | b'/' | b'-' | b'(' | b':' | b'$');
+    let alone = apart(scan.byte_before(token.start())) && apart(scan.byte_at(token.end()));
+    (named && !other && alone).then(|| NameCandidate::form(scan, i, i, [Some(Feature::LowerPair)]))
 }
 
 /// What a name in lower case is made of.

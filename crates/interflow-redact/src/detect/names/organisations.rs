@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{ContextCues, context_cues};
+use super::context_cues::{ContextCues, context_cues, is_other_language};
 use super::features::Feature;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::runs::{has_clean_end, run_end};
@@ -146,7 +146,7 @@ fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandid
     if begun || both_first || personal || towns || around.code && !around.labelled {
         return None;
     }
-    let bare = around.org == 0 && (words || !named);
+    let bare = around.org == 0 && (words || !named || is_other_language(scan, i, last));
     (!bare).then(|| formed(scan, i, last, Feature::DoubleName, around.org > 0))
 }
 
@@ -474,14 +474,17 @@ pub(super) fn organisation(
     let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == TokenShape::Title);
     let spaced = (first..last).any(|n| scan.gap(n) != "-");
     if let Some(at) = kind_at.filter(|at| *at > 0 && spaced) {
+        // German writes every noun with a capital: there an unknown word is no name.
+        let other = around.org == 0 && is_other_language(scan, first, last);
         let named = words.iter().any(|t| {
-            t.flags() & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0
+            t.flags() & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0 && !(other && is_foreign_word(t))
                 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
         });
         let person_first =
             first_name_score(&words[0]) >= 85 && at + 1 == words.len() && last_name_score(&words[at]) >= 45;
         // `State Farm Insurance`: common words, but not at the beginning of a sentence, or in the context of a company.
-        let told = around.org >= 2 || words.len() >= 3 && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
+        let told = around.org >= 2
+            || words.len() >= 3 && !other && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
         if (named || told) && !person_first && at + 1 >= words.len().saturating_sub(1) {
             return Some(formed(scan, first, last, Feature::Institution, around.org > 0));
         }

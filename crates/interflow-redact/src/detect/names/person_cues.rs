@@ -198,7 +198,7 @@ impl<'s, 't> Surroundings<'s, 't> {
     fn is_announced(&self, near: bool) -> bool {
         let (mut one, mut two) = ([0; 8], [0; 8]);
         let b1 = short_lower(self.word_before(1), &mut one);
-        let is = || matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
+        let is = || matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are" | "się" | "on");
         let asked = || (1..=5).any(|n| matches!(short_lower(self.word_before(n), &mut [0; 8]), "name" | "names"));
         near && (self.has_before(1, NAME_CUE) || is() && self.has_before(2, NAME_CUE))
             || self.gap_before.contains([':', '?']) && asked()
@@ -257,7 +257,9 @@ impl<'s, 't> Surroundings<'s, 't> {
             return Some(PersonCue::Speaker);
         }
         let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
-        if before == " " && self.has_before(2, SAY) && at() {
+        // `said to Logan`, `said Gladys to Logan`
+        let said = || self.has_before(2, SAY) || self.has_before(3, SAY) && self.has_before(2, FIRST | LAST);
+        if before == " " && said() && at() {
             return Some(PersonCue::SpokenTo);
         }
         let beside = before == " " || before == ", " && matches!(after, ", " | ".");

@@ -4,15 +4,17 @@ use smallvec::SmallVec;
 
 use super::super::{ScanState, address};
 use super::NameCandidate;
-use super::context_cues::{ContextCues, context_cues, is_foreign_text};
+use super::context_cues::{ContextCues, context_cues, is_foreign_text, is_other_language, is_other_word};
 use super::features::Feature;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::organisations::{company_form, context_feature, organisation};
+use super::person_cues::PersonCue;
 use super::runs::has_clean_end;
 use super::software::technical;
 use super::weights::NameModel;
 use super::word::word_candidate;
 use crate::lexicon::mark::*;
+use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 
 /// The candidate of the run `first..=last`, possibly of a part of it.
@@ -48,7 +50,9 @@ fn skip_words_of_sentence(scan: &ScanState<'_>, first: usize, last: usize) -> us
     let named =
         list[first].has(FIRST) && !list[first].has(STOP | TECH | JOB | RELATION) && last_name_score(&list[last]) >= 75;
     let of_sentence = |t: &WordToken| {
-        first_name_score(t) < 45 && t.has(COMMON | WORD | JOB | RELATION | STOP | DAY | MONTH | TECH) && !is_initial(t)
+        first_name_score(t) < 45
+            && (t.topics & topic::ADDRESSED != 0 || t.has(COMMON | WORD | JOB | RELATION | STOP | DAY | MONTH | TECH))
+            && !is_initial(t)
     };
     if named { first } else { (first..last).find(|at| !of_sentence(&list[*at])).unwrap_or(last) }
 }
@@ -163,6 +167,13 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     }
     let cues = context_cues(scan, first, last);
     let core = NameCore::of(run)?;
+    let told = cues.honorific
+        || cues.labelled
+        || cues.person.is_some_and(|c| c.is_strong() && (c != PersonCue::Speaker || core.given >= 45));
+    let placed = cues.place_cue && address::place_at(scan, first).is_some();
+    if !told && !placed && is_doubtful_abroad(run, &core) && is_other_language(scan, first, last) {
+        return None;
+    }
     let foreign_text = || cues.person.is_none() && !cues.honorific && is_foreign_text(scan, first, last);
     let made_of = core.feature(run.iter().any(is_initial), &foreign_text);
     let mut candidate = NameCandidate::new(NameModel::Phrase, first, last);
@@ -175,6 +186,12 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     candidate.extend(scan, place_features(scan, first, last, &core, &cues));
     candidate.extend(scan, organization_features(run, &core, &cues));
     Some(candidate)
+}
+
+/// Whether in a text of another language these words alone are no evidence: only a given name with a word that is not
+/// common there is.
+fn is_doubtful_abroad(run: &[WordToken], core: &NameCore<'_>) -> bool {
+    core.given < 85 || run.iter().any(is_other_word)
 }
 
 /// Capitals, and words that names do not have. A known first name outweighs them.

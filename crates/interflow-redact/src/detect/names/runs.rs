@@ -92,7 +92,12 @@ fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, chunks: &mut Vec<Nam
 /// Whether the surrounding bytes allow a word of prose here, rather than code, a path or a longer name.
 pub(super) fn has_clean_start(scan: &ScanState<'_>, token: &WordToken) -> bool {
     match scan.byte_before(token.start()) {
-        b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'&' | b'~' | b'^' | b'%' | b'<' => false,
+        b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'&' | b'~' | b'^' | b'%' => false,
+        // `<Anna Lindholm>`; `<Anna>` and `<Box width=…>` are elements.
+        b'<' => {
+            let next = |at: usize| scan.byte_at(token.end() + at);
+            token.has(FIRST) && !token.has(COMMON | WORD | TECH) && next(0) == b' ' && next(1).is_ascii_uppercase()
+        }
         // `@Tomasz, can you …` addresses a person; `@Test` and `a@b` do not.
         b'@' => {
             let spoken_to = token.has(FIRST) && !token.has(COMMON | WORD | TECH);

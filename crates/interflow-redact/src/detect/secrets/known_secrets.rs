@@ -76,12 +76,21 @@ pub(super) fn prefixes_from(first: u8) -> &'static [KnownPrefix] {
     &TABLES.by_first[usize::from(first)]
 }
 
+/// `%s`, `%PASSWORD%`, `%(name)s`, `#{name}`, `#optional`; not `%s7Kd!q2`, `#Sommer2024`.
+fn is_reference(value: &str) -> bool {
+    value.len() <= 3
+        || matches!(value.as_bytes()[1], b'(' | b'{')
+        || value.ends_with('%')
+        || !value.bytes().any(|b| b.is_ascii_digit())
+}
+
 /// Whether the value is a placeholder: a template, asterisks, or a documentation example.
 pub(super) fn is_placeholder(value: &str) -> bool {
     // One letter repeated (`xxxxxxxx`) stands for a value.
     let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
     let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));
-    let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
+    let opened = value.starts_with(['<', '{', '$', '['])
+        || value.starts_with(['%', '#']) && is_reference(value)
         || value.starts_with("env:")
         || value.starts_with("file:")
         || value.contains("${")
