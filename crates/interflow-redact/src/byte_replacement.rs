@@ -1,6 +1,7 @@
 //! Replaces known byte strings in header fields and in bodies as they are forwarded: placeholders by secrets, and
 //! secrets by something that may be seen.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,6 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
+
+use crate::escaped_secret::{self, EscapedMatch};
 
 /// Replaces each of several byte strings by another.
 #[derive(Debug)]
@@ -20,7 +23,12 @@ pub struct Replacer {
     longest: usize,
     /// Whether every replacement is as long as what it replaces.
     keeps_length: bool,
+    /// Replaced by asterisks in whatever way their characters are escaped.
+    escaped: Vec<Vec<u8>>,
 }
+
+/// A match: where, and of which search string.
+type Hit = (Range<usize>, usize);
 
 impl Replacer {
     /// From pairs of search string and replacement; `None` if there are none.
@@ -30,7 +38,58 @@ impl Replacer {
         let (from, with): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         // Longest match: a placeholder that contains another one as its beginning is replaced as a whole.
         let find = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from).ok()?;
-        Some(Self { find, texts: from, with, longest, keeps_length })
+        Some(Self { find, texts: from, with, longest, keeps_length, escaped: Vec::new() })
+    }
+
+    /// Also replaces these by as many asterisks as they take, whichever of their characters are escaped as in JSON, URLs
+    /// or HTML. What is valid JSON stays so.
+    #[must_use]
+    pub fn with_escaped(mut self, secrets: Vec<Vec<u8>>) -> Self {
+        self.escaped = secrets;
+        self.escaped.retain(|secret| !secret.is_empty());
+        self
+    }
+
+    /// The matches, which do not overlap: the first one, and of those the longest.
+    fn hits<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = Hit> + 'a {
+        let plain = move |from: usize| {
+            let hit = self.find.find(aho_corasick::Input::new(bytes).range(from..))?;
+            Some((hit.range(), hit.pattern().as_usize()))
+        };
+        let escaped = move |from: usize| self.find_escaped(bytes, from);
+        let mut next = (plain(0), escaped(0));
+        std::iter::from_fn(move || {
+            let rank = |hit: &Hit| (hit.0.start, std::cmp::Reverse(hit.0.end));
+            let hit = [&next.0, &next.1].into_iter().flatten().min_by_key(|hit| rank(hit))?.clone();
+            let end = hit.0.end;
+            if next.0.as_ref().is_some_and(|(range, _)| range.start < end) {
+                next.0 = plain(end);
+            }
+            if next.1.as_ref().is_some_and(|(range, _)| range.start < end) {
+                next.1 = escaped(end);
+            }
+            Some(hit)
+        })
+    }
+
+    /// The first form of a secret with escapes from here on; its index follows those of the search strings.
+    fn find_escaped(&self, bytes: &[u8], from: usize) -> Option<Hit> {
+        let find = |(i, secret): (usize, &Vec<u8>)| {
+            let begins = (from..bytes.len()).filter(|at| escaped_secret::may_begin(secret, bytes[*at]));
+            begins.into_iter().find_map(|at| match escaped_secret::match_start(secret, &bytes[at..]) {
+                EscapedMatch::Whole(length) => Some((at..at + length, self.texts.len() + i)),
+                _ => None,
+            })
+        };
+        self.escaped.iter().enumerate().filter_map(find).min_by_key(|(range, _)| range.start)
+    }
+
+    /// Appends what replaces a match.
+    fn put(&self, out: &mut impl Extend<u8>, (range, index): &Hit) {
+        match self.with.get(*index) {
+            Some(with) => out.extend(with.iter().copied()),
+            None => out.extend(std::iter::repeat_n(b'*', range.len())),
+        }
     }
 
     /// Replaces all matches; also returns their indices. `None` if there are none.
@@ -38,12 +97,11 @@ impl Replacer {
         let mut found = Vec::new();
         let mut out = Vec::new();
         let mut at = 0;
-        for hit in self.find.find_iter(bytes) {
-            let index = hit.pattern().as_usize();
-            out.extend_from_slice(&bytes[at..hit.start()]);
-            out.extend_from_slice(&self.with[index]);
-            at = hit.end();
-            found.push(index);
+        for hit in self.hits(bytes) {
+            out.extend_from_slice(&bytes[at..hit.0.start]);
+            self.put(&mut out, &hit);
+            at = hit.0.end;
+            found.push(hit.1);
         }
         if found.is_empty() {
             return None;
@@ -60,7 +118,19 @@ impl Replacer {
             let end = &held[held.len() - n..];
             self.texts.iter().any(|t| t.len() > *n && t.starts_with(end))
         };
-        (1..=most).rev().find(is_begun).unwrap_or(0)
+        (1..=most).rev().find(is_begun).unwrap_or(0).max(self.partial_escaped_len(held))
+    }
+
+    /// As [`partial_match_len`](Self::partial_match_len), of secrets with escapes.
+    fn partial_escaped_len(&self, held: &[u8]) -> usize {
+        let longest = |secret: &Vec<u8>| {
+            let from = held.len().saturating_sub(escaped_secret::longest_form(secret));
+            let begins = (from..held.len()).filter(|at| escaped_secret::may_begin(secret, held[*at]));
+            let first =
+                begins.into_iter().find(|at| escaped_secret::match_start(secret, &held[*at..]) == EscapedMatch::Cut);
+            first.map_or(0, |at| held.len() - at)
+        };
+        self.escaped.iter().map(longest).max().unwrap_or(0)
     }
 
     /// Replaces in the part that is certain, and keeps back a suffix in which a match may have begun. At the end of
@@ -71,14 +141,14 @@ impl Replacer {
         // A match that begins before `safe` is final: a longer one would have to reach the end, and so would begin in
         // the kept suffix.
         let safe = if end { held.len() } else { held.len() - self.partial_match_len(held) };
-        for hit in self.find.find_iter(&held[..]) {
-            if hit.start() >= safe {
+        for hit in self.hits(&held[..]) {
+            if hit.0.start >= safe {
                 break;
             }
-            out.extend_from_slice(&held[at..hit.start()]);
-            out.extend_from_slice(&self.with[hit.pattern().as_usize()]);
-            at = hit.end();
-            seen(hit.pattern().as_usize());
+            out.extend_from_slice(&held[at..hit.0.start]);
+            self.put(&mut out, &hit);
+            at = hit.0.end;
+            seen(hit.1);
         }
         let upto = safe.max(at);
         out.extend_from_slice(&held[at..upto]);
@@ -236,6 +306,48 @@ mod tests {
             ReplacingBody::wrap(Body::from(Bytes::from_static(b"a secret")), Arc::new(swap), |_| {})
         };
         assert_eq!((body(b"******").remaining(), body(b"*").remaining()), (Some(8), None));
+    }
+
+    fn masking(secret: &str) -> Replacer {
+        let plain = (secret.as_bytes().to_vec(), vec![b'*'; secret.len()]);
+        Replacer::new(vec![plain]).unwrap().with_escaped(vec![secret.as_bytes().to_vec()])
+    }
+
+    #[test]
+    fn secrets_are_found_whichever_characters_are_escaped() {
+        let key = r#"aB3/xY9+z"Q&7=="#;
+        let swap = masking(key);
+        let every = |escape: &dyn Fn(char) -> String| key.chars().map(escape).collect::<String>();
+        let forms = [
+            every(&|c| format!("\\u{:04x}", c as u32)),
+            every(&|c| format!("\\u{:04X}", c as u32)),
+            every(&|c| format!("%{:02x}", c as u32)),
+            every(&|c| format!("%25{:02X}", c as u32)),
+            every(&|c| format!("&#{};", c as u32)),
+            every(&|c| format!("&#x{:x};", c as u32)),
+            every(&|c| {
+                if c == 'x' { "\\u0078".into() } else { serde_json::json!(c).as_str().unwrap().replace('"', "\\\"") }
+            }),
+            key.replace('"', "\\\"").replace('/', "\\/").replace('+', "\\u002B").replace('=', "\\u003D"),
+            key.replace('"', "&quot;").replace('&', "&amp;").replace("&amp;quot;", "&quot;"),
+            serde_json::json!(key.replace('=', "\\u003d")).to_string().trim_matches('"').to_owned(),
+        ];
+        for form in forms {
+            let text = format!("bad \\n{form}, said %2 and \\u00");
+            let (masked, _) = swap.replace(text.as_bytes()).unwrap_or_else(|| panic!("{form}"));
+            let expected = format!("bad \\n{}, said %2 and \\u00", "*".repeat(form.len()));
+            assert_eq!(String::from_utf8(masked).unwrap(), expected);
+            for size in [1, 2, 7] {
+                let pieces = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect::<Vec<_>>();
+                let body = Body::stream(Pieces(pieces.into_iter()));
+                let body = ReplacingBody::wrap(body, Arc::new(masking(key)), |_| {});
+                let (whole, _) = futures_util::FutureExt::now_or_never(body.collect(1 << 20)).unwrap().unwrap();
+                assert_eq!(whole, expected.as_bytes(), "{size}");
+            }
+        }
+        for other in [r"aB3/xY9+z", "aB3%2FxY8", r"\u0061B4", "&#97;B3/xY9+y", "100% of it & more \\\\"] {
+            assert_eq!(swap.replace(other.as_bytes()), None, "{other}");
+        }
     }
 
     proptest! {

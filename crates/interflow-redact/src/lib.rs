@@ -13,6 +13,7 @@ mod document;
 mod encoded_text;
 mod error;
 mod escape_layers;
+mod escaped_secret;
 mod external_detectors;
 mod finding_cache;
 mod json;

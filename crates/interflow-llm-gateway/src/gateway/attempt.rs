@@ -10,6 +10,7 @@ use interflow_types::{
 };
 
 use super::access_token::AccessToken;
+use super::credential_mask::SentCredentials;
 use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
 use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
@@ -362,6 +363,7 @@ pub(super) async fn send(
     let pending = PendingResult { deployment, is_known: false };
     let (now, SendLimits { attempt, stream, deadline, holds }) = (Instant::now(), limits);
     let name = &deployment.upstream.name;
+    let credentials = SentCredentials::of(&request.head.headers);
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
     let tags = tags.into_iter().map(ByteStr::from).collect();
@@ -378,7 +380,7 @@ pub(super) async fn send(
                 held.map_err(|failure| match failure {
                     HoldFailure::Late => late("begin its reply"),
                     HoldFailure::Failed(why) => {
-                        let why: String = why.chars().take(MAX_ERROR_LENGTH).collect();
+                        let why = credentials.masked(&why, MAX_ERROR_LENGTH);
                         Error::new(ErrorKind::BadResponse, format!("the upstream {name} reported an error: {why}"))
                     }
                 })

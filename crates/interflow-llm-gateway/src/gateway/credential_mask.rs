@@ -11,7 +11,7 @@ use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
     Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict, Method, Phase,
-    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
+    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -21,7 +21,7 @@ const FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-goog-api-
 const MIN_LENGTH: usize = 8;
 /// As [`MIN_LENGTH`], for responses that are no errors: what a model says must not be changed by chance.
 const MIN_LENGTH_IN_REPLIES: usize = 16;
-/// Maximum decoded size of an error.
+/// Maximum decoded size of an error. Replies are decoded as they are forwarded, whatever their size.
 const MAX_DECODED_BYTES: u64 = 64 << 20;
 /// Credentials whose masks are kept; the least recently used ones go.
 const MAX_CACHED: usize = 256;
@@ -36,7 +36,7 @@ pub struct CredentialMask {
 struct MaskedForms {
     /// In all encodings in which an error may repeat them.
     errors: Option<Arc<Replacer>>,
-    /// As they are, in replies, which are long and many.
+    /// Only with their characters escaped, in replies, which are long and many.
     replies: Option<Arc<Replacer>>,
 }
 
@@ -61,9 +61,12 @@ impl MaskedForms {
             (form, stars)
         };
         let texts = || credentials.iter().filter_map(|c| std::str::from_utf8(c).ok());
-        let long = texts().filter(|c| c.len() >= MIN_LENGTH_IN_REPLIES);
-        let replies = Replacer::new(long.map(|c| mask(c.as_bytes().to_vec())).collect());
+        let of = |min: usize| texts().filter(move |c| c.len() >= min);
+        let escaped = |min: usize| of(min).map(|c| c.as_bytes().to_vec()).collect::<Vec<_>>();
+        let long = escaped(MIN_LENGTH_IN_REPLIES);
+        let replies = Replacer::new(long.iter().cloned().map(mask).collect()).map(|swap| swap.with_escaped(long));
         let errors = Replacer::new(texts().flat_map(encoded_forms).map(mask).collect());
+        let errors = errors.map(|swap| swap.with_escaped(escaped(MIN_LENGTH)));
         Self { errors: errors.map(Arc::new), replies: replies.map(Arc::new) }
     }
 }
@@ -115,28 +118,49 @@ fn mask_head(swap: &Replacer, head: &mut ResponseHead) {
     }
 }
 
-/// Whether a response is text, in which a reply that is an error may repeat a key.
+/// Whether a response is text, in which a reply that is an error may repeat a key. One without a type may be.
 fn is_text(headers: &Headers) -> bool {
     let media_type = headers.get_str("content-type").unwrap_or_default().trim_start().to_ascii_lowercase();
-    media_type.starts_with("text/") || media_type.contains("json")
+    media_type.is_empty() || media_type.starts_with("text/") || media_type.contains("json")
 }
 
-/// Masks an error in any coding that can be decoded, and a reply without one.
+/// The credentials of a request, for the messages that the gateway makes out of what its provider says.
+pub(super) struct SentCredentials(Vec<Vec<u8>>);
+
+impl SentCredentials {
+    pub fn of(headers: &Headers) -> Self {
+        Self(credentials(headers))
+    }
+
+    /// The provider's words without credentials, and at most this many characters of them.
+    pub fn masked(&self, words: &str, max_chars: usize) -> String {
+        let swap = MaskedForms::of(&self.0).errors;
+        let masked = swap.and_then(|swap| swap.replace(words.as_bytes())).map(|(masked, _)| masked);
+        let masked = masked.map(|masked| String::from_utf8_lossy(&masked).into_owned());
+        masked.as_deref().unwrap_or(words).chars().take(max_chars).collect()
+    }
+}
+
+/// Masks an error, and a reply that is text, in any coding that can be decoded.
 fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
     let is_error = !head.status.is_success();
     let swap = if is_error { masks.errors } else { masks.replies.filter(|_| is_text(&head.headers)) };
     let Some(swap) = swap.filter(|_| !body.is_empty()) else { return Ok(body) };
-    let body = match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
-        Ok(None) => body,
-        _ if !is_error => return Ok(body),
-        Ok(Some(decoder)) => {
+    // A part of a coded body cannot be decoded.
+    let is_whole = head.status != StatusCode::PARTIAL_CONTENT;
+    let max = if is_error { MAX_DECODED_BYTES } else { u64::MAX };
+    let body = match ContentDecoder::new(&head.headers, max) {
+        Ok(Some(decoder)) if is_whole => {
             coding::strip_stale_headers(&mut head.headers);
-            DecodedBody::wrap(body, decoder, "the provider's error cannot be decoded".to_owned())
+            let what = if is_error { "error" } else { "reply" };
+            DecodedBody::wrap(body, decoder, format!("the provider's {what} cannot be decoded"))
         }
-        Err(e) => {
+        Err(e) if is_error => {
             let why = format!("the provider's error cannot be decoded ({e}), so that a key in it cannot be masked");
             return Err(EarlyExit::Deny(Error::new(ErrorKind::BadResponse, why)));
         }
+        // A reply in an unknown coding may not be coded at all.
+        _ => body,
     };
     Ok(match body {
         Body::Full(bytes) => match swap.replace(&bytes) {

@@ -36,6 +36,22 @@ fn complaint() -> String {
     .to_string()
 }
 
+fn zipped(text: &str) -> Vec<u8> {
+    let mut zip = GzEncoder::new(Vec::new(), Compression::fast());
+    zip.write_all(text.as_bytes()).unwrap();
+    zip.finish().unwrap()
+}
+
+/// The key as encoders write it that escape more than they need to.
+fn escaped_keys() -> [String; 3] {
+    let all = |form: &dyn Fn(u32) -> String| KEY.chars().map(|c| form(c as u32)).collect::<String>();
+    [
+        KEY.replace('+', "\\u002B").replace('k', "\\u006b"),
+        all(&|c| format!("\\u{c:04X}")),
+        all(&|c| format!("%{c:02x}")),
+    ]
+}
+
 fn assert_masked(text: &str) {
     let packed = STANDARD.encode(format!("Bearer {KEY}"));
     for part in [KEY, "Cd34", "Ef56", &hex::encode("operator"), &packed[12..30]] {
@@ -50,9 +66,7 @@ async fn an_error_that_repeats_the_key_is_masked_for_client_and_record() {
         .answering(|request| {
             let reply = Reply::status(401).header("Content-Type", "application/json").header("X-Debug", KEY);
             if request.target.contains("zipped") {
-                let mut zip = GzEncoder::new(Vec::new(), Compression::fast());
-                zip.write_all(complaint().as_bytes()).unwrap();
-                return reply.header("Content-Encoding", "gzip").body(zip.finish().unwrap());
+                return reply.header("Content-Encoding", "gzip").body(zipped(&complaint()));
             }
             reply.body(complaint())
         })
@@ -76,6 +90,88 @@ async fn an_error_that_repeats_the_key_is_masked_for_client_and_record() {
     for flow in gate.proxy.flows(5).await {
         let text = String::from_utf8_lossy(&flow.received).into_owned();
         assert!(!text.contains("Cd34") && !text.contains("operator"), "recorded: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_with_a_status_of_success_is_masked_in_any_coding_and_type() {
+    let origin = Origin::http()
+        .answering(|request| {
+            let error = json!({"error": {"message": format!("bad key {KEY} x")}}).to_string();
+            let reply = match request.target.contains("bare") || request.target.contains("beta") {
+                true => Reply::status(200),
+                false => Reply::status(200).header("Content-Type", "application/json"),
+            };
+            match request.header("x-form") {
+                Some("plain") => reply.body(error),
+                Some("odd") => reply.header("Content-Encoding", "x-odd").body(error),
+                _ => reply.header("Content-Encoding", "gzip").body(zipped(&error)),
+            }
+        })
+        .start()
+        .await;
+    let gate = gate(&origin).await;
+    let chat = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+    let embed = json!({"model": "m", "input": "hi"}).to_string();
+    let mut sent = 0;
+    for form in ["plain", "gzip", "odd"] {
+        for (path, body) in [
+            ("/openai/v1/chat/completions", &chat),
+            ("/openai/v1/chat/completions?bare", &chat),
+            ("/anthropic/v1/messages", &chat),
+            ("/anthropic/v1/messages?beta=true", &chat),
+            ("/openai/v1/embeddings", &embed),
+        ] {
+            let fields = format!("Content-Type: application/json\r\nAccept-Encoding: gzip\r\nx-form: {form}\r\n");
+            let answer = gate.send("POST", path, &fields, body.as_bytes()).await.unwrap();
+            assert!(answer.text().contains("bad key ***"), "{form} {path}: {} {}", answer.status, answer.text());
+            assert!(!answer.text().contains("Cd34"), "{form} {path}: {}", answer.text());
+            sent += 1;
+        }
+    }
+    for flow in gate.proxy.flows(sent).await {
+        let text = String::from_utf8_lossy(&flow.received).into_owned();
+        assert!(!text.contains("Cd34"), "recorded: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_in_a_coding_keeps_its_text() {
+    let reply = json!({"data": [{"embedding": [0.5]}], "note": "sk-operator is no key"}).to_string();
+    let body = reply.clone();
+    let origin = Origin::http()
+        .answering(move |_| {
+            let reply = Reply::ok(zipped(&body)).header("Content-Type", "application/json");
+            reply.header("Content-Encoding", "gzip")
+        })
+        .start()
+        .await;
+    let gate = gate(&origin).await;
+    let answer = gate.post("/openai/v1/embeddings", json!({"model": "m", "input": "hi"}).to_string()).await;
+    assert_eq!((answer.text(), answer.header("content-encoding")), (reply, None));
+}
+
+#[tokio::test]
+async fn a_key_is_masked_whichever_of_its_characters_are_escaped() {
+    for form in escaped_keys() {
+        let told = format!(r#"{{"error":{{"message":"bad key {form}.","type":"x"}}}}"#);
+        for status in [200, 401] {
+            let told = told.clone();
+            let origin = Origin::http()
+                .answering(move |_| Reply::status(status).header("Content-Type", "application/json").body(told.clone()))
+                .start()
+                .await;
+            let gate = gate(&origin).await;
+            let body =
+                json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+            for path in ["/openai/v1/chat/completions", "/anthropic/v1/messages", "/openai/v1/embeddings"] {
+                let text = gate.post(path, &body).await.json()["error"]["message"].to_string();
+                assert!(
+                    text.contains("bad key **") && !text.contains('%') && !text.contains("Cd34"),
+                    "{status} {path}: {text}"
+                );
+            }
+        }
     }
 }
 

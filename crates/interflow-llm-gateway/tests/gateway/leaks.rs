@@ -306,6 +306,32 @@ async fn keys_and_numbers_of_embedded_json_are_redacted() {
 }
 
 #[tokio::test]
+async fn values_beside_and_among_the_settings_are_redacted() {
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    let head = r#""model":"m","seed":4111111111111111,"messages":[{"role":"user","content":[{"type":"text","text":"x""#;
+    let tail = r#"}]}]"#;
+    for (part, member) in [
+        ("", r#""zz":4111111111111111"#),
+        ("", r#""zz":4.111111111111111e15"#),
+        ("", r#""stream_options":{"x":"anna.berg@firm.com"}"#),
+        ("", r#""logit_bias":{"anna.berg@firm.com":1}"#),
+        ("", r#""include":["anna.berg@firm.com"]"#),
+        (r#","cache_control":{"type":"ephemeral","note":"anna.berg@firm.com"}"#, r#""n":1"#),
+    ] {
+        gate.post("/v1/chat/completions", format!("{{{head}{part}{tail},{member}}}")).await;
+        let told: Value = serde_json::from_str(&arrived(&origin)).unwrap();
+        let text = told.to_string();
+        assert!(!text.contains("anna") && !text.contains("4.111") && text.matches("4111").count() == 1, "{text}");
+    }
+    let plain = format!(
+        r#"{{{head},"cache_control":{{"type":"ephemeral","ttl":"1h"}}{tail},"stream_options":{{"include_usage":true}},"logit_bias":{{"50256":-100}},"include":["message.output_text.logprobs"]}}"#
+    );
+    gate.post("/v1/chat/completions", &plain).await;
+    assert_eq!(arrived(&origin), plain);
+}
+
+#[tokio::test]
 async fn signed_and_routing_fields_are_forwarded_unchanged() {
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;

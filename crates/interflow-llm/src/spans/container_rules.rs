@@ -16,6 +16,8 @@ pub(super) enum ContainerRule {
     Schema,
     /// Metadata: text, if the operator configured it so.
     Metadata,
+    /// Words of the API; names and strings that do not look like one are text.
+    Settings,
     /// Nothing in it is text, whatever it contains.
     Skip,
 }
@@ -83,6 +85,9 @@ pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
         {
             ContainerRule::Skip
         }
+        (ContainerRule::Known, key) if fields::field_class(key) == Some(FieldClass::Settings) => {
+            ContainerRule::Settings
+        }
         (ContainerRule::Known, key) if !fields::is_known_container(key) => ContainerRule::Unknown,
         (zone, _) => zone,
     }
@@ -101,6 +106,7 @@ pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> Strin
             key if is_blob(key) => StringRole::Blob,
             _ => StringRole::Text,
         },
+        ContainerRule::Settings => StringRole::Word,
         ContainerRule::Skip => StringRole::Structure,
         ContainerRule::Schema => match key {
             b"pattern" => StringRole::Structure,
@@ -120,7 +126,7 @@ fn known_string_role(key: &[u8], named: bool) -> StringRole {
         key if is_blob(key) => StringRole::Blob,
         _ => match fields::field_class(key) {
             Some(FieldClass::Exact | FieldClass::Skip) => StringRole::Structure,
-            Some(FieldClass::Word) => StringRole::Word,
+            Some(FieldClass::Word | FieldClass::Settings) => StringRole::Word,
             Some(FieldClass::Identifier) => StringRole::Identifier,
             None if is_id(key) => StringRole::Id,
             None => StringRole::Text,

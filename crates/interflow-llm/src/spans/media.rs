@@ -104,7 +104,12 @@ pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usiz
     let end = memchr::memchr2(b'?', b'#', raw).unwrap_or(raw.len());
     let mut at = scheme + 3;
     for (i, segment) in raw.get(at..end).unwrap_or_default().split(|b| *b == b'/').enumerate() {
-        // The first is the host.
+        // The first is the host, after the user.
+        if i == 0
+            && let Some(user) = memchr::memrchr(b'@', segment)
+        {
+            texts.push((None, at..at + user));
+        }
         if i > 0 && words::is_personal_segment(segment) {
             // Some encoders of JSON write `/` as `\/`.
             let length = segment.strip_suffix(b"\\").unwrap_or(segment).len();
@@ -116,7 +121,8 @@ pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usiz
     for pair in raw.get(at..).unwrap_or_default().split(|b| *b == b'&') {
         let value = memchr::memchr(b'=', pair).map_or(0, |n| n + 1);
         let name = at..at + value.saturating_sub(1);
-        if !is_signature(raw.get(name.clone()).unwrap_or_default()) {
+        let is_text = |name: &[u8]| !is_signature(name) || is_mail(&pair[value..]) && !names_signer(name);
+        if is_text(raw.get(name.clone()).unwrap_or_default()) {
             texts.push((Some(name), at + value..at + pair.len()));
         }
         at += pair.len() + 1;
@@ -137,6 +143,17 @@ fn is_signature(name: &[u8]) -> bool {
                 // A shared access signature of Azure.
                 | b"se" | b"sp" | b"sr" | b"st" | b"sv" | b"spr" | b"skt" | b"ske" | b"sks" | b"skv" | b"skoid" | b"sktid"
         )
+}
+
+/// Whether a value has the sign of mail addresses, encoded or not, which no signature has.
+fn is_mail(value: &[u8]) -> bool {
+    value.contains(&b'@') || memchr::memmem::find(value, b"%40").is_some()
+}
+
+/// Whether a parameter names an account that signs, of Google.
+fn names_signer(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with(b"x-goog-") || name == b"googleaccessid"
 }
 
 /// The kind of base64 data by its media type or, for Bedrock, its format; `key` is the nearest meaningful name.

@@ -121,8 +121,12 @@ fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
         match name.as_slice() {
             b"content-disposition" => read_disposition(body, value, &mut part),
             b"content-type" => {
-                let value = String::from_utf8_lossy(&body[value]).into_owned();
-                part.media_type = value.split(';').next().map(|t| t.trim().to_ascii_lowercase());
+                let text = String::from_utf8_lossy(&body[value.clone()]).into_owned();
+                part.media_type = text.split(';').next().map(|t| t.trim().to_ascii_lowercase());
+                // Clients write a file's name here, too.
+                let mut parameters = FormPart::default();
+                read_disposition(body, value, &mut parameters);
+                part.texts.append(&mut parameters.texts);
             }
             b"content-transfer-encoding" | b"content-length" => {}
             _ => part.texts.push(plain(value)),
@@ -198,7 +202,7 @@ mod tests {
     #[test]
     fn every_text_beside_the_contents_is_found() {
         let body = b"before\r\n--XX\r\nContent-Disposition: form-data; name=\"a;b\"; filename=\"Anna \\\"B\\\".pdf\"; \
-            filename*=UTF-8'en'Anna%20Berg.pdf\r\nX-Note: Anna \r\n\r\nx--XX\r\ny\r\n--XX\r\n\
+            filename*=UTF-8'en'Anna%20Berg.pdf\r\nX-Note: Anna \r\nContent-Type: text/plain; name=\"Anna\"\r\n\r\nx--XX\r\ny\r\n--XX\r\n\
             Content-Disposition: form-data; name=plain\r\n\r\n\r\n--XX--\r\nafter";
         let form = parse(body, "XX").unwrap();
         let text = |range: &Range<usize>| String::from_utf8(body[range.clone()].to_vec()).unwrap();
@@ -209,6 +213,7 @@ mod tests {
             ("Anna \\\"B\\\".pdf", HeadEncoding::Quoted),
             ("Anna%20Berg.pdf", HeadEncoding::Percent),
             (" Anna ", HeadEncoding::Plain),
+            ("Anna", HeadEncoding::Quoted),
         ];
         assert_eq!(texts, expected.map(|(text, encoding)| (text.to_owned(), encoding)));
         assert_eq!(text(&form.parts[0].range), "x--XX\r\ny", "a delimiter begins a line");

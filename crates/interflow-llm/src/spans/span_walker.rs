@@ -295,11 +295,19 @@ impl<'j> SpanWalker<'j> {
 
     /// Where an API chooses the names, one that does not look like it is read, too.
     fn name(&mut self, range: &Range<usize>) {
-        let is_known = |f: &ContainerFrame| matches!(f.zone, ContainerRule::Known | ContainerRule::Schema);
+        let is_known = |f: &ContainerFrame| {
+            matches!(f.zone, ContainerRule::Known | ContainerRule::Schema | ContainerRule::Settings)
+        };
         let is_odd = || self.frames.last().is_some_and(is_known) && !words::is_api_name(self.bytes(range));
         if !range.is_empty() && (self.is_free() || is_odd()) {
             self.push(range.clone(), None, SpanKind::Name, None);
         }
+    }
+
+    /// Whether a number of a request stands where settings of the API do, and does not look like one.
+    fn is_odd_number(&self, name: &[u8], value: &[u8]) -> bool {
+        let is_known = |f: &ContainerFrame| matches!(f.zone, ContainerRule::Known | ContainerRule::Settings);
+        !self.events && self.frames.last().is_some_and(is_known) && !fields::is_number_of_api(name, value)
     }
 
     fn push(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind, channel: Option<TextChannel>) {
@@ -430,6 +438,11 @@ impl<'j> SpanWalker<'j> {
                     whole: range.start - 1..range.end + 1,
                     stand_in: "\"\"".into(),
                 };
+                // Parameters of the media type, such as a name.
+                let parameters = media_type.as_ref().map_or(0, |t| t.end + 1)..range.start + skip.saturating_sub(8);
+                if media_type.is_some() && parameters.start < parameters.end {
+                    self.push_span(parameters, Some(key.clone()), SpanKind::Text);
+                }
                 let at = self.out.spans.len();
                 self.push_span(range.start + skip..range.end, Some(key.clone()), SpanKind::Media(open));
                 if self.out.spans.len() > at {
@@ -465,16 +478,17 @@ impl<'j> SpanWalker<'j> {
         let key = self.key();
         let (name, value) = (&*self.word(&key), self.bytes(range));
         let depth = self.frames.len();
-        if self.is_free() && value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
+        let is_number = value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-');
+        if is_number && (self.is_free() || self.is_odd_number(name, value)) {
             self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
         }
         match name {
             b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
             _ if depth <= 2 && fields::limits_output(name) => {
-                self.out.max_output = whole_number(value).max(self.out.max_output);
+                self.out.max_output = fields::whole_number(value).max(self.out.max_output);
             }
             _ if fields::counts_choices(name, depth) => {
-                self.out.choices = whole_number(value).unwrap_or_default().max(self.out.choices);
+                self.out.choices = fields::whole_number(value).unwrap_or_default().max(self.out.choices);
             }
             b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(EndedChannels::All),
             b"turnComplete" | b"generationComplete" if value == b"true" && self.events => {
@@ -672,12 +686,6 @@ impl<'j> SpanWalker<'j> {
             self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(place) });
         }
     }
-}
-
-/// A JSON number as a count, rounded up; `None` for a negative one and for other values.
-fn whole_number(value: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(value).ok()?;
-    text.parse().ok().or_else(|| text.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n.ceil() as u64))
 }
 
 /// Continues an FNV-1a hash, which identifies texts within one stream only. A collision would join two texts of one

@@ -86,6 +86,36 @@ fn values_in_the_query_of_an_address_are_text_but_its_signature_is_not() {
 }
 
 #[test]
+fn what_is_no_setting_among_settings_is_text() {
+    let body = json!({
+        "stream_options": {"include_usage": true, "x": "anna@firm.com"}, "include": ["reasoning.encrypted_content", "Anna Berg"],
+        "logit_bias": {"1234": 1}, "modalities": ["text", "audio"],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "part", "cache_control": {"type": "ephemeral", "ttl": "5m", "note": "to anna@firm.com"}}]}]
+    });
+    let mut found = texts(&body.to_string());
+    found.sort_unstable();
+    assert_eq!(found, ["Anna Berg", "anna@firm.com", "part", "to anna@firm.com"]);
+    assert_eq!(of_kind(r#"{"logit_bias":{"anna@firm.com":1,"50256":-100}}"#, &SpanKind::Name), ["anna@firm.com"]);
+}
+
+#[test]
+fn long_numbers_beside_the_settings_are_marked() {
+    let json = r#"{"zz":4111111111111111,"yy":4.111111111111111e15,"xx":411111111111111.1E+1,"seed":4111111111111111,
+        "temperature":0.7000000000000001,"top_k":40,"max_tokens":1000000000,"created":1731234567,"expires_at":1731234567}"#;
+    assert_eq!(of_kind(json, &SpanKind::Number), ["4111111111111111", "4.111111111111111e15", "411111111111111.1E+1"]);
+}
+
+#[test]
+fn texts_beside_the_content_of_media_are_found() {
+    let at = |url: &str| json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]});
+    check(at("data:image/png;name=anna@firm.com;base64,iVBORw0KGgo="), &["name=anna@firm.com"]);
+    check(at("data:image/png;base64,iVBORw0KGgo="), &[]);
+    check(at("https://anna%40firm.com:pw@x.com/a.png"), &["anna%40firm.com:pw"]);
+    check(at("https://x.com/a.png?sig=anna@firm.com"), &["anna@firm.com"]);
+    check(at("https://x.com/a.png?sig=ab%2Bcd&X-Goog-Credential=a%40b.iam.gserviceaccount.com"), &[]);
+}
+
+#[test]
 fn openai_responses() {
     check(
         json!({

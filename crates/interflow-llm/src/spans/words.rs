@@ -49,7 +49,8 @@ pub(super) fn is_personal_segment(raw: &[u8]) -> bool {
     marks || has_personal_number(raw) || holds_placeholder(raw) || words.iter().filter(|word| is_name(word)).count() > 1
 }
 
-fn has_personal_number(raw: &[u8]) -> bool {
+/// Whether it has so many digits that it may be the number of a card, an account or a person.
+pub(super) fn has_personal_number(raw: &[u8]) -> bool {
     let run = raw.split(|b| !b.is_ascii_digit()).map(<[u8]>::len).max().unwrap_or_default();
     let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
     run >= MIN_PERSONAL_RUN || digits >= MIN_PERSONAL_DIGITS && !raw.iter().any(u8::is_ascii_alphabetic)

@@ -25,6 +25,8 @@ pub struct TextMatcher {
     /// How long a match in the making is waited for, in bytes.
     window: usize,
     name: &'static str,
+    /// Phrases without anything between their words, as they are in a text of which every letter is spelled.
+    spelled: Option<Regex>,
 }
 
 struct Expression {
@@ -45,10 +47,15 @@ impl TextMatcher {
         // One expression for all: a list may have thousands of words.
         let mut alternatives = Vec::with_capacity(words.len());
         let mut prefixes = Vec::with_capacity(words.len());
+        let mut spelled = Vec::new();
         for (i, word) in words.iter().enumerate() {
             let plain = word_pattern(word).ok_or_else(|| format!("words[{i}]: it is empty"))?;
             alternatives.push(bounded(word, &plain));
             prefixes.push(plain);
+            if word.split_whitespace().nth(1).is_some() {
+                let solid: String = word.split_whitespace().collect();
+                spelled.push(bounded(&solid, &regex::escape(&solid)));
+            }
             // As it reads in a text that is read so.
             for reading in NormalizedText::readings(word, false) {
                 if let Some(plain) = word_pattern(&reading.text) {
@@ -60,9 +67,12 @@ impl TextMatcher {
         // The longest first, since the first alternative wins.
         alternatives.sort_by_key(|a| std::cmp::Reverse(a.len()));
         let longest = words.iter().map(String::len).max().unwrap_or_default();
-        let expression = Expression::new(&join(&alternatives), &join(&prefixes)).map_err(|e| format!("words: {e}"))?;
+        let failed = |e| format!("words: {e}");
+        let expression = Expression::new(&join(&alternatives), &join(&prefixes)).map_err(failed)?;
+        spelled.sort_by_key(|a| std::cmp::Reverse(a.len()));
+        let spelled = (!spelled.is_empty()).then(|| compiled(&join(&spelled))).transpose().map_err(failed)?;
         // White space in a phrase may be longer in the text.
-        Ok(Self { expressions: vec![expression], window: window.max(longest * 2), name: "word" })
+        Ok(Self { expressions: vec![expression], window: window.max(longest * 2), name: "word", spelled })
     }
 
     /// Regular expressions.
@@ -78,7 +88,7 @@ impl TextMatcher {
             }
         };
         let expressions = patterns.iter().enumerate().map(one).collect::<Result<_, _>>()?;
-        Ok(Self { expressions, window, name: "pattern" })
+        Ok(Self { expressions, window, name: "pattern", spelled: None })
     }
 
     /// The matches from this offset on, sorted; look-behind sees what is before it.
@@ -105,9 +115,22 @@ impl TextMatcher {
     pub(in crate::guardrails) fn find_all(&self, text: &str) -> Vec<(Range<usize>, usize)> {
         let mut found = self.find(text, 0);
         let mut known: HashSet<(usize, usize)> = found.iter().map(|(range, i)| (range.start, *i)).collect();
-        for reading in NormalizedText::readings(text, self.name == "word") {
-            let more = self.find(&reading.text, 0).into_iter().map(|(range, i)| (reading.original_range(&range), i));
+        let is_words = self.name == "word";
+        for reading in NormalizedText::readings(text, is_words) {
+            let mut more = self.find(&reading.text, 0);
+            if let Some(spelled) = &self.spelled {
+                let hits = spelled.find_iter(&reading.text).map(|m| (m.range(), 0));
+                more.extend(hits.filter(|(range, _)| text.get(reading.original_range(range)).is_some_and(is_spelled)));
+            }
+            let more = more.into_iter().map(|(range, i)| (reading.original_range(&range), i));
             found.extend(more.filter(|(range, i)| !range.is_empty() && known.insert((range.start, *i))));
+        }
+        // A hyphen that is not shown may be within a word; only between the words of a phrase it stands for a blank.
+        if let Some(reading) = NormalizedText::with_blanks(text).filter(|_| self.spelled.is_some()) {
+            let mut more = self.find(&reading.text, 0);
+            more.retain(|(range, _)| reading.text[range.clone()].contains(char::is_whitespace));
+            let more = more.into_iter().map(|(range, i)| (reading.original_range(&range), i));
+            found.extend(more.filter(|(range, i)| known.insert((range.start, *i))));
         }
         found.sort_by_key(|(range, _)| (range.start, range.end));
         found
@@ -144,6 +167,12 @@ impl TextMatcher {
     }
 }
 
+/// Whether something is between all letters of a text.
+fn is_spelled(text: &str) -> bool {
+    let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
+    letters > 1 && text.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()).count() == letters
+}
+
 /// Whether a match that begins here may be completed or changed by more text.
 fn is_open(dfa: &DFA, cache: &mut Cache, text: &str, at: usize) -> bool {
     let input = Input::new(text).range(at..).anchored(Anchored::Yes);
@@ -161,10 +190,7 @@ fn is_open(dfa: &DFA, cache: &mut Cache, text: &str, at: usize) -> bool {
 
 impl Expression {
     fn new(pattern: &str, prefixes: &str) -> Result<Self, String> {
-        let regex = regex::RegexBuilder::new(pattern)
-            .size_limit(MAX_REGEX_BYTES)
-            .build()
-            .map_err(|e| e.to_string().trim().to_owned())?;
+        let regex = compiled(pattern)?;
         let config = DFA::config().cache_capacity(MAX_STATE_BYTES).unicode_word_boundary(true);
         let config = config.skip_cache_capacity_check(true);
         let prefixes = DFA::builder().configure(config).build(prefixes).ok();
@@ -172,10 +198,15 @@ impl Expression {
     }
 }
 
-/// A word as a pattern: its characters, with any white space or hyphens between its parts.
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    let regex = regex::RegexBuilder::new(pattern).size_limit(MAX_REGEX_BYTES).build();
+    regex.map_err(|e| e.to_string().trim().to_owned())
+}
+
+/// A word as a pattern: its characters, with any white space, hyphens or marks of Markdown between its parts.
 fn word_pattern(word: &str) -> Option<String> {
     let parts: Vec<String> = word.split_whitespace().map(regex::escape).collect();
-    (!parts.is_empty()).then(|| parts.join(r"[\s_.\p{Pd}]+"))
+    (!parts.is_empty()).then(|| parts.join(r"[\s_.*~`\p{Pd}]+"))
 }
 
 fn join(patterns: &[String]) -> String {
@@ -314,6 +345,48 @@ mod tests {
             assert_eq!(found(&matcher, text), expected, "{text}");
         }
         assert!(TextMatcher::words(&["a".into(), " ".into()], 0).is_err_and(|e| e.starts_with("words[1]")));
+    }
+
+    #[test]
+    fn disguised_blanks_of_a_phrase_are_found_and_ordinary_texts_are_not() {
+        let matcher = words(&["Project Falcon", "Blue Heron", "ass"]);
+        for blank in [
+            "\u{200b}",
+            "\u{feff}",
+            "\u{200d}",
+            "\u{ad}",
+            "\u{3164}",
+            "\u{180e}",
+            "\0",
+            "** ",
+            " `",
+            "\u{200b}\u{200b}",
+        ] {
+            let text = format!("on Project{blank}Falcon now");
+            assert_eq!(found(&matcher, &text).len(), 1, "{text:?}");
+        }
+        for text in [
+            "P r o j e c t F a l c o n",
+            "now P r o j e c t   F a l c o n now",
+            "b-l-u-e h-e-r-o-n",
+            "b.l.u.e. h.e.r.o.n",
+            "blue h e r o n",
+            "the **blue** heron",
+        ] {
+            assert_eq!(found(&matcher, text).len(), 1, "{text:?}");
+        }
+        for text in [
+            "ProjectFalcon",
+            "the falcon project",
+            "as\u{ad}sess",
+            "Blue herons, Blue Her on",
+            "class\0 pass",
+            "Blue, heron",
+            "a.s.s.e.t",
+            "the f a l c o n flies",
+        ] {
+            assert_eq!(found(&matcher, text), Vec::<&str>::new(), "{text:?}");
+        }
     }
 
     #[test]

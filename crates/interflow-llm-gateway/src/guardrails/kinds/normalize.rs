@@ -29,7 +29,8 @@ impl NormalizedText {
     /// How a text reads where lists of words and expressions are searched, if it is not written so: with its case and
     /// its accented letters. `joins` also joins spelled words.
     pub fn readings(original: &str, joins: bool) -> Vec<Self> {
-        if original.is_ascii() && !(joins && has_spelled_word(original)) {
+        let is_plain = original.is_ascii() && !original.bytes().any(|b| is_invisible(b.into()));
+        if is_plain && !(joins && has_spelled_word(original)) {
             return Vec::new();
         }
         let has_marks = original.chars().any(is_combining_mark);
@@ -44,8 +45,18 @@ impl NormalizedText {
         foldings.iter().map(reading).filter(|reading| reading.text != original).collect()
     }
 
+    /// How a text reads if invisible characters stand for blanks; `None` if it has none.
+    pub fn with_blanks(original: &str) -> Option<Self> {
+        let is_disguised = original.chars().any(is_invisible);
+        is_disguised
+            .then(|| Self::built(original, Builder { folding: Folding::Marks, blanks: true, ..Builder::default() }))
+    }
+
     fn folded(original: &str, folding: Folding) -> Self {
-        let mut builder = Builder { folding, ..Builder::default() };
+        Self::built(original, Builder { folding, ..Builder::default() })
+    }
+
+    fn built(original: &str, mut builder: Builder) -> Self {
         let latin = has_latin_words(original);
         for (at, c) in original.char_indices() {
             builder.push(at, c, latin);
@@ -132,6 +143,8 @@ fn has_spelled_word(text: &str) -> bool {
 #[derive(Default)]
 struct Builder {
     folding: Folding,
+    /// Whether invisible characters stand for blanks.
+    blanks: bool,
     text: String,
     map: Vec<u32>,
     invisible: usize,
@@ -158,11 +171,15 @@ impl Builder {
             }
             return;
         }
-        if is_invisible(c) {
-            self.invisible += usize::from(!matches!(c, '\u{200d}' | '\u{fe0f}' | '\u{200c}' | '\u{feff}' | '\u{ad}'));
-            return;
+        let is_hidden = is_invisible(c);
+        if is_hidden {
+            let is_common = matches!(c, '\u{200d}' | '\u{fe0f}' | '\u{200c}' | '\u{feff}' | '\u{ad}');
+            self.invisible += usize::from(!is_common && !c.is_control());
+            if !self.blanks {
+                return;
+            }
         }
-        if c.is_whitespace() {
+        if is_hidden || c.is_whitespace() {
             self.end_word();
             if !self.was_space {
                 // Line breaks stay: some patterns begin with a line.
@@ -233,10 +250,10 @@ fn has_latin_words(text: &str) -> bool {
     latin * 2 > text.chars().filter(|c| c.is_alphabetic()).count()
 }
 
-/// Characters without a glyph: zero-width, directional, variation selectors, soft hyphens, fillers.
+/// Characters without a glyph: zero-width, directional, variation selectors, soft hyphens, fillers, control characters.
 const fn is_invisible(c: char) -> bool {
     matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        '\0'..='\u{8}' | '\u{e}'..='\u{1b}' | '\u{7f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}')
 }
