@@ -246,6 +246,11 @@ impl Stage for Dispatcher {
         MaybeFuture::Ready(Ok(stream_usage::hide(flow, head, body)))
     }
 
+    /// The record has the report that the client did not ask for: conversations take the usage from it.
+    fn restores_secrets(&self, flow: &Flow) -> bool {
+        stream_usage::hides(flow)
+    }
+
     fn wants_messages(&self, flow: &Flow) -> bool {
         flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
     }
