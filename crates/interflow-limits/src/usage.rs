@@ -75,9 +75,9 @@ impl UsageTotals {
         self.update_row(subject, |s| {
             s.requests += 1;
             s.mcp_calls += u64::from(&*subject.provider == MCP_PROVIDER);
-            s.input_tokens += tokens.input;
-            s.output_tokens += tokens.output;
-            s.cached_tokens += tokens.cache_read;
+            s.input_tokens = s.input_tokens.saturating_add(tokens.input);
+            s.output_tokens = s.output_tokens.saturating_add(tokens.output);
+            s.cached_tokens = s.cached_tokens.saturating_add(tokens.cache_read);
             match micros {
                 Some(micros) => s.dollars += micros as f64 / 1e6,
                 // A request that used nothing costs nothing, price or not.
@@ -125,6 +125,10 @@ mod tests {
         let sums = book.rows()[0].sums;
         assert_eq!((sums.requests, sums.refused, sums.input_tokens, sums.unpriced), (2, 1, 20, 1));
         assert_eq!(sums.dollars, 2.0);
+        let most = TokenCounts { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..TokenCounts::default() };
+        book.record_usage(&subject("a"), &most, None);
+        let sums = book.rows()[0].sums;
+        assert_eq!((sums.input_tokens, sums.output_tokens, sums.cached_tokens), (u64::MAX, u64::MAX, u64::MAX));
         (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &tokens, None));
         assert!(book.rows().len() <= MAX_ROWS + 1);
     }

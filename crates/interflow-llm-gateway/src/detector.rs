@@ -342,7 +342,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
         return;
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
-    exchange.estimated_input = exchange.estimated_input.saturating_add(usage::estimated_tokens(marked.text_bytes));
+    exchange.estimated_input = exchange.estimated_input.saturating_add(marked.estimated_tokens());
     if let Some(model) = marked.model.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
         exchange.model = Some(model.into());
     }
@@ -351,6 +351,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens.
 async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
     let marked = spans::facts_held(body).await?;
+    exchange.estimated_input = marked.estimated_tokens();
     // If the path contains the model, the body's is ignored.
     if exchange.model.is_none() {
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
@@ -360,7 +361,6 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
     exchange.max_output = marked.max_output;
     exchange.choices = marked.choices;
-    exchange.estimated_input = usage::estimated_tokens(marked.text_bytes);
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub struct LlmCall {
     pub renamed: Option<ByteStr>,
     /// Whether the client requested a stream, by path or body.
     pub stream: bool,
-    /// Estimated input tokens, by length: about four bytes of text per token.
+    /// Estimated input tokens: about four bytes of text per token, and a weight for each medium.
     pub estimated_input: u64,
     /// Whether the request is translated for its upstream: `provider` is then that of the client's format.
     pub translated: bool,

@@ -71,6 +71,7 @@ pub const TAGS: &[TagInfo] = &[
         "what the [response cache](../guides/response-cache.md) did: `hit` (also `semantic`: found by meaning), `miss`, or `bypass:` and the reason",
     ),
     tag("translated:", "format of the provider, into which the request was translated"),
+    tag("estimated:", "charged tokens, as `INPUT+OUTPUT`, if the provider did not report all of them"),
     tag("refused:", "code of the refusal, such as `rate_limit_exceeded`; see [errors](errors.md#gateway)"),
     tag("redacted", "something in the request was redacted"),
     tag("redact:flagged", "something was detected in the request and, as configured, left in it"),

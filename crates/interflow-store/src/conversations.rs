@@ -426,7 +426,7 @@ pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&
 /// The tokens used by the model calls of a flow; absent if there were none.
 pub fn call_tokens(calls: &[ExchangeRow]) -> Fact<u64> {
     // Absent rather than 0, so that `tokens:0` does not match flows without a model call.
-    Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).sum()))
+    Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).fold(0, u64::saturating_add)))
 }
 
 impl QuerySubject for ConversationSummary {

@@ -413,8 +413,8 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(Ok(body))
     }
 
-    /// Whether this stage restores secrets in the flow's response for the client alone. The recorder then receives
-    /// the response as it was before this stage. Called at [`Phase::ResponseBody`], and for each message of a WebSocket.
+    /// Whether this stage changes the flow's response for the client alone: it restores secrets, or leaves out what the
+    /// client did not ask for. The recorder then receives the response as it was before this stage. Called at [`Phase::ResponseBody`], and for each message of a WebSocket.
     /// For gRPC, the answer at [`Phase::ResponseBody`] holds for all messages of the response: if it is true, the recorder
     /// receives them as the origin sent them.
     fn restores_secrets(&self, _flow: &Flow) -> bool {

@@ -428,10 +428,15 @@ export interface components {
             /** @default false */
             stream: boolean;
             /**
-             * @description The usage was reported by the provider.
+             * @description The usage is known: reported by the provider, or estimated by the gateway.
              * @default false
              */
             counted: boolean;
+            /**
+             * @description The usage, or a part of it, was estimated by the gateway, because the provider did not report it.
+             * @default false
+             */
+            estimated: boolean;
             /** @description A message's hash, serialized as 32 hexadecimal digits. */
             asked?: string;
             /** @description A message's hash, serialized as 32 hexadecimal digits. */

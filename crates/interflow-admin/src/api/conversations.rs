@@ -396,7 +396,9 @@ pub(crate) async fn for_flows(
             let exchanges = store.exchanges_in(id)?;
             // A WebSocket carries several exchanges; their usage is summed up, and the last one names the model.
             let Some(last) = exchanges.last() else { continue };
-            let sum = |f: fn(&interflow_store::TokenUsage) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
+            let sum = |f: fn(&interflow_store::TokenUsage) -> u64| {
+                exchanges.iter().map(|e| f(&e.used)).fold(0, u64::saturating_add)
+            };
             let of = FlowConversation {
                 conversation: last.conversation.clone(),
                 agent: last.agent.clone(),

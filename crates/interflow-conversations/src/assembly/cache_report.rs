@@ -156,10 +156,10 @@ pub fn broken_pairs(calls: &[CallRecord]) -> Vec<BrokenPair> {
             let filled = earlier.cache_read.saturating_add(earlier.cache_write);
             let warm = if needs_marks || earlier.cache_write > 0 { filled } else { earlier.input };
             let warm = warm.min(usage.input);
-            let is_unmarked = needs_marks && filled == 0 && usage.cache_read + usage.cache_write == 0;
+            let is_unmarked = needs_marks && filled == 0 && (usage.cache_read, usage.cache_write) == (0, 0);
             let expected = if is_unmarked { earlier.input.min(usage.input) } else { warm };
             // An eighth less is within the granularity of caches.
-            if expected >= MIN_CACHED_TOKENS && usage.cache_read + expected / 8 < expected {
+            if expected >= MIN_CACHED_TOKENS && usage.cache_read < expected - expected / 8 {
                 let lost = expected - usage.cache_read;
                 found.push(BrokenPair { before: index, after, lost, is_unmarked });
             }
@@ -294,7 +294,7 @@ pub fn advice(breaks: &[CacheBreak]) -> Vec<CacheAdvice> {
             }
         };
         entry.breaks += 1;
-        entry.lost_tokens += found.lost_tokens;
+        entry.lost_tokens = entry.lost_tokens.saturating_add(found.lost_tokens);
         entry.lost_cost += found.lost_cost.unwrap_or_default();
     }
     all.sort_by(|a, b| b.lost_cost.total_cmp(&a.lost_cost).then(b.lost_tokens.cmp(&a.lost_tokens)));

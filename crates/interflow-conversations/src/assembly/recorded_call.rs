@@ -4,6 +4,7 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};
+use interflow_llm::CallUsage;
 use interflow_llm::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
 
 /// The recorded data of a call, before its bodies are parsed.
@@ -47,6 +48,8 @@ pub struct ParsedCall {
     pub(super) key: String,
     pub(super) request: ModelRequest,
     pub(super) reply: ModelReply,
+    /// Whether the usage was estimated by the gateway.
+    pub(super) is_estimated: bool,
     /// Whether it only counts tokens or keeps a cache warm, and has no reply.
     pub(super) counts: bool,
 }
@@ -106,6 +109,7 @@ impl ParsedCall {
             key,
             request,
             reply,
+            is_estimated: false,
             counts: TOKEN_COUNT_PATHS.iter().any(|end| path.ends_with(end)),
         }
     }
@@ -114,6 +118,12 @@ impl ParsedCall {
     /// the call that it was made for.
     pub fn make_free(&mut self) {
         (self.reply.usage, self.reply.cost) = (None, Some(0.0));
+    }
+
+    /// Takes the tokens that the gateway charged for a call whose provider did not report them, or not all of them.
+    pub fn set_estimate(&mut self, input: u64, output: u64) {
+        self.reply.usage = Some(CallUsage { input, output, ..self.reply.usage.unwrap_or_default() });
+        self.is_estimated = true;
     }
 
     /// The key that relates it to other calls: the client's session id, or the client's identity.

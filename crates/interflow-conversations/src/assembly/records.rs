@@ -161,8 +161,10 @@ pub struct CallFacts {
     /// Whether the reply has come to its end.
     pub complete: bool,
     pub stream: bool,
-    /// The usage was reported by the provider.
+    /// The usage is known: reported by the provider, or estimated by the gateway.
     pub counted: bool,
+    /// The usage, or a part of it, was estimated by the gateway, because the provider did not report it.
+    pub estimated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<MessageHash>,
     #[serde(skip_serializing_if = "Option::is_none")]

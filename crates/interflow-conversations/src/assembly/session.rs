@@ -626,6 +626,7 @@ fn call_facts(seen: &ParsedCall, purpose: CallPurpose) -> CallFacts {
         complete: seen.reply.complete,
         stream: seen.request.stream,
         counted: seen.reply.usage.is_some(),
+        estimated: seen.is_estimated,
         tools: seen.request.tools.len() as u64,
         system: seen.request.system.iter().map(|s| s.len() as u64).sum(),
         ..CallFacts::default()

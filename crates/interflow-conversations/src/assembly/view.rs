@@ -325,7 +325,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
         let usage = e.usage.filter(|_| !e.facts.purpose.is_side_call());
         let missed = match (warm, usage) {
             // Providers cache whole blocks: slightly less than before is not a miss.
-            (Some(warm), Some(u)) => warm >= MIN_CACHED_TOKENS && u.cache_read + warm / 8 < warm,
+            (Some(warm), Some(u)) => warm >= MIN_CACHED_TOKENS && u.cache_read < warm - warm / 8,
             _ => false,
         };
         if let Some(u) = usage {

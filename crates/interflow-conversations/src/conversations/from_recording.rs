@@ -70,7 +70,16 @@ pub fn read_call(
     if row.tags.iter().any(|tag| tag == "cache:hit") {
         recorded.make_free();
     }
+    if let Some((input, output)) = row.tags.iter().find_map(|tag| parse_estimate(tag)) {
+        recorded.set_estimate(input, output);
+    }
     Ok(Some((recorded, held)))
+}
+
+/// The tokens of input and output in the tag by which the gateway says that it estimated them.
+fn parse_estimate(tag: &str) -> Option<(u64, u64)> {
+    let (input, output) = tag.strip_prefix("estimated:")?.split_once('+')?;
+    Some((input.parse().ok()?, output.parse().ok()?))
 }
 
 /// The parsed request of an HTTP flow; `None` if it is no LLM call, or was not fully recorded.

@@ -24,9 +24,9 @@ pub fn report(store: &dyn FlowStore, id: &str, pricing: &CallPricing) -> Result<
     let mut report = PromptCacheReport::default();
     for usage in calls.iter().filter(|call| !call.facts.purpose.is_side_call()).filter_map(|call| call.usage) {
         report.calls += 1;
-        report.input_tokens += usage.input;
-        report.cached_tokens += usage.cache_read;
-        report.written_tokens += usage.cache_write;
+        report.input_tokens = report.input_tokens.saturating_add(usage.input);
+        report.cached_tokens = report.cached_tokens.saturating_add(usage.cache_read);
+        report.written_tokens = report.written_tokens.saturating_add(usage.cache_write);
     }
     let mut pairs = broken_pairs(&calls);
     if pairs.len() > MAX_BREAKS {
@@ -36,7 +36,7 @@ pub fn report(store: &dyn FlowStore, id: &str, pricing: &CallPricing) -> Result<
     }
     for pair in pairs {
         let found = cache_break(store, &calls, &pair, pricing)?;
-        report.lost_tokens += found.lost_tokens;
+        report.lost_tokens = report.lost_tokens.saturating_add(found.lost_tokens);
         report.lost_cost += found.lost_cost.unwrap_or_default();
         report.breaks.push(found);
     }

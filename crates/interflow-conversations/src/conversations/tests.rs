@@ -191,6 +191,22 @@ fn a_call_answered_by_the_gateways_cache_costs_nothing() {
 }
 
 #[test]
+fn a_call_that_the_gateway_estimated_has_its_tokens_and_cost() {
+    let (_dir, store) = open_store();
+    let mut flows = three();
+    flows[2].row.tags.push("estimated:70+7".into());
+    for flow in flows {
+        store.insert(flow).unwrap();
+    }
+    ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
+    let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
+    assert_eq!((listed[0].used.input, listed[0].used.unpriced), (270, 0));
+    let calls = store.exchanges(&listed[0].row.id).unwrap();
+    let estimated: Vec<_> = calls.iter().map(|call| call.facts.contains("\"estimated\":true")).collect();
+    assert_eq!((estimated, calls[2].used.output), (vec![false, false, true], 7));
+}
+
+#[test]
 fn attempts_of_the_gateway_are_no_calls_of_their_own() {
     let (_dir, store) = open_store();
     let [first, mut second, third] = three().try_into().unwrap_or_else(|_| panic!("three flows"));

@@ -309,6 +309,11 @@ impl RoutedRequest {
                 if !losses.is_empty() {
                     foreign_reasoning::name_loss(&mut response.head.headers);
                 }
+                if token_count::is_asked(&self.call, &self.head) && token_count::has_no_endpoint(response.head.status) {
+                    let Response { head, body } = &mut response;
+                    let error = std::mem::replace(body, Body::Empty);
+                    *body = token_count::estimate_instead(&self.call, head, error, deadline).await;
+                }
                 Ok(response)
             }
         }

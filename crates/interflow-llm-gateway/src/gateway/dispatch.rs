@@ -19,9 +19,10 @@ use interflow_types::{
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
+use super::translation::MAX_ERROR_TIME;
 use super::{
     LlmGateway, LlmUpstream, UpstreamTable, aws_signature, foreign_reasoning, resolve_alias, response_cache,
-    stream_usage, upstream,
+    stream_usage, token_count, upstream,
 };
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
@@ -228,12 +229,26 @@ impl Stage for Dispatcher {
     fn response_body<'a>(
         &'a self,
         flow: &'a mut Flow,
-        _request: &'a RequestHead,
+        request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // The route handler does it for the requests that it sends.
+        let is_sent = flow.extension::<DispatchState>().is_some_and(|sent| sent.upstream.is_some());
+        let call = flow.extension::<LlmCall>().filter(|call| is_sent && token_count::is_asked(call, request));
+        if let Some(call) = call.filter(|_| token_count::has_no_endpoint(head.status)).cloned() {
+            let until = Instant::now() + MAX_ERROR_TIME;
+            return MaybeFuture::pending(
+                async move { Ok(token_count::estimate_instead(&call, head, body, until).await) },
+            );
+        }
         // After the stages that read the report.
         MaybeFuture::Ready(Ok(stream_usage::hide(flow, head, body)))
+    }
+
+    /// The record has the report that the client did not ask for: conversations take the usage from it.
+    fn restores_secrets(&self, flow: &Flow) -> bool {
+        stream_usage::hides(flow)
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {

@@ -57,11 +57,15 @@ pub(super) async fn ask(flow: &mut Flow, head: &mut RequestHead, body: Body) -> 
     Ok(Body::from(held.attach_to(asking)))
 }
 
+/// Whether the report is hidden from the client of a flow.
+pub(super) fn hides(flow: &Flow) -> bool {
+    flow.extension::<HidesUsage>().is_some_and(|hides| hides.0)
+}
+
 /// The response without the report, if its client did not ask.
 pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, body: Body) -> Body {
-    let hides = flow.extension::<HidesUsage>().is_some_and(|hides| hides.0);
     let is_plain = !head.headers.contains("content-encoding");
-    if !hides || !is_plain || StreamFraming::from_headers(&head.headers, false) != StreamFraming::Sse {
+    if !hides(flow) || !is_plain || StreamFraming::from_headers(&head.headers, false) != StreamFraming::Sse {
         return body;
     }
     coding::strip_stale_headers(&mut head.headers);

@@ -1,9 +1,15 @@
-//! The number of tokens of a request (`/v1/messages/count_tokens` of Anthropic's API), asked of upstreams with other APIs.
+//! The number of tokens of a request (`/v1/messages/count_tokens` of Anthropic's API), asked of upstreams with other APIs,
+//! and estimated for those that cannot tell.
 
-use interflow_llm::Provider;
+use std::time::Instant;
+
+use interflow_codec::content_coding as coding;
 use interflow_llm::translate::{Target, WireFormat};
-use interflow_types::{Response, StatusCode};
+use interflow_llm::{LlmCall, Operation, Provider};
+use interflow_types::{Body, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
+
+use super::translation;
 
 /// Says of a number of tokens whether the provider counted (`exact`) or the gateway estimated (`estimate`).
 const COUNT_HEADER: &[u8] = b"X-Interflow-Token-Count";
@@ -52,10 +58,40 @@ const NOT_COUNTED_BY_BEDROCK: [&str; 4] = ["inferenceConfig", "outputConfig", "r
 /// Members of `generateContent` that Vertex AI's count of tokens does not take.
 const NOT_COUNTED_BY_VERTEX: [&str; 3] = ["labels", "serviceTier", "toolConfig"];
 
-/// Whether an error says that there is no such model, rather than no such endpoint.
-pub(super) fn names_model(body: &[u8]) -> bool {
+/// Whether an error says that there is no such model, rather than no such endpoint. Anthropic has one type for both.
+fn names_model(body: &[u8]) -> bool {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    body["error"]["code"] == "model_not_found" || body["error"]["code"] == "DeploymentNotFound"
+    let error = &body["error"];
+    error["code"] == "model_not_found"
+        || error["code"] == "DeploymentNotFound"
+        || error["type"] == "not_found_error" && error["message"].as_str().is_some_and(|m| m.starts_with("model:"))
+}
+
+/// Whether the upstream of a request that counts says that it has no endpoint for that.
+pub(super) const fn has_no_endpoint(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 404 | 405 | 501)
+}
+
+/// Whether a request is one of Anthropic's API that counts.
+pub(super) fn is_asked(call: &LlmCall, request: &RequestHead) -> bool {
+    call.operation == Operation::CountTokens && request.url.path_only().ends_with("/v1/messages/count_tokens")
+}
+
+/// The estimate in place of an error of an upstream [without the endpoint](has_no_endpoint); `None` if the error is about
+/// the model, which is the client's mistake.
+pub(super) fn estimate_unless_model(call: &LlmCall, error: &[u8]) -> Option<Response> {
+    (!names_model(error)).then(|| response(call.estimated_input.max(1), "estimate"))
+}
+
+/// As [`estimate_unless_model`], of an upstream that was sent the client's own request.
+pub(super) async fn estimate_instead(call: &LlmCall, head: &mut ResponseHead, body: Body, deadline: Instant) -> Body {
+    let raw = translation::read_error(&head.headers, body, deadline).await;
+    coding::strip_stale_headers(&mut head.headers);
+    let Some(Response { head: estimated, body }) = estimate_unless_model(call, &raw) else { return Body::from(raw) };
+    (head.status, head.reason) = (estimated.status, estimated.reason);
+    head.headers.remove("content-type");
+    estimated.headers.iter().for_each(|(name, value)| head.headers.append_unchecked(name, value));
+    body
 }
 
 /// The number in an upstream's response.

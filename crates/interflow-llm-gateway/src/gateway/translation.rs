@@ -29,7 +29,7 @@ const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
 /// Maximum size of an error response that is translated.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 /// How long an error response is read; what came until then is translated.
-const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
+pub(super) const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -255,16 +255,11 @@ impl Translation {
             return Ok(response);
         }
         let Response { head, body } = response;
-        let has_no_endpoint = matches!(head.status.as_u16(), 404 | 405 | 501);
-        let mut translated = if self.counts_tokens && has_no_endpoint {
-            let until = deadline.min(Instant::now() + MAX_ERROR_TIME);
-            let raw = read_until(&head.headers, body, MAX_ERROR_BYTES, until).await;
+        let mut translated = if self.counts_tokens && token_count::has_no_endpoint(head.status) {
+            let raw = read_error(&head.headers, body, deadline).await;
             let error = TranslatedError::parse(head.status.as_u16(), None, &raw);
-            // A model that is not there is the client's mistake.
-            match token_count::names_model(&raw) {
-                true => self.error_response(client, &error),
-                false => token_count::response(self.exchange.estimated_input.max(1), "estimate"),
-            }
+            token_count::estimate_unless_model(&self.exchange, &raw)
+                .unwrap_or_else(|| self.error_response(client, &error))
         } else if self.counts_tokens && head.status.is_success() {
             let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
             match token_count::parse(&raw) {
@@ -297,8 +292,7 @@ impl Translation {
         body: Body,
         deadline: Instant,
     ) -> Response {
-        let until = deadline.min(Instant::now() + MAX_ERROR_TIME);
-        let raw = read_until(headers, body, MAX_ERROR_BYTES, until).await;
+        let raw = read_error(headers, body, deadline).await;
         let error = TranslatedError::parse(status.as_u16(), headers.get_str("x-amzn-errortype"), &raw);
         self.error_response(client, &error)
     }
@@ -448,6 +442,11 @@ fn is_passed_on(name: &[u8]) -> bool {
         || name.starts_with(b"anthropic-ratelimit-")
         || [&b"retry-after"[..], b"retry-after-ms", b"request-id", b"x-request-id", b"x-amzn-requestid"]
             .contains(&name.as_slice())
+}
+
+/// The body of an error without its content coding, as far as it came in [`MAX_ERROR_TIME`] and before the deadline.
+pub(super) async fn read_error(headers: &Headers, body: Body, deadline: Instant) -> Bytes {
+    read_until(headers, body, MAX_ERROR_BYTES, deadline.min(Instant::now() + MAX_ERROR_TIME)).await
 }
 
 /// A body without its content coding, as far as it came until then.

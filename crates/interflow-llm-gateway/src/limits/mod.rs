@@ -30,7 +30,7 @@ use crate::gateway::{ServedBy, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
-pub(crate) use settlement::charged_usage;
+pub(crate) use settlement::{ChargedUsage, charged_usage};
 use slow_keys::SlowKeyChecks;
 
 /// Whether virtual keys are required, and the provider keys they stand for.
@@ -509,6 +509,17 @@ impl Stage for LimitStage {
             let narrowed = model_list::filter_response(head, body, &key).await;
             narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
         })
+    }
+
+    /// What is charged by an estimate is not in the recorded response: conversations take it from the tag.
+    fn finish(&self, flow: &mut Flow) {
+        let is_realtime = |call: &LlmCall| call.operation == Operation::Realtime;
+        if flow.extension::<LlmCall>().is_none_or(is_realtime) {
+            return;
+        }
+        if let Some(ChargedUsage { usage, .. }) = charged_usage(flow).filter(|charged| charged.is_estimated) {
+            flow.tag(format!("estimated:{}+{}", usage.input, usage.output));
+        }
     }
 
     fn done(&self, flow: &Flow) {

@@ -67,7 +67,7 @@ impl<V: Default + Clone> LabeledCounter<V> {
 
 impl LabeledCounter<u64> {
     pub fn add(&self, labels: &[&str], n: u64) {
-        self.update(labels, |sum| *sum += n);
+        self.update(labels, |sum| *sum = sum.saturating_add(n));
     }
 }
 
@@ -260,6 +260,15 @@ mod tests {
         let openai = all[&vec!["openai".to_owned()]];
         assert_eq!((openai.counts[0], openai.counts[3], openai.counts[14], openai.micros), (1, 1, 1, 700_450_000));
         assert_eq!(all[&vec!["other".to_owned()]].counts[0], 1);
+    }
+
+    #[test]
+    fn sums_stay_at_their_maximum() {
+        let sums = LabeledCounter::<u64>::new(1);
+        for n in [u64::MAX - 1, 1, 5] {
+            sums.add(&["openai"], n);
+        }
+        assert_eq!(sums.snapshot()[&vec!["openai".to_owned()]], u64::MAX);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Endpoints beside those of models: what agents send their vendors, and the counting of tokens.
 
-use interflow_testkit::{Origin, Reply};
+use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived};
@@ -56,6 +56,34 @@ async fn tokens_are_estimated_where_an_upstream_has_no_endpoint_for_them() {
         assert!(origin.requests().last().unwrap().path().ends_with("/responses/input_tokens"));
         if answer.status == 200 {
             assert!((100..200).contains(&answer.json()["input_tokens"].as_u64().unwrap()), "{}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_estimated_where_an_upstream_of_the_same_api_has_no_endpoint_for_them() {
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "word ".repeat(100) }] }).to_string();
+    let not_found =
+        |message: &str| json!({ "type": "error", "error": { "type": "not_found_error", "message": message } });
+    for (status, error, expected) in [
+        (404, json!({ "detail": "Not Found" }), (200, Some("estimate"))),
+        (404, not_found("Not Found"), (200, Some("estimate"))),
+        (405, Value::Null, (200, Some("estimate"))),
+        (501, Value::Null, (200, Some("estimate"))),
+        (404, not_found("model: m"), (404, None)),
+        (429, json!({ "error": { "message": "slow down" } }), (429, None)),
+        (200, json!({ "input_tokens": 7 }), (200, None)),
+    ] {
+        let text = error.to_string();
+        let answering =
+            move |_: &Request| Reply::status(status).header("Content-Type", "application/json").body(text.clone());
+        let origin = Origin::http().answering(answering).start().await;
+        let gate = Gate::start(&origin).await;
+        let answer = gate.post("/anthropic/v1/messages/count_tokens", &body).await;
+        assert_eq!((answer.status, answer.header("x-interflow-token-count")), expected, "{error}: {}", answer.text());
+        match expected {
+            (200, Some(_)) => assert!((100..200).contains(&answer.json()["input_tokens"].as_u64().unwrap())),
+            _ => assert_eq!(answer.json(), error),
         }
     }
 }

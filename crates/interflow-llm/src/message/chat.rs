@@ -166,13 +166,16 @@ pub fn reply(mut body: Value) -> ModelReply {
     reply
 }
 
+/// The most that a call can cost, in US dollars: what a provider reports beyond it is a mistake.
+const MAX_COST: f64 = 1e6;
+
 /// The members beside the choices, which every chunk repeats. `usage.cost` is OpenRouter's.
 fn head(body: &mut Value) -> ModelReply {
     let usage = take_value(body, "usage");
     ModelReply {
         id: take_non_empty(body, "id"),
         model: take_non_empty(body, "model"),
-        cost: usage["cost"].as_f64(),
+        cost: usage["cost"].as_f64().filter(|dollars| (0.0..=MAX_COST).contains(dollars)),
         ..ModelReply::default()
     }
 }

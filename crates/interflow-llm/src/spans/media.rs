@@ -22,7 +22,22 @@ impl MediaKind {
             Self::Document => "document",
         }
     }
+
+    /// Estimates the tokens of media of this kind, by its size in bytes: APIs count an image by its resolution, audio
+    /// by its length and a document by its pages, which only a decoder could tell.
+    pub const fn estimated_tokens(self, bytes: usize) -> u64 {
+        match self {
+            Self::Image => IMAGE_TOKENS,
+            Self::Audio => (bytes as u64).div_ceil(BYTES_PER_AUDIO_TOKEN),
+            Self::Document => (bytes as u64).div_ceil(BYTES_PER_DOCUMENT_TOKEN),
+        }
+    }
 }
+
+/// Tokens of an image or a video.
+pub(super) const IMAGE_TOKENS: u64 = 1_000;
+const BYTES_PER_AUDIO_TOKEN: u64 = 1_000;
+const BYTES_PER_DOCUMENT_TOKEN: u64 = 100;
 
 /// Base64 media in a body, and the JSON that replaces it when it is removed, so that the body stays valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,11 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::usage::estimated_tokens;
+
 pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
-pub use span_walker::{EndedChannels, MarkError, MarkedText, beside, facts, facts_held, mark_body, mark_event};
+pub use span_walker::{MarkError, beside, facts, facts_held, mark_body, mark_event};
 
 /// A string, or another value, that contains text. Positions refer to the body as it was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +102,45 @@ pub struct TextChannel {
     pub id: u64,
     /// The choice or block whose end also ends it.
     pub group: u64,
+}
+
+/// The result of marking a body. All ranges are byte offsets of the content of strings, without their quotes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MarkedText {
+    pub spans: Vec<TextSpan>,
+    pub model: Option<Range<usize>>,
+    pub stream: Option<bool>,
+    /// The largest limit on output tokens: an API may know several names for it.
+    pub max_output: Option<u64>,
+    /// How many choices are asked for; 0 if the body does not say.
+    pub choices: u64,
+    /// The first message of the conversation, which identifies it in clients that send no id.
+    pub first_message: Option<Range<usize>>,
+    /// The response or conversation that this request continues at the provider (`previous_response_id`,
+    /// `conversation`).
+    pub continues: Option<Range<usize>>,
+    pub id: Option<Range<usize>>,
+    pub text_bytes: usize,
+    /// Estimated tokens of its media.
+    pub media_tokens: u64,
+    /// In an event: the texts that end with it, so that what was held back of them can be sent.
+    pub ended: Vec<EndedChannels>,
+}
+
+impl MarkedText {
+    /// Estimates the tokens of the body: its text at about four bytes per token, and its media.
+    pub const fn estimated_tokens(&self) -> u64 {
+        estimated_tokens(self.text_bytes).saturating_add(self.media_tokens)
+    }
+}
+
+/// Which texts of a stream end with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedChannels {
+    /// Those of this choice or block: see [`TextChannel::group`].
+    Group(u64),
+    /// Every text of the stream.
+    All,
 }
 
 #[cfg(test)]

@@ -18,40 +18,10 @@ use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole}
 use super::fields;
 use super::media::{self, BlobContent};
 use super::places::{self, ContainerNames};
-use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan, words};
+use super::{EndedChannels, MarkedText, MediaKind, MediaSpan, SpanKind, TextChannel, TextPlace, TextSpan, words};
 
 /// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
-
-/// The result of marking a body. All ranges are byte offsets of the content of strings, without their quotes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MarkedText {
-    pub spans: Vec<TextSpan>,
-    pub model: Option<Range<usize>>,
-    pub stream: Option<bool>,
-    /// The largest limit on output tokens: an API may know several names for it.
-    pub max_output: Option<u64>,
-    /// How many choices are asked for; 0 if the body does not say.
-    pub choices: u64,
-    /// The first message of the conversation, which identifies it in clients that send no id.
-    pub first_message: Option<Range<usize>>,
-    /// The response or conversation that this request continues at the provider (`previous_response_id`,
-    /// `conversation`).
-    pub continues: Option<Range<usize>>,
-    pub id: Option<Range<usize>>,
-    pub text_bytes: usize,
-    /// In an event: the texts that end with it, so that what was held back of them can be sent.
-    pub ended: Vec<EndedChannels>,
-}
-
-/// Which texts of a stream end with an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndedChannels {
-    /// Those of this choice or block: see [`TextChannel::group`].
-    Group(u64),
-    /// Every text of the stream.
-    All,
-}
 
 /// Why the text of a body cannot be marked.
 #[derive(Debug, thiserror::Error)]
@@ -210,6 +180,14 @@ impl<'j> SpanWalker<'j> {
                 return Err(JsonError { at, reason: "the body has too many texts" }.into());
             }
             self.make_room()?;
+        }
+        // At the end, because the kind of media may be known only after its data. Base64 has four characters for three
+        // bytes.
+        for span in &self.out.spans {
+            if let SpanKind::Media(media) = &span.kind {
+                let tokens = media.kind.estimated_tokens(span.range.len() * 3 / 4);
+                self.out.media_tokens = self.out.media_tokens.saturating_add(tokens);
+            }
         }
         Ok(self.out)
     }
@@ -428,7 +406,14 @@ impl<'j> SpanWalker<'j> {
     fn blob(&mut self, range: Range<usize>, key: Range<usize>) {
         match media::classify_blob(self.bytes(&range)) {
             BlobContent::Address if self.events => {}
-            BlobContent::Address => self.address(&range),
+            BlobContent::Address => {
+                let is_image = |key: &Range<usize>| *self.word(key) == *b"image_url";
+                let frame = self.frames.last();
+                if is_image(&key) || frame.is_some_and(|f| is_image(&f.key) || *self.word(&f.key) == *b"source") {
+                    self.out.media_tokens = self.out.media_tokens.saturating_add(media::IMAGE_TOKENS);
+                }
+                self.address(&range);
+            }
             BlobContent::Text => self.push_span(range, Some(key), SpanKind::Text),
             BlobContent::Base64(skip, media_type) => {
                 let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);

@@ -487,6 +487,37 @@ fn a_body_of_millions_of_texts_is_refused() {
 }
 
 #[test]
+fn media_have_a_weight_by_their_kind() {
+    let data = "A".repeat(400_000);
+    let image = json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}});
+    for (part, expected) in [
+        (image.clone(), 1_000),
+        (json!({"type": "image_url", "image_url": {"url": "https://a.test/a.png"}}), 1_000),
+        (json!({"type": "input_image", "image_url": "https://a.test/a.png"}), 1_000),
+        (json!({"type": "image", "source": {"type": "url", "url": "https://a.test/a.png"}}), 1_000),
+        (
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data.clone()}}),
+            1_000,
+        ),
+        (json!({"inlineData": {"data": data.clone(), "mimeType": "image/png"}}), 1_000),
+        (json!({"type": "input_audio", "input_audio": {"data": data.clone(), "format": "wav"}}), 300),
+        (
+            json!({"type": "file", "file": {"filename": "a.pdf",
+                "file_data": format!("data:application/pdf;base64,{data}")}}),
+            3_000,
+        ),
+        (json!({"type": "text", "text": "four"}), 0),
+    ] {
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": [part]}]}).to_string();
+        let facts = facts(body.as_bytes()).unwrap();
+        assert_eq!(facts.media_tokens, expected, "{}", &body[..200.min(body.len())]);
+    }
+    let two =
+        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "four"}, image.clone(), image]}]});
+    assert_eq!(facts(two.to_string().as_bytes()).unwrap().estimated_tokens(), 2_001);
+}
+
+#[test]
 fn facts_only_mode_extracts_the_same_facts_as_marking() {
     for body in [
         r#"{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"hello"},{"role":"user","content":[{"type":"text","text":"x"}]}]}"#,

@@ -530,3 +530,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_request_of_a_system_prompt_only_is_carried() {
+    let ask = json!({ "model": "m", "max_tokens": 5, "system": "be nice", "messages": [] });
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiChat, "m"), ask.clone());
+    assert_eq!((&body["messages"], &*losses), (&json!([{ "role": "system", "content": "be nice" }]), ""));
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::Gemini, "m"), ask);
+    assert_eq!(body["contents"][0]["parts"][0]["text"], "be nice");
+    assert_eq!(losses, "messages.system");
+    let ask = json!({ "model": "m", "instructions": "be nice" });
+    let (body, _) = written(WireFormat::OpenAiResponses, &target(WireFormat::OpenAiChat, "m"), ask);
+    assert_eq!(body["messages"], json!([{ "role": "system", "content": "be nice" }]));
+    for nothing in [json!({ "model": "m", "messages": [] }), json!({ "system": "", "messages": [] }), json!({})] {
+        assert!(ChatRequest::parse(WireFormat::Anthropic, nothing).is_err());
+    }
+}

@@ -35,9 +35,19 @@ pub struct CallUsage {
     pub reasoning: u64,
 }
 
+/// The most tokens that one call can use, far beyond what any model takes or writes. A report with a larger count is a
+/// mistake, and is read as if there were none: what was counted then applies.
+const MAX_TOKENS: u64 = 1_000_000_000;
+
 impl CallUsage {
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
+    }
+
+    /// Whether a call can have used as much.
+    fn is_plausible(&self) -> bool {
+        let Self { input, output, cache_read, cache_write, cache_write_long, reasoning } = *self;
+        [input, output, cache_read, cache_write, cache_write_long, reasoning].iter().all(|n| *n <= MAX_TOKENS)
     }
 
     /// Adds another call's counts, saturating.
@@ -83,7 +93,7 @@ pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
     // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
-    let usage = inner.iter().find_map(|v| usage_in(v));
+    let usage = inner.iter().find_map(|v| usage_in(v)).filter(CallUsage::is_plausible);
     let text = |names: &[&str]| {
         let found = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
         found.map(ByteStr::from)
@@ -293,6 +303,22 @@ mod tests {
         ] {
             let read = summary_from_value(&json!({ "usage": usage })).usage.unwrap();
             assert_eq!((read.input, read.cache_write, read.cache_write_long), (input, written, long), "{usage}");
+        }
+    }
+
+    #[test]
+    fn counts_that_no_call_can_have_are_not_reported() {
+        let most = json!({"usage": {"prompt_tokens": 1, "completion_tokens": MAX_TOKENS}});
+        assert_eq!(summary_from_value(&most).usage.map(|usage| usage.output), Some(MAX_TOKENS));
+        for absurd in ["1000000001", "9223372036854775807", "18446744073709551615", "99999999999999999999", "1e300"] {
+            for body in [
+                format!(r#"{{"usage":{{"prompt_tokens":100,"completion_tokens":{absurd}}}}}"#),
+                format!(r#"{{"usage":{{"input_tokens":1,"cache_read_input_tokens":{absurd},"output_tokens":1}}}}"#),
+                format!(r#"{{"usageMetadata":{{"promptTokenCount":{absurd},"candidatesTokenCount":1}}}}"#),
+                format!(r#"{{"prompt_eval_count":{absurd},"eval_count":1}}"#),
+            ] {
+                assert_eq!(summary_from_json(body.as_bytes()).unwrap().usage, None, "{body}");
+            }
         }
     }
 

@@ -50,6 +50,12 @@ async fn until_used(running: &Running, from: f64, to: f64) {
     }
 }
 
+/// Waits until conversations show this many output tokens.
+async fn until_output(running: &Running, tokens: u64) {
+    let totals = async || running.admin("GET", "/api/v1/conversations/totals", "").await.json()["totals"].clone();
+    running.until(async || totals().await[0]["used"]["output"] == tokens).await;
+}
+
 fn ask(stream: bool, most: u64) -> String {
     json!({ "model": "m", "max_tokens": most, "stream": stream, "messages": [{ "role": "user", "content": "hello" }] })
         .to_string()
@@ -88,6 +94,8 @@ async fn usage_of_a_stream_is_asked_for_and_hidden_from_a_client_that_did_not_as
     let answer = running.post(path, &key, &asking).await;
     assert!(answer.text().contains("prompt_tokens"));
     until_used(&running, 0.8, 0.8002).await;
+    // The record has the report, whether or not the client asked for it.
+    until_output(&running, 80_000).await;
     running.stop();
 }
 
@@ -119,6 +127,21 @@ async fn a_provider_that_reports_no_usage_is_paid_for_what_it_sent() {
     // 48,000 bytes: about 12,000 tokens.
     for (n, is_stream) in [(1.0, true), (2.0, false)] {
         assert_eq!(running.post("/v1/chat/completions", &key, &ask(is_stream, 50_000)).await.status, 200);
+        until_used(&running, n * 0.12, n * 0.1201).await;
+    }
+    until_output(&running, 24_000).await;
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_report_that_no_call_can_have_is_not_believed() {
+    let home = Home::new().await;
+    let whole = json!({ "choices": [{ "message": { "role": "assistant", "content": "words ".repeat(8_000) } }],
+        "usage": { "prompt_tokens": 100, "completion_tokens": i64::MAX } });
+    let provider = Origin::http().answering(move |_| Reply::json(&whole)).start().await;
+    let (running, key) = start(&home, &provider.url(""), "", 100.0).await;
+    for n in [1.0, 2.0] {
+        assert_eq!(running.post("/v1/chat/completions", &key, &ask(false, 50_000)).await.status, 200);
         until_used(&running, n * 0.12, n * 0.1201).await;
     }
     running.stop();

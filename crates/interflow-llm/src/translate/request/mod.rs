@@ -62,15 +62,17 @@ impl ChatRequest {
                 ));
             }
         }
-        if body["messages"].as_array().is_none_or(Vec::is_empty) && body["input"].is_null() {
-            return Err("the request has no messages".to_owned());
-        }
+        let has_messages = body["messages"].as_array().is_some_and(|list| !list.is_empty()) || !body["input"].is_null();
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
         let cache_marks = CacheMarks::read(client, &body);
         unread::name_in_request(client, &body, &mut losses);
         let request = parse::request_with_data(api, "", body);
-        Ok(Self { client, request, settings, losses, cache_marks })
+        let chat = Self { client, request, settings, losses, cache_marks };
+        if !has_messages && !chat.is_lone_system() {
+            return Err("the request has no messages".to_owned());
+        }
+        Ok(chat)
     }
 
     /// The body for an upstream, and what it lacks.

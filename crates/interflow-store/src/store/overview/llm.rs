@@ -94,7 +94,7 @@ impl LlmAccumulator {
         add(&mut of.used, used);
         of.tokens.resize(self.buckets.len(), 0);
         of.cost.resize(self.buckets.len(), 0.0);
-        of.tokens[bucket] += used.tokens();
+        of.tokens[bucket] = of.tokens[bucket].saturating_add(used.tokens());
         of.cost[bucket] += used.cost;
     }
 
@@ -120,7 +120,7 @@ impl LlmAccumulator {
             let mut others =
                 ModelSeries { name: None, tokens: vec![0; self.buckets.len()], cost: vec![0.0; self.buckets.len()] };
             for (_, of) in rest {
-                others.tokens.iter_mut().zip(of.tokens).for_each(|(sum, n)| *sum += n);
+                others.tokens.iter_mut().zip(of.tokens).for_each(|(sum, n)| *sum = sum.saturating_add(n));
                 others.cost.iter_mut().zip(of.cost).for_each(|(sum, n)| *sum += n);
             }
             found.model_series.push(others);
@@ -130,12 +130,12 @@ impl LlmAccumulator {
 
 fn add(sum: &mut TokenUsage, used: &TokenUsage) {
     let TokenUsage { exchanges, input, output, cache_read, cache_write, reasoning, cost, unpriced } = used;
-    sum.exchanges += exchanges;
-    sum.input += input;
-    sum.output += output;
-    sum.cache_read += cache_read;
-    sum.cache_write += cache_write;
-    sum.reasoning += reasoning;
+    sum.exchanges = sum.exchanges.saturating_add(*exchanges);
+    sum.input = sum.input.saturating_add(*input);
+    sum.output = sum.output.saturating_add(*output);
+    sum.cache_read = sum.cache_read.saturating_add(*cache_read);
+    sum.cache_write = sum.cache_write.saturating_add(*cache_write);
+    sum.reasoning = sum.reasoning.saturating_add(*reasoning);
     sum.cost += cost;
-    sum.unpriced += unpriced;
+    sum.unpriced = sum.unpriced.saturating_add(*unpriced);
 }
