@@ -5,7 +5,9 @@ mod capacity;
 mod credentials;
 mod llm_request;
 mod model_list;
+mod named_models;
 mod rejections;
+mod scope;
 mod settlement;
 mod slow_keys;
 
@@ -15,14 +17,13 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ScopeRequest, ScopeViolation,
-    ServedModel, TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey,
-    VirtualKeyRing, parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
+    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, NotRecorded, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -227,8 +228,7 @@ impl LimitStage {
         // The operator's tags win: a client cannot have another project pay.
         tags.extend(key.tags.iter().map(|(name, value)| (name.clone(), value.clone())));
         *flow.extension_mut() = KeyContext { key: Some(Arc::clone(&key)), tags: Arc::new(tags) };
-        let path = head.url.path_only();
-        if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
+        if let Err(why) = scope::allowed_path(&key, &called.name, called.route.as_deref(), head.url.path_only()) {
             return Err(rejections::reject_scope(flow, &called, &key, why, None));
         }
         identify_user(flow, &key);
@@ -284,7 +284,7 @@ impl LimitStage {
             },
         };
         let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = key.scope.allows_provider_path("filter", head.url.path_only());
+        let allowed = scope::allowed_path(&key, "filter", None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         flow.extension_mut::<KeyContext>().key = Some(key);
         Ok(())
@@ -313,7 +313,7 @@ impl LimitStage {
             },
         };
         let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = key.scope.allows_provider_path(name, head.url.path_only());
+        let allowed = scope::allowed_path(&key, name, None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         identify_user(flow, &key);
         head.headers.remove(&rules.header);
@@ -328,14 +328,17 @@ impl LimitStage {
             return self.reserve_local(flow).await.map(|()| body);
         };
         let KeyContext { key, tags } = flow.extension::<KeyContext>().cloned().unwrap_or_default();
-        // It must not use up a quota of requests either.
-        if called.call.operation.is_incidental() {
-            return Ok(body);
-        }
-        if called.call.operation == Operation::Lookup {
-            return match key.as_deref().map_or(Ok(()), |key| lookup_scope(key, &mut called, head)) {
+        let operation = called.call.operation;
+        if operation.is_incidental() || operation == Operation::Lookup {
+            let Some(key) = &key else { return Ok(body) };
+            let allowed = match operation {
+                Operation::Lookup => scope::check_lookup(key, &mut called, head),
+                // It must not use up a quota of requests either.
+                operation => scope::check_incidental(key, operation, head),
+            };
+            return match allowed {
                 Ok(()) => Ok(body),
-                Err(why) => Err(rejections::reject_lookup(flow, &called, key.as_ref(), why)),
+                Err((why, group)) => Err(rejections::reject_scope(flow, &called, key, why, group.as_deref())),
             };
         }
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
@@ -350,15 +353,10 @@ impl LimitStage {
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
-        // Two readings of one body are possible, and the provider's may name a model that the scope forbids.
-        let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
-        if let Some(asked) = asked {
-            called.merge_usage(asked);
-        }
+        let is_unclear = asked.as_ref().is_some_and(|a| a.unclear);
+        let named = asked.map(|asked| called.merge_usage(asked)).unwrap_or_default();
         if let Some(key) = &key {
-            let model = called.model.as_deref().filter(|_| !unclear);
-            let asked = ScopeRequest { provider: &called.name, model, path: head.url.path_only() };
-            key.allows(&asked)
+            scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
         }
         let deployments = self.deployments(flow, &called);
@@ -523,23 +521,6 @@ impl Stage for LimitStage {
             false => grant.commit_as(&tokens, served, answered.as_deref()),
         }
     }
-}
-
-/// Whether the scope of a key allows a request without a body. It costs nothing, but with the operator's key it reaches
-/// whatever the account holds: files, stored responses, settings of the organisation. A key that is restricted to models
-/// reaches lists of models, the models of its scope, and the paths that it was given.
-fn lookup_scope(key: &VirtualKey, called: &mut LlmRequest, head: &RequestHead) -> Result<(), ScopeViolation> {
-    let reads = matches!(head.method, Method::GET | Method::HEAD);
-    if let Some(model) = model_list::requested_model(head.url.path_only()).filter(|_| reads) {
-        called.model = Some(model.into());
-        return key.allows_model(model).then_some(()).ok_or(ScopeViolation::Model);
-    }
-    // The paths of the scope were compared before.
-    let is_allowed = !key.restricts_models()
-        || !key.scope.paths.is_empty()
-        || reads && model_list::lists_models(head)
-        || model_list::is_harmless(head);
-    is_allowed.then_some(()).ok_or(ScopeViolation::Path)
 }
 
 /// Sets the user of a request by its key.
