@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_limits::UsageEstimate;
-use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path, spans, usage};
+use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, spans, usage};
 use interflow_types::{Flow, Headers, Host, RequestHead};
 
 use super::MAX_INSPECTED_BODY;
@@ -80,7 +80,11 @@ impl LlmRequest {
         if operation.is_free() {
             return UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
         }
-        let max_output = if operation.generates() { self.max_output } else { Some(0) };
+        let max_output = match operation {
+            Operation::Batches => Some(self.max_output.unwrap_or_default()),
+            operation if operation.generates() => self.max_output,
+            _ => Some(0),
+        };
         UsageEstimate { input: self.estimated, max_output, choices: self.choices }
     }
 
@@ -143,7 +147,7 @@ pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> Requeste
     RequestedUsage {
         model: named.model.as_deref().map(Into::into),
         estimated,
-        max_output: facts.max_output,
+        max_output: facts.max_output.max(named.most_of_batch()),
         choices: facts.choices,
         unclear: named.is_unclear,
         named,

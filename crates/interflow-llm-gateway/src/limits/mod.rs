@@ -117,6 +117,8 @@ pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 struct FlowReservation {
     status: Option<StatusCode>,
     reserved: Option<TokenCounts>,
+    /// Whether the provider answers before it generates, and so without usage.
+    is_deferred: bool,
     grant: Mutex<Option<UsageReservation>>,
 }
 
@@ -344,7 +346,8 @@ impl LimitStage {
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
-        let known = called.model.is_some() && called.estimated > 0;
+        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches);
+        let known = called.model.is_some() && called.estimated > 0 && !is_deferrable;
         // The body is read only if a scope or a limit depends on what it requests.
         let (body, asked) = match listed || limited && !known {
             false => (body, None),
@@ -359,7 +362,10 @@ impl LimitStage {
             scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
         }
-        let deployments = self.deployments(flow, &called);
+        let deployments = match operation {
+            Operation::Batches => named.models_of_batch(&called.name),
+            _ => self.deployments(flow, &called),
+        };
         let subject = RequestAttributes {
             key,
             user: flow.user.clone(),
@@ -376,7 +382,9 @@ impl LimitStage {
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
-                flow.extension_mut::<FlowReservation>().hold(grant);
+                let held = flow.extension_mut::<FlowReservation>();
+                held.hold(grant);
+                held.is_deferred = named.is_background || operation == Operation::Batches;
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -514,7 +522,9 @@ impl Stage for LimitStage {
         let Some(grant) = held.grant.lock().take() else { return };
         let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
         let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
-        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
+        // A batch is priced by the models of its requests.
+        let is_batch = flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Batches);
+        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref()).filter(|_| !is_batch);
         let tokens = token_counts(&charged.usage);
         match charged.is_estimated {
             true => grant.commit_counted(&tokens, served, answered.as_deref()),

@@ -1,8 +1,11 @@
 //! The models that a body names: the one that serves it, those that may serve it instead, those of its tools, and those
 //! of a batch.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
+use interflow_limits::ServedModel;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
@@ -21,6 +24,10 @@ pub(super) struct NamedModels {
     /// Whether the provider may use another model than those named: by a preset or an agent that it stores, or because
     /// there are two members `model`.
     pub is_unclear: bool,
+    /// Whether the answer comes before the response is generated, and so without its usage.
+    pub is_background: bool,
+    /// The maximum of output tokens, for requests of a batch.
+    pub max_tokens: Option<u64>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -55,6 +62,12 @@ impl<'de> Deserialize<'de> for NamedModels {
                         "preset" | "agent_id" | "assistant_id" => {
                             named.is_unclear |= !members.next_value::<Value>()?.is_null();
                         }
+                        "background" => named.is_background |= members.next_value::<Value>()? == true,
+                        "max_tokens" => {
+                            let most = members.next_value::<Value>()?;
+                            let most = most.as_u64().or_else(|| most.as_f64().map(|n| n.ceil() as u64));
+                            named.max_tokens = named.max_tokens.max(most);
+                        }
                         "requests" => {
                             let items = members.next_value::<Vec<BatchItem>>()?;
                             named.items.extend(items.into_iter().map(|item| item.params));
@@ -82,6 +95,18 @@ impl NamedModels {
     pub fn besides(&self) -> impl Iterator<Item = &str> {
         let of_items = self.items.iter().flat_map(|item| item.model.iter().chain(&item.others));
         self.others.iter().chain(of_items).map(String::as_str)
+    }
+
+    /// The output tokens of all requests of a batch at most; `None` if it is none.
+    pub fn most_of_batch(&self) -> Option<u64> {
+        let add = |sum: u64, item: &Self| sum.saturating_add(item.max_tokens.unwrap_or_default());
+        (!self.items.is_empty()).then(|| self.items.iter().fold(0, add))
+    }
+
+    /// The models of a batch at this provider.
+    pub fn models_of_batch(&self, provider: &Arc<str>) -> Vec<ServedModel> {
+        let names: BTreeSet<_> = self.items.iter().filter_map(|item| item.model.as_deref()).collect();
+        names.into_iter().map(|model| ServedModel { provider: Arc::clone(provider), model: model.into() }).collect()
     }
 
     /// Whether it is a batch of which each request says which model serves it.

@@ -77,7 +77,7 @@ fn scope_refusal(why: ScopeViolation, message: String) -> LlmRefusal {
 fn out_of_scope_subject<'r>(called: &'r LlmRequest, key: &VirtualKey, why: ScopeViolation) -> &'r str {
     match why {
         ScopeViolation::Path if key.scope.paths.is_empty() => {
-            "its model is not chosen by the request, and the key is restricted to models; the operator can allow it with a key that has `--path`"
+            "the key is restricted to models or has a budget, and the request does not choose its model or say what it uses; the operator can allow it with a key that has `--path`"
         }
         ScopeViolation::Provider => &called.name,
         ScopeViolation::Model => called.model.as_deref().unwrap_or("none is named, or it cannot be read"),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use interflow_limits::{KeyGroup, ScopeRequest, ScopeViolation, VirtualKey};
+use interflow_limits::{KeyGroup, Quota, ScopeRequest, ScopeViolation, VirtualKey};
 use interflow_llm::{Operation, Provider};
 use interflow_types::{Method, RequestHead, percent};
 
@@ -69,10 +69,17 @@ pub(super) fn check_call(
     let provider = Arc::clone(&called.name);
     let form = allowed_path(key, &provider, called.route.as_deref(), path).map_err(|why| (why, None))?;
     let check = |model: Option<&str>| key.allows(&ScopeRequest { provider: &provider, model, path: &form });
+    let is_batch = called.call.operation == Operation::Batches
+        && path.trim_end_matches('/').ends_with("/v1/messages/batches")
+        && !is_unclear;
+    // The requests of other batches are in a file that the provider holds.
+    let is_unknown = called.call.operation == Operation::Batches && !(is_batch && !named.items.is_empty());
+    if is_unknown && key.scope.paths.is_empty() && has_budget(key) {
+        return Err((ScopeViolation::Path, None));
+    }
     if !key.restricts_models() {
         return check(called.model.as_deref());
     }
-    let is_batch = called.call.operation == Operation::Batches && path.ends_with("/v1/messages/batches");
     let served = called.model.clone();
     if called.by_path || selects_model(called, path) {
         // Two readings of one body are possible, and the provider's may name a model that the scope forbids.
@@ -86,6 +93,15 @@ pub(super) fn check_call(
         check(Some(model)).inspect_err(|_| called.model = Some(model.into()))?;
     }
     Ok(())
+}
+
+/// Whether tokens or costs of the key, or of a level above it, are limited.
+fn has_budget(key: &VirtualKey) -> bool {
+    let is_budget = |quota: &Quota| {
+        let tokens = quota.tokens.is_some() || quota.tokens_per_day.is_some() || quota.tokens_per_month.is_some();
+        tokens || quota.money_per_day.is_some() || quota.money_per_month.is_some()
+    };
+    key.limits.iter().chain(key.groups().filter_map(|group| group.limits.as_ref())).any(is_budget)
 }
 
 /// Whether the body's `model` is what serves the request. Elsewhere providers ignore it, and use whatever the account

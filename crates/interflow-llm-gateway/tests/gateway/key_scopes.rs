@@ -174,3 +174,37 @@ async fn a_path_that_an_upstream_may_read_as_another_one_is_refused_for_keys_wit
         assert_eq!(send(&gate, id, "GET", path, &Value::Null).await.status, 200, "{path}");
     }
 }
+
+#[tokio::test]
+async fn batches_and_background_responses_are_charged_what_they_may_use() {
+    let origin = provider_of(json!({"id": "b", "object": "response", "status": "queued", "usage": null})).await;
+    let budget = "limits = { tokens_per_day = 50000 }";
+    let keys = [
+        key("batch", budget),
+        key("back", budget),
+        key("file", budget),
+        key("many", budget),
+        key("wide", &format!("{budget}\npaths = [\"/v1/batches\"]")),
+    ];
+    let gate = gate(&origin, &keys).await;
+    let item = json!({"params": {"model": "claude-opus-4-5", "max_tokens": 10_000, "messages": []}});
+    let batch = |count: usize| json!({ "requests": vec![item.clone(); count] });
+    let batches = "/anthropic/v1/messages/batches";
+    let response = json!({"model": "gpt-4o", "input": "x", "background": true, "max_output_tokens": 30_000});
+    let requests = [
+        ("many", batches, batch(20), 429),
+        ("batch", batches, batch(3), 200),
+        ("batch", batches, batch(3), 429),
+        ("batch", batches, json!({"requests": []}), 403),
+        ("back", "/openai/v1/responses", response.clone(), 200),
+        ("back", "/openai/v1/responses", response, 429),
+        ("file", "/openai/v1/batches", json!({"input_file_id": "f"}), 403),
+        ("wide", "/openai/v1/batches", json!({"input_file_id": "f"}), 200),
+    ];
+    for (sent, (id, path, body, status)) in (1..).zip(requests) {
+        let answer = send(&gate, id, "POST", path, &body).await;
+        assert_eq!(answer.status, status, "{id} {path}: {}", answer.text());
+        // The reservation ends with the flow.
+        gate.proxy.flows(sent).await;
+    }
+}
