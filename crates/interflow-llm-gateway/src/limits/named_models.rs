@@ -65,7 +65,8 @@ impl<'de> Deserialize<'de> for NamedModels {
                         "background" => named.is_background |= members.next_value::<Value>()? == true,
                         "max_tokens" => {
                             let most = members.next_value::<Value>()?;
-                            let most = most.as_u64().or_else(|| most.as_f64().map(|n| n.ceil() as u64));
+                            let most = most.as_str().map_or_else(|| most.as_f64(), |text| text.trim().parse().ok());
+                            let most = most.map(|n| n.ceil() as u64);
                             named.max_tokens = named.max_tokens.max(most);
                         }
                         "requests" => {
