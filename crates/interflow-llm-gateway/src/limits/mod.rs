@@ -76,8 +76,17 @@ impl KeyRules {
 
     /// The key that the request carries: the gateway's own header wins over the places of the provider SDKs.
     fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
-        let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
-        own.or_else(|| credentials::presented_key(head))
+        self.own(head).or_else(|| credentials::presented_key(head))
+    }
+
+    /// As [`shown`](Self::shown), for endpoints that no provider's SDK calls.
+    fn shown_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
+        self.own(head).or_else(|| credentials::presented_key_in_fields(head))
+    }
+
+    /// The key in the gateway's own header.
+    fn own(&self, head: &RequestHead) -> Option<PresentedKey> {
+        head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()))
     }
 
     /// The provider key of the first of these names that has one; the names are ordered from the most specific.
@@ -161,9 +170,9 @@ impl LimitStage {
         self.capacity.set(max);
     }
 
-    /// Whether a request carries a virtual key, valid or not, in a place where keys are looked for.
+    /// Whether a request carries a virtual key, valid or not, in a header field where keys are looked for.
     pub fn shows_virtual_key(&self, head: &RequestHead) -> bool {
-        match self.rules.load().shown(head) {
+        match self.rules.load().shown_in_fields(head) {
             Some(PresentedKey::Own(_)) => true,
             Some(PresentedKey::Provider(text)) => credentials::is_virtual_key(&text),
             None => false,
@@ -188,7 +197,7 @@ impl LimitStage {
             return self.check_philter_key(ring, flow, head, shown);
         }
         if let Some(KeyedEndpoint(Some(name))) = flow.extension().copied() {
-            return self.check_endpoint_key(ring, flow, head, shown, name);
+            return self.check_endpoint_key(ring, flow, head, name);
         }
         let Some(called) = called else {
             return match shown {
@@ -299,11 +308,11 @@ impl LimitStage {
         ring: &VirtualKeyRing,
         flow: &mut Flow,
         head: &mut RequestHead,
-        shown: Option<PresentedKey>,
         name: &str,
     ) -> Result<(), EarlyExit> {
         let rules = self.rules.load();
         let required = rules.requires_key(flow, true);
+        let shown = rules.shown_in_fields(head);
         let found = match shown {
             None if required => Err(KeyRejection::Missing),
             None => return Ok(()),
