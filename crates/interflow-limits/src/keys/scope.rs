@@ -40,6 +40,9 @@ pub enum ScopeViolation {
     Model,
     #[error("the key is not good for this path")]
     Path,
+    /// The path may be another one to whom it is sent.
+    #[error("the path holds . or .. segments, encoded or not; write it without")]
+    PathNotCanonical,
 }
 
 impl ScopeViolation {
@@ -49,6 +52,7 @@ impl ScopeViolation {
             Self::Provider => "scope_denied_provider",
             Self::Model => "scope_denied_model",
             Self::Path => "scope_denied_path",
+            Self::PathNotCanonical => "path_not_canonical",
         }
     }
 }

@@ -25,30 +25,38 @@ pub(super) fn is_virtual_key(text: &str) -> bool {
 /// The key in one of the places that provider SDKs use. A virtual key takes precedence, so that none is overlooked
 /// beside a second credential.
 pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
-    let mut all = presented_secrets(head);
+    first_key(presented_in_fields(head).chain(presented_in_query(head)).collect())
+}
+
+/// As [`presented_key`], in a header field: an address gets into logs and histories.
+pub(super) fn presented_key_in_fields(head: &RequestHead) -> Option<PresentedKey> {
+    first_key(presented_in_fields(head).collect())
+}
+
+fn first_key(mut all: Vec<String>) -> Option<PresentedKey> {
+    all.retain(|key| !key.is_empty());
     let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
     (!all.is_empty()).then(|| PresentedKey::Provider(all.swap_remove(ours)))
 }
 
-/// Every credential of the request: the bearer token, the key fields, and Gemini's `key=` in the query.
-fn presented_secrets(head: &RequestHead) -> Vec<String> {
+/// The bearer token and the key fields.
+fn presented_in_fields(head: &RequestHead) -> impl Iterator<Item = String> {
     let text = |v: &[u8]| std::str::from_utf8(v).ok().map(|t| t.trim().to_owned());
     let bearer = |v: &[u8]| {
         let (scheme, key) = std::str::from_utf8(v).ok()?.trim().split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
     };
-    let fields = KEY_HEADERS.iter().flat_map(|name| head.headers.get_all(name).filter_map(text));
-    let query = head.url.query().into_iter().flat_map(|q| q.split('&')).filter_map(|pair| pair.strip_prefix("key="));
-    head.headers
-        .get_all("authorization")
-        .filter_map(bearer)
-        .chain(fields)
-        .chain(query.map(percent::decoded_lossy))
-        .filter(|k| !k.is_empty())
-        .collect()
+    let fields = KEY_HEADERS.iter().flat_map(move |name| head.headers.get_all(name).filter_map(text));
+    head.headers.get_all("authorization").filter_map(bearer).chain(fields)
 }
 
-/// Removes the credentials from every place of [`presented_secrets`], not only from where the valid one was found.
+/// Gemini's `key=` in the query.
+fn presented_in_query(head: &RequestHead) -> impl Iterator<Item = String> {
+    let pairs = head.url.query().into_iter().flat_map(|q| q.split('&'));
+    pairs.filter_map(|pair| pair.strip_prefix("key=")).map(percent::decoded_lossy)
+}
+
+/// Removes the credentials from every place of [`presented_key`], not only from where the valid one was found.
 pub(super) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
     for name in KEY_HEADERS {
@@ -114,6 +122,8 @@ mod tests {
         ] {
             let found = presented_key(&head(path, &fields));
             assert_eq!(found, key.map(|k| PresentedKey::Provider(k.to_owned())), "{path} {fields:?}");
+            let in_fields = presented_key_in_fields(&head(path, &fields));
+            assert_eq!(in_fields, found.filter(|_| !path.contains("key=ifk")), "{path} {fields:?}");
         }
     }
 

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_limits::UsageEstimate;
-use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path, spans, usage};
+use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, spans, usage};
 use interflow_types::{Flow, Headers, Host, RequestHead};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::MAX_INSPECTED_BODY;
+use super::named_models::NamedModels;
 
 #[derive(Debug)]
 pub(super) struct LlmRequest {
@@ -64,14 +63,15 @@ impl LlmRequest {
     }
 
     /// Adds the usage requested by the body. The larger of two estimates counts, so that a limit is not evaded by a
-    /// body that reads differently here.
-    pub fn merge_usage(&mut self, wanted: RequestedUsage) {
+    /// body that reads differently here. Returns the models that the body names.
+    pub fn merge_usage(&mut self, wanted: RequestedUsage) -> NamedModels {
         if !self.by_path {
             self.model = wanted.model.or(self.model.take());
         }
         self.estimated = self.estimated.max(wanted.estimated);
         self.max_output = self.max_output.max(wanted.max_output);
         self.choices = self.choices.max(wanted.choices);
+        wanted.named
     }
 
     /// The most that the request uses: its own maximum, if it states one.
@@ -80,7 +80,11 @@ impl LlmRequest {
         if operation.is_free() {
             return UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
         }
-        let max_output = if operation.generates() { self.max_output } else { Some(0) };
+        let max_output = match operation {
+            Operation::Batches => Some(self.max_output.unwrap_or_default()),
+            operation if operation.generates() => self.max_output,
+            _ => Some(0),
+        };
         UsageEstimate { input: self.estimated, max_output, choices: self.choices }
     }
 
@@ -127,30 +131,26 @@ pub(super) struct RequestedUsage {
     pub choices: u64,
     /// Whether the model is ambiguous, so that no scope with a list of models can allow it.
     pub unclear: bool,
+    pub named: NamedModels,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RequestFields {
-    model: Value,
-}
-
-/// Parses the usage that a JSON body requests. A duplicate `model` makes the body invalid, because the provider's parser
-/// might use the other value.
+/// Parses the usage that a JSON body requests. A duplicate `model` makes the model ambiguous, because the provider's
+/// parser might use the other value.
 pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
     // The estimate is replaced by the provider's count at the end.
     let estimated = usage::estimated_tokens(body.len());
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
     let plain = plain.as_ref().unwrap_or(body);
-    let Ok(m) = serde_json::from_slice::<RequestFields>(plain) else { return unclear };
+    let Ok(named) = serde_json::from_slice::<NamedModels>(plain) else { return unclear };
     let facts = spans::facts_held(plain).await.unwrap_or_default();
     RequestedUsage {
-        model: m.model.as_str().map(Into::into),
+        model: named.model.as_deref().map(Into::into),
         estimated,
-        max_output: facts.max_output,
+        max_output: facts.max_output.max(named.most_of_batch()),
         choices: facts.choices,
-        unclear: false,
+        unclear: named.is_unclear,
+        named,
     }
 }
 

@@ -5,7 +5,9 @@ mod capacity;
 mod credentials;
 mod llm_request;
 mod model_list;
+mod named_models;
 mod rejections;
+mod scope;
 mod settlement;
 mod slow_keys;
 
@@ -15,14 +17,13 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
-    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ScopeRequest, ScopeViolation,
-    ServedModel, TAGS_HEADER, TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey,
-    VirtualKeyRing, parse_tags,
+    KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
+    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, NotRecorded, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -75,8 +76,17 @@ impl KeyRules {
 
     /// The key that the request carries: the gateway's own header wins over the places of the provider SDKs.
     fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
-        let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
-        own.or_else(|| credentials::presented_key(head))
+        self.own(head).or_else(|| credentials::presented_key(head))
+    }
+
+    /// As [`shown`](Self::shown), for endpoints that no provider's SDK calls.
+    fn shown_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
+        self.own(head).or_else(|| credentials::presented_key_in_fields(head))
+    }
+
+    /// The key in the gateway's own header.
+    fn own(&self, head: &RequestHead) -> Option<PresentedKey> {
+        head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()))
     }
 
     /// The provider key of the first of these names that has one; the names are ordered from the most specific.
@@ -116,6 +126,8 @@ pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 struct FlowReservation {
     status: Option<StatusCode>,
     reserved: Option<TokenCounts>,
+    /// Whether the provider answers before it generates, and so without usage.
+    is_deferred: bool,
     grant: Mutex<Option<UsageReservation>>,
 }
 
@@ -158,9 +170,9 @@ impl LimitStage {
         self.capacity.set(max);
     }
 
-    /// Whether a request carries a virtual key, valid or not, in a place where keys are looked for.
+    /// Whether a request carries a virtual key, valid or not, in a header field where keys are looked for.
     pub fn shows_virtual_key(&self, head: &RequestHead) -> bool {
-        match self.rules.load().shown(head) {
+        match self.rules.load().shown_in_fields(head) {
             Some(PresentedKey::Own(_)) => true,
             Some(PresentedKey::Provider(text)) => credentials::is_virtual_key(&text),
             None => false,
@@ -185,7 +197,7 @@ impl LimitStage {
             return self.check_philter_key(ring, flow, head, shown);
         }
         if let Some(KeyedEndpoint(Some(name))) = flow.extension().copied() {
-            return self.check_endpoint_key(ring, flow, head, shown, name);
+            return self.check_endpoint_key(ring, flow, head, name);
         }
         let Some(called) = called else {
             return match shown {
@@ -227,8 +239,7 @@ impl LimitStage {
         // The operator's tags win: a client cannot have another project pay.
         tags.extend(key.tags.iter().map(|(name, value)| (name.clone(), value.clone())));
         *flow.extension_mut() = KeyContext { key: Some(Arc::clone(&key)), tags: Arc::new(tags) };
-        let path = head.url.path_only();
-        if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
+        if let Err(why) = scope::allowed_path(&key, &called.name, called.route.as_deref(), head.url.path_only()) {
             return Err(rejections::reject_scope(flow, &called, &key, why, None));
         }
         identify_user(flow, &key);
@@ -284,7 +295,7 @@ impl LimitStage {
             },
         };
         let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = key.scope.allows_provider_path("filter", head.url.path_only());
+        let allowed = scope::allowed_path(&key, "filter", None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         flow.extension_mut::<KeyContext>().key = Some(key);
         Ok(())
@@ -297,11 +308,11 @@ impl LimitStage {
         ring: &VirtualKeyRing,
         flow: &mut Flow,
         head: &mut RequestHead,
-        shown: Option<PresentedKey>,
         name: &str,
     ) -> Result<(), EarlyExit> {
         let rules = self.rules.load();
         let required = rules.requires_key(flow, true);
+        let shown = rules.shown_in_fields(head);
         let found = match shown {
             None if required => Err(KeyRejection::Missing),
             None => return Ok(()),
@@ -313,7 +324,7 @@ impl LimitStage {
             },
         };
         let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = key.scope.allows_provider_path(name, head.url.path_only());
+        let allowed = scope::allowed_path(&key, name, None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         identify_user(flow, &key);
         head.headers.remove(&rules.header);
@@ -328,20 +339,24 @@ impl LimitStage {
             return self.reserve_local(flow).await.map(|()| body);
         };
         let KeyContext { key, tags } = flow.extension::<KeyContext>().cloned().unwrap_or_default();
-        // It must not use up a quota of requests either.
-        if called.call.operation.is_incidental() {
-            return Ok(body);
-        }
-        if called.call.operation == Operation::Lookup {
-            return match key.as_deref().map_or(Ok(()), |key| lookup_scope(key, &mut called, head)) {
+        let operation = called.call.operation;
+        if operation.is_incidental() || operation == Operation::Lookup {
+            let Some(key) = &key else { return Ok(body) };
+            let allowed = match operation {
+                Operation::Lookup => scope::check_lookup(key, &mut called, head),
+                // It must not use up a quota of requests either.
+                operation => scope::check_incidental(key, operation, head),
+            };
+            return match allowed {
                 Ok(()) => Ok(body),
-                Err(why) => Err(rejections::reject_lookup(flow, &called, key.as_ref(), why)),
+                Err((why, group)) => Err(rejections::reject_scope(flow, &called, key, why, group.as_deref())),
             };
         }
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
-        let known = called.model.is_some() && called.estimated > 0;
+        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches);
+        let known = called.model.is_some() && called.estimated > 0 && !is_deferrable;
         // The body is read only if a scope or a limit depends on what it requests.
         let (body, asked) = match listed || limited && !known {
             false => (body, None),
@@ -350,18 +365,16 @@ impl LimitStage {
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
-        // Two readings of one body are possible, and the provider's may name a model that the scope forbids.
-        let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
-        if let Some(asked) = asked {
-            called.merge_usage(asked);
-        }
+        let is_unclear = asked.as_ref().is_some_and(|a| a.unclear);
+        let named = asked.map(|asked| called.merge_usage(asked)).unwrap_or_default();
         if let Some(key) = &key {
-            let model = called.model.as_deref().filter(|_| !unclear);
-            let asked = ScopeRequest { provider: &called.name, model, path: head.url.path_only() };
-            key.allows(&asked)
+            scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
         }
-        let deployments = self.deployments(flow, &called);
+        let deployments = match operation {
+            Operation::Batches => named.models_of_batch(&called.name),
+            _ => self.deployments(flow, &called),
+        };
         let subject = RequestAttributes {
             key,
             user: flow.user.clone(),
@@ -378,7 +391,9 @@ impl LimitStage {
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
-                flow.extension_mut::<FlowReservation>().hold(grant);
+                let held = flow.extension_mut::<FlowReservation>();
+                held.hold(grant);
+                held.is_deferred = named.is_background || operation == Operation::Batches;
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -527,30 +542,15 @@ impl Stage for LimitStage {
         let Some(grant) = held.grant.lock().take() else { return };
         let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
         let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
-        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
+        // A batch is priced by the models of its requests.
+        let is_batch = flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Batches);
+        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref()).filter(|_| !is_batch);
         let tokens = token_counts(&charged.usage);
         match charged.is_estimated {
             true => grant.commit_counted(&tokens, served, answered.as_deref()),
             false => grant.commit_as(&tokens, served, answered.as_deref()),
         }
     }
-}
-
-/// Whether the scope of a key allows a request without a body. It costs nothing, but with the operator's key it reaches
-/// whatever the account holds: files, stored responses, settings of the organisation. A key that is restricted to models
-/// reaches lists of models, the models of its scope, and the paths that it was given.
-fn lookup_scope(key: &VirtualKey, called: &mut LlmRequest, head: &RequestHead) -> Result<(), ScopeViolation> {
-    let reads = matches!(head.method, Method::GET | Method::HEAD);
-    if let Some(model) = model_list::requested_model(head.url.path_only()).filter(|_| reads) {
-        called.model = Some(model.into());
-        return key.allows_model(model).then_some(()).ok_or(ScopeViolation::Model);
-    }
-    // The paths of the scope were compared before.
-    let is_allowed = !key.restricts_models()
-        || !key.scope.paths.is_empty()
-        || reads && model_list::lists_models(head)
-        || model_list::is_harmless(head);
-    is_allowed.then_some(()).ok_or(ScopeViolation::Path)
 }
 
 /// Sets the user of a request by its key.

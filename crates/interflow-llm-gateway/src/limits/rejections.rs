@@ -54,7 +54,7 @@ pub(super) fn reject_scope(
     why: ScopeViolation,
     group: Option<&KeyGroup>,
 ) -> EarlyExit {
-    let subject = out_of_scope_subject(called, why);
+    let subject = out_of_scope_subject(called, key, why);
     let message = match group {
         Some(KeyGroup { level, id, .. }) => format!(
             "the {level} {id} does not allow this model: {subject} (key {}); the operator can allow it with \
@@ -63,45 +63,33 @@ pub(super) fn reject_scope(
         ),
         None => format!("{why}: {subject} (key {})", key.id),
     };
-    let refusal =
-        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
-    reject(flow, called.call.provider, &refusal)
+    reject(flow, called.call.provider, &scope_refusal(why, message))
 }
 
-/// The key is valid, but this request without a body is outside of its scope: 403.
-pub(super) fn reject_lookup(
-    flow: &mut Flow,
-    called: &LlmRequest,
-    key: Option<&Arc<VirtualKey>>,
-    why: ScopeViolation,
-) -> EarlyExit {
-    let id = key.map(|key| &*key.id).unwrap_or_default();
-    let subject = match why {
-        ScopeViolation::Path => {
-            "it names no model, and the key is restricted to models; the operator can allow it with a key that has `--path`"
-        }
-        why => out_of_scope_subject(called, why),
+fn scope_refusal(why: ScopeViolation, message: String) -> LlmRefusal {
+    let (status, kind) = match why {
+        ScopeViolation::PathNotCanonical => (StatusCode::BAD_REQUEST, "invalid_request"),
+        _ => (StatusCode::FORBIDDEN, "forbidden"),
     };
-    let message = format!("{why}: {subject} (key {id})");
-    let refusal =
-        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
-    reject(flow, called.call.provider, &refusal)
+    LlmRefusal::new(status, kind, why.code(), message)
 }
 
-fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
+fn out_of_scope_subject<'r>(called: &'r LlmRequest, key: &VirtualKey, why: ScopeViolation) -> &'r str {
     match why {
+        ScopeViolation::Path if key.scope.paths.is_empty() => {
+            "the key is restricted to models or has a budget, and the request does not choose its model or say what it uses; the operator can allow it with a key that has `--path`"
+        }
         ScopeViolation::Provider => &called.name,
         ScopeViolation::Model => called.model.as_deref().unwrap_or("none is named, or it cannot be read"),
         ScopeViolation::Path => "see its list of paths",
+        ScopeViolation::PathNotCanonical => "the key has a scope",
     }
 }
 
 /// The key is valid, but its scope does not allow the redaction API.
 pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> EarlyExit {
     let message = format!("{why} (key {})", key.id);
-    let refusal =
-        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
-    reject(flow, Provider::Unknown, &refusal)
+    reject(flow, Provider::Unknown, &scope_refusal(why, message))
 }
 
 /// A virtual key on a request to no known provider: forwarding would leak it, so the request ends with 403.

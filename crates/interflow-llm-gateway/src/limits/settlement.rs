@@ -50,7 +50,8 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
             !call.stream && call.operation != Operation::Realtime && reach == DeliveryState::Underway
         }
     };
-    if reported.is_none() && is_unknown {
+    let is_deferred = held.is_some_and(|held| held.is_deferred) && reach == DeliveryState::Underway;
+    if reported.is_none() && (is_unknown || is_deferred) {
         usage.output = usage.output.max(reserved.output);
     }
     Some(ChargedUsage { usage, is_estimated })
@@ -103,6 +104,23 @@ mod tests {
         let reserved = Some(TokenCounts { input: 10, output: 1_000, ..TokenCounts::default() });
         *flow.extension_mut() = FlowReservation { reserved, ..FlowReservation::default() };
         flow
+    }
+
+    #[test]
+    fn an_answer_before_the_response_is_generated_is_charged_the_reservation() {
+        for (status, reported, expected) in [
+            (200, None, Some((10, 1_000, true))),
+            (200, Some(CallUsage { input: 9, output: 40, ..CallUsage::default() }), Some((9, 40, false))),
+            (400, None, None),
+        ] {
+            let call = LlmCall { operation: Operation::Responses, ..LlmCall::default() };
+            call.merge_summary(&interflow_llm::ResponseSummary { usage: reported, ..Default::default() });
+            call.set_counted(CountedOutput { unreported: 0, progress: ResponseProgress::Complete, is_upstream: false });
+            let mut flow = flow(call);
+            let held = flow.extension_mut::<FlowReservation>();
+            (held.status, held.is_deferred) = (StatusCode::from_u16(status).ok(), true);
+            assert_eq!(charged(&flow), expected, "{status} {reported:?}");
+        }
     }
 
     /// Input and output that are charged, and whether they are estimated.

@@ -6,6 +6,7 @@ mod bad_input;
 mod coalescing;
 mod credentials;
 mod deployments;
+mod key_scopes;
 mod leaks;
 mod mixed_histories;
 mod owners;
@@ -22,9 +23,11 @@ mod vectors;
 use std::path::Path;
 use std::sync::Arc;
 
+use interflow_limits::{KeyStore, KeysConfig, QuotaConfig, UsageLimiter};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm_gateway::limits::{KeyRules, LimitStage};
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
 use interflow_redact::RedactConfig;
@@ -48,6 +51,8 @@ pub struct Components<'a> {
     pub redact: RedactConfig,
     pub llm: LlmConfig,
     pub trusted: Vec<&'a Origin>,
+    /// Virtual keys, in the format of the keys file.
+    pub keys: String,
 }
 
 impl Gate {
@@ -56,8 +61,12 @@ impl Gate {
     }
 
     pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Components<'a>)) -> Self {
-        let mut components =
-            Components { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
+        let mut components = Components {
+            redact: RedactConfig::default(),
+            llm: LlmConfig::default(),
+            trusted: Vec::new(),
+            keys: String::new(),
+        };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
                 url: Some(origin.url("").trim_end_matches('/').into()),
@@ -79,13 +88,16 @@ impl Gate {
         let service = Arc::clone(&redaction);
         gateway.set_inspection_check(move |transport| service.redacts(transport));
         let [redact, restore] = redaction.stages();
-        let stages: Vec<Arc<dyn Stage>> = vec![
+        let mut stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(CredentialMask::default()),
             Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             redact,
             restore,
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
+        if !components.keys.is_empty() {
+            stages.insert(2, limits(&components.keys));
+        }
         let proxy = Proxy::with_components(
             &components.trusted,
             stages,
@@ -108,6 +120,16 @@ impl Gate {
         wire.send([head.as_bytes(), body].concat()).await.unwrap();
         wire.answer_to(method).await
     }
+}
+
+/// The stage of limits with these keys.
+fn limits(keys: &str) -> Arc<dyn Stage> {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("keys.toml");
+    std::fs::write(&path, keys).unwrap();
+    let store = Arc::new(KeyStore::open(&path).unwrap());
+    let limits = UsageLimiter::new(&QuotaConfig::default(), home.path()).unwrap();
+    Arc::new(LimitStage::new(store, KeyRules::new(&KeysConfig::default()).unwrap(), limits, Arc::new(|_| true)))
 }
 
 /// A provider that answers every request with these bytes.

@@ -166,6 +166,8 @@ impl<'j> SpanWalker<'j> {
                     }
                 }
                 JsonToken::Text(range) => {
+                    // Some providers take a number as a string.
+                    self.limit_output(&range);
                     self.text(range.clone());
                     self.end_value(range.start - 1..range.end + 1);
                 }
@@ -459,19 +461,24 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
+    fn limit_output(&mut self, range: &Range<usize>) {
+        if self.frames.len() <= 2 && fields::limits_output(&self.word(&self.key())) {
+            self.out.max_output = fields::whole_number(self.bytes(range).trim_ascii()).max(self.out.max_output);
+        }
+    }
+
     fn scalar(&mut self, range: &Range<usize>) {
         let key = self.key();
         let (name, value) = (&*self.word(&key), self.bytes(range));
         let depth = self.frames.len();
         let is_number = value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-');
-        if is_number && (self.is_free() || self.is_odd_number(name, value)) {
+        let is_read = is_number && (self.is_free() || self.is_odd_number(name, value));
+        self.limit_output(range);
+        if is_read {
             self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
         }
         match name {
             b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
-            _ if depth <= 2 && fields::limits_output(name) => {
-                self.out.max_output = fields::whole_number(value).max(self.out.max_output);
-            }
             _ if fields::counts_choices(name, depth) => {
                 self.out.choices = fields::whole_number(value).unwrap_or_default().max(self.out.choices);
             }

@@ -32,7 +32,8 @@ fn the_largest_limit_on_output_and_the_number_of_choices_are_read() {
         (json!({"textGenerationConfig": {"maxTokenCount": 5}}), Some(5), 0),
         (json!({"options": {"num_predict": -1}}), None, 0),
         (json!({"max_tokens": 2.5e4, "n": 1, "best_of": 2}), Some(25_000), 2),
-        (json!({"max_tokens": "9", "messages": [{"max_tokens": 4, "n": 4}]}), None, 0),
+        (json!({"max_tokens": "many", "messages": [{"max_tokens": 4, "n": 4}]}), None, 0),
+        (json!({"max_tokens": " 100000", "inferenceConfig": {"maxTokens": "6"}}), Some(100_000), 0),
     ] {
         let text = body.to_string();
         let marked = facts(text.as_bytes()).unwrap();

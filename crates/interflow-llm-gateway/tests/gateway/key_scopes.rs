@@ -1,0 +1,210 @@
+//! What a virtual key that is restricted to models, paths or a budget reaches.
+
+use interflow_redact::{RedactConfig, RedactMode};
+use interflow_testkit::{Answer, Origin, Reply};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::Gate;
+
+/// A key of the keys file, whose secret is `ifk_` and its name.
+fn key(id: &str, more: &str) -> String {
+    let hash = hex::encode(Sha256::digest(format!("ifk_{id}")));
+    format!("[[key]]\nid = \"{id}\"\nhash = \"sha256:{hash}\"\n{more}\n")
+}
+
+/// A gateway with these keys, whose provider answers each request as told.
+async fn gate(origin: &Origin, keys: &[String]) -> Gate {
+    Gate::with(origin, |parts| {
+        parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
+        parts.keys = keys.concat();
+        for (_, upstream) in &mut parts.llm.provider {
+            upstream.api_key = Some("sk-operator".into());
+        }
+    })
+    .await
+}
+
+async fn provider_of(answer: Value) -> Origin {
+    Origin::http().answering(move |_| Reply::json(&answer)).start().await
+}
+
+async fn send(gate: &Gate, id: &str, method: &str, path: &str, body: &Value) -> Answer {
+    let fields = format!("Authorization: Bearer ifk_{id}\r\nContent-Type: application/json\r\n");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    gate.send(method, path, &fields, body.as_bytes()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_model_in_the_body_opens_no_path_that_does_not_use_it() {
+    let origin = provider_of(json!({})).await;
+    let keys = [
+        key("narrow", "models = [\"gpt-4o*\"]"),
+        key("wide", "models = [\"gpt-4o*\"]\npaths = [\"/v1/batches*\", \"/v1/evals\"]"),
+    ];
+    let gate = gate(&origin, &keys).await;
+    let body = json!({
+        "model": "gpt-4o",
+        "session": {"model": "o3"},
+        "requests": [{"custom_id": "a", "params": {"model": "claude-opus-4-5", "max_tokens": 5}}],
+    });
+    for path in [
+        "/anthropic/v1/sessions",
+        "/anthropic/v1/skills",
+        "/openai/v1/batches",
+        "/openai/v1/conversations",
+        "/openai/v1/organization/admin_api_keys",
+        "/openai/v1/vector_stores",
+        "/openai/v1/responses/resp_1/cancel",
+        "/openai/v1/threads/runs",
+        "/openai/v1/realtime/client_secrets",
+        "/openai/v1/containers",
+        "/openai/v1/evals",
+        "/openai/v1/files",
+        "/mistral/v1/agents/completions",
+        "/ollama/api/pull",
+    ] {
+        let answer = send(&gate, "narrow", "POST", path, &body).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+        assert!(answer.text().contains("--path"), "{path}: {}", answer.text());
+    }
+    // A batch of models that are allowed, and the ones of a body that selects its model.
+    let batch = |model: &str| json!({"requests": [{"params": {"model": "gpt-4o"}}, {"params": {"model": model}}]});
+    let batches = "/anthropic/v1/messages/batches";
+    assert_eq!(send(&gate, "narrow", "POST", batches, &body).await.status, 403);
+    assert_eq!(send(&gate, "narrow", "POST", batches, &json!({"model": "gpt-4o", "requests": []})).await.status, 403);
+    assert_eq!(send(&gate, "narrow", "POST", batches, &batch("claude-opus-4-5")).await.status, 403);
+    assert!(origin.requests().is_empty());
+    assert_eq!(send(&gate, "narrow", "POST", batches, &batch("gpt-4o-mini")).await.status, 200);
+    for path in ["/openai/v1/chat/completions", "/openai/v1/embeddings", "/openai/v1/moderations", "/ollama/api/chat"] {
+        let answer = send(&gate, "narrow", "POST", path, &json!({"model": "gpt-4o", "messages": []})).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    }
+    // The operator allowed these paths, but not another model.
+    for (model, status) in [(json!("gpt-4o"), 200), (Value::Null, 200), (json!("o3"), 403)] {
+        let answer = send(&gate, "wide", "POST", "/openai/v1/batches", &json!({"model": model})).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn every_model_of_a_body_has_to_be_of_the_list() {
+    let origin = provider_of(json!({})).await;
+    let gate = gate(&origin, &[key("narrow", "models = [\"gpt-4o*\"]"), key("free", "")]).await;
+    let chat = "/openai/v1/chat/completions";
+    let responses = "/openai/v1/responses";
+    for (path, more, status) in [
+        (chat, json!({}), 200),
+        (chat, json!({"models": ["gpt-4o-mini"]}), 200),
+        (chat, json!({"models": ["gpt-4o-mini", "o3"]}), 403),
+        (chat, json!({"fallbacks": [{"model": "o3"}]}), 403),
+        (chat, json!({"preset": "mine"}), 403),
+        (chat, json!({"Model": "o3"}), 403),
+        (chat, json!({"model": "gpt-4o@preset/mine"}), 403),
+        (responses, json!({"tools": [{"type": "web_search"}]}), 200),
+        (responses, json!({"tools": [{"type": "image_generation", "model": "gpt-image-1"}]}), 403),
+        (responses, json!({"tools": [{"type": "image_generation"}]}), 403),
+        (
+            responses,
+            json!({"tools": [{"type": "function", "name": "f", "parameters": {"properties": {"model": {"type": "string"}}}}]}),
+            200,
+        ),
+    ] {
+        let mut body = json!({"model": "gpt-4o", "messages": [], "input": "x"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = send(&gate, "narrow", "POST", path, &body).await;
+        assert_eq!(answer.status, status, "{more}: {}", answer.text());
+        assert_eq!(send(&gate, "free", "POST", path, &body).await.status, 200, "{more}");
+    }
+}
+
+#[tokio::test]
+async fn patterns_of_paths_match_with_and_without_the_name_of_the_provider() {
+    let origin = provider_of(json!({})).await;
+    let keys = [
+        key("bare", "paths = [\"/v1/chat/*\", \"/v1/files*\"]"),
+        key("named", "paths = [\"/openai/v1/chat/*\", \"/openai/v1/files*\"]"),
+    ];
+    let gate = gate(&origin, &keys).await;
+    let chat = json!({"model": "gpt-4o", "messages": []});
+    for (method, path, body, bare, named) in [
+        ("POST", "/openai/v1/chat/completions", &chat, 200, 200),
+        ("POST", "/v1/chat/completions", &chat, 200, 200),
+        ("GET", "/openai/v1/files", &Value::Null, 200, 200),
+        ("GET", "/v1/files", &Value::Null, 200, 200),
+        ("POST", "/mistral/v1/chat/completions", &chat, 200, 403),
+        ("POST", "/openai/v1/embeddings", &chat, 403, 403),
+        ("GET", "/openai/v1/models", &Value::Null, 403, 403),
+    ] {
+        for (id, status) in [("bare", bare), ("named", named)] {
+            let answer = send(&gate, id, method, path, body).await;
+            assert_eq!(answer.status, status, "{id} {method} {path}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_an_upstream_may_read_as_another_one_is_refused_for_keys_with_a_scope() {
+    let origin = provider_of(json!({})).await;
+    let keys = [
+        key("models", "models = [\"gpt-4o*\", \"openai*\"]"),
+        key("paths", "paths = [\"/v1/files*\"]"),
+        key("free", ""),
+    ];
+    let gate = gate(&origin, &keys).await;
+    for (id, path) in [
+        ("models", "/openai/v1/models/gpt-4o%2F..%2F..%2Forganization"),
+        ("models", "/openai/v1/models/gpt-4o%5c..%5c..%5cfiles"),
+        ("models", "/openai/v1/models/gpt-4o/%252e%252e/%252e%252e/files"),
+        ("models", "/openai/v1/models/gpt-4o/..;/..;/files"),
+        ("models", "/openai/v1/models/gpt-4o%252f%25252e%252e%252ffiles"),
+        ("paths", "/openai/v1/files..%2f..%2forganization"),
+        ("paths", "/v1/files/..%3bx/organization"),
+    ] {
+        let answer = send(&gate, id, "GET", path, &Value::Null).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+        assert!(answer.text().contains("path_not_canonical"), "{path}: {}", answer.text());
+    }
+    assert!(origin.requests().is_empty());
+    for (id, path) in [
+        ("models", "/openai/v1/models/openai%2Fgpt-4o"),
+        ("paths", "/openai/v1/files/a..b"),
+        ("free", "/openai/v1/a%2F.."),
+    ] {
+        assert_eq!(send(&gate, id, "GET", path, &Value::Null).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn batches_and_background_responses_are_charged_what_they_may_use() {
+    let origin = provider_of(json!({"id": "b", "object": "response", "status": "queued", "usage": null})).await;
+    let budget = "limits = { tokens_per_day = 50000 }";
+    let keys = [
+        key("batch", budget),
+        key("back", budget),
+        key("file", budget),
+        key("many", budget),
+        key("wide", &format!("{budget}\npaths = [\"/v1/batches\"]")),
+    ];
+    let gate = gate(&origin, &keys).await;
+    let item = json!({"params": {"model": "claude-opus-4-5", "max_tokens": 10_000, "messages": []}});
+    let batch = |count: usize| json!({ "requests": vec![item.clone(); count] });
+    let batches = "/anthropic/v1/messages/batches";
+    let response = json!({"model": "gpt-4o", "input": "x", "background": true, "max_output_tokens": 30_000});
+    let requests = [
+        ("many", batches, batch(20), 429),
+        ("batch", batches, batch(3), 200),
+        ("batch", batches, batch(3), 429),
+        ("batch", batches, json!({"requests": []}), 403),
+        ("back", "/openai/v1/responses", response.clone(), 200),
+        ("back", "/openai/v1/responses", response, 429),
+        ("file", "/openai/v1/batches", json!({"input_file_id": "f"}), 403),
+        ("wide", "/openai/v1/batches", json!({"input_file_id": "f"}), 200),
+    ];
+    for (sent, (id, path, body, status)) in (1..).zip(requests) {
+        let answer = send(&gate, id, "POST", path, &body).await;
+        assert_eq!(answer.status, status, "{id} {path}: {}", answer.text());
+        // The reservation ends with the flow.
+        gate.proxy.flows(sent).await;
+    }
+}
