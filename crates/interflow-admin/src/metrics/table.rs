@@ -202,7 +202,7 @@ metric_table! { pub TABLE:
     RECORDER_DAMAGED = counter "interflow_recorder_damaged_flows_total" [] "Damaged flows that lists and exports left out.";
     RECORDER_EXPIRED = counter "interflow_recorder_expired_flows_total" [] "Flows deleted by age or size.";
     RECORDER_RETENTION_WAITING = gauge "interflow_recorder_retention_waiting" []
-        "1 while nothing is deleted because of its age, as the clock has jumped, otherwise 0.";
+        "Whether nothing is deleted because of its age, as the clock has jumped: 1 while it waits, otherwise 0.";
     RECORDER_STORED = gauge "interflow_recorder_stored_flows" [] "Flows in the store.";
     RECORDER_OPEN = gauge "interflow_recorder_open_flows" [] "Flows in progress that are being recorded.";
     RECORDER_QUEUE_BYTES = gauge "interflow_recorder_queue_bytes" [] "Bytes that wait for the disk.";
