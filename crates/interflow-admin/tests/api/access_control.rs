@@ -139,9 +139,12 @@ async fn login_page_prompts_for_the_token_and_remembers_the_requested_page() {
     let page = it.plain("GET", "/settings?tab=ca", &[("Host", &it.admin.to_string())], b"").await;
     assert_eq!(page.status, 401);
     let html = page.text();
-    for part in
-        ["<form method=\"post\" action=\"/login\"", "value=\"/settings?tab=ca\"", "interflow open", "admin.token"]
-    {
+    for part in [
+        "<form method=\"post\" action=\"/login\"",
+        "value=\"/settings?tab=ca\"",
+        "interflow --data-dir /d open",
+        "admin.token",
+    ] {
         assert!(html.contains(part), "{part}: {html}");
     }
 }

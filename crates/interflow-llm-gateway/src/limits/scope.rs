@@ -73,7 +73,7 @@ pub(super) fn check_call(
         && path.trim_end_matches('/').ends_with("/v1/messages/batches")
         && !is_unclear;
     // The requests of other batches are in a file that the provider holds.
-    let is_unknown = called.call.operation == Operation::Batches && !(is_batch && !named.items.is_empty());
+    let is_unknown = called.call.operation == Operation::Batches && (!is_batch || named.items.is_empty());
     if is_unknown && key.scope.paths.is_empty() && has_budget(key) {
         return Err((ScopeViolation::Path, None));
     }

@@ -116,7 +116,8 @@ fn remove_detours(element: &mut XmlElement<'_>) {
     ];
     let is_detour = |c: &XmlElement<'_>| DETOURS.contains(&c.name);
     // An event is nothing without its content.
-    element.children.retain(|c| !is_detour(c) && !(c.name == "Event" && c.children.iter().any(is_detour)));
+    let sends_elsewhere = |c: &XmlElement<'_>| c.name == "Event" && c.children.iter().any(is_detour);
+    element.children.retain(|c| !is_detour(c) && !sends_elsewhere(c));
     element.children.iter_mut().for_each(remove_detours);
 }
 
