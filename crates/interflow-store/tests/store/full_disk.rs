@@ -191,6 +191,7 @@ fn a_spool_that_has_filled_its_disk_records_again_once_its_flows_are_moved() {
     assert_eq!(read, noise(90_000, 9_999));
     let report = store.check(&mut |_, _| ()).unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
-    let stats = store.stats().unwrap();
-    assert!(stats.shared.unwrap().shipped_flows <= stored + 1, "flows were sent again");
+    let shipped = store.stats().unwrap().shared.unwrap().shipped_flows;
+    // A batch whose removal fails may be sent twice, of which the database keeps one; without a removal, all would be, for ever.
+    assert!(shipped < 2 * stored, "flows were sent again and again: {shipped} for {stored}");
 }
