@@ -194,7 +194,7 @@ class Release:
             config = os.path.join(folder, "interflow.toml")
             with open(config, "w") as file:
                 file.write(self.kind("ConfigMap")[0]["data"]["interflow.toml"])
-            output = subprocess.run([program, "-c", config, "config", "check"], capture_output=True, text=True, env=env, cwd=folder)
+            output = subprocess.run([program, "-c", config, "config", "check", "--values-only"], capture_output=True, text=True, env=env, cwd=folder)
             self.check(output.returncode == 0, f"the binary refuses the configuration: {output.stderr.strip()}")
             ignored = re.findall(r"environment variable (\S+)", output.stderr)
             self.check(not ignored, f"the binary does not know {ignored}")

@@ -54,7 +54,7 @@ def variables(service):
     with tempfile.TemporaryDirectory() as folder:
         env = {k: substituted(str(v)) for k, v in service["environment"].items()}
         env |= {"PATH": os.environ["PATH"], "HOME": folder, "INTERFLOW_DATA_DIR": folder}
-        output = subprocess.run([BINARY, "config", "check"], env=env, cwd=folder, capture_output=True, text=True)
+        output = subprocess.run([BINARY, "config", "check", "--values-only"], env=env, cwd=folder, capture_output=True, text=True)
         check(output.returncode == 0, f"the binary refuses the variables: {output.stderr}")
         check("environment variable" not in output.stderr, output.stderr)
 
