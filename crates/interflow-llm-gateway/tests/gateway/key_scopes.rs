@@ -18,7 +18,7 @@ async fn gate(origin: &Origin, keys: &[String]) -> Gate {
     Gate::with(origin, |parts| {
         parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
         parts.keys = keys.concat();
-        for (_, upstream) in &mut parts.llm.provider {
+        for upstream in parts.llm.provider.values_mut() {
             upstream.api_key = Some("sk-operator".into());
         }
     })

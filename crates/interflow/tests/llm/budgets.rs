@@ -252,7 +252,7 @@ async fn requests_without_a_maximum_exceed_no_budget_in_parallel_and_use_it_up_o
     let path = "/v1/chat/completions?size=32000";
     let body = |n: usize| {
         let message = json!({ "role": "user", "content": "hello" });
-        json!({ "model": "m", "stream": n % 2 == 0, "messages": [message] }).to_string()
+        json!({ "model": "m", "stream": n.is_multiple_of(2), "messages": [message] }).to_string()
     };
     for (limit, budget, each) in [
         (["--money-per-day", "1"], 1.0, 0.08),
