@@ -8,7 +8,7 @@ use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, Requ
 use super::child_urls::ChildUrls;
 use super::error::MediaError;
 use super::params::MediaParams;
-use super::router::MediaState;
+use super::state::MediaState;
 use crate::hls::rewrite::fill_placeholders;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
@@ -117,7 +117,7 @@ pub fn authorize(
             authorize_by_token(state, &token, &origin, (&head.method, path), query, params)?;
         return Ok(asked(params, directives, grant, true));
     }
-    let translated = super::xtream::translate(path, query);
+    let translated = super::xtream::login::translate(path, query);
     let (path, params) = match translated {
         Some(t) => (t.endpoint, MediaParams::from_pairs(t.pairs)),
         None => (path, params),

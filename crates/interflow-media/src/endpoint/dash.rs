@@ -15,7 +15,8 @@ use super::child_urls::ChildUrls;
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::live_timeline::PlaylistPosition;
-use super::router::MediaRequest;
+use super::params::parse_range;
+use super::request::MediaRequest;
 use crate::bmff::{SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, InitSegment};
 use crate::dash::addressing::{AddressingMode, DashByteRange, TemplateValues, fill};
@@ -151,7 +152,7 @@ impl MediaRequest<'_> {
         let language = params.get("lang").unwrap_or_default();
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         to_hls::check_encryption(&manifest)?;
-        let now = self.state.clocks.now(self, &manifest.clocks).await;
+        let now = self.origin_time(&manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
         // Periods announced for the future are not listed.
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
@@ -596,14 +597,6 @@ fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaErro
         }
     }
     Ok(None)
-}
-
-/// `0-99`, or `100-` for everything from there.
-pub(super) fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
-    let Some(text) = text else { return Ok(None) };
-    let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
-    let range = crate::dash::addressing::byte_range(text).or(open);
-    range.map(Some).ok_or_else(|| MediaError::bad_request(format!("`{text}` is no range: write it as 0-99")))
 }
 
 /// The location of a representation's initialization section: alternative URLs, and a range. `None` if it has none.

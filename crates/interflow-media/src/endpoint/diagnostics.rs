@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::error::{EndpointResult, MediaError, json_response};
 use super::params::{MediaParams, decode_base64};
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::relay::FetchRequest;
 use crate::relay::address::parse;
 use crate::token::QueryPairs;

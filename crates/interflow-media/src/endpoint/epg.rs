@@ -5,7 +5,7 @@ use std::time::Duration;
 use interflow_types::{Body, Response, StatusCode};
 
 use super::error::{EndpointResult, MediaError};
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, header_filter};
 

@@ -11,10 +11,10 @@ use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
 use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 
-use super::dash::parse_range;
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
-use super::router::MediaRequest;
+use super::params::parse_range;
+use super::request::MediaRequest;
 use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter};
 use crate::cenc::{ContentKey, ContentKeyRing};
 use crate::config::HlsKeyMode;

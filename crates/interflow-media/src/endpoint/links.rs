@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::error::{EndpointResult, MediaError, json_response};
 use super::params::decode_if_base64;
-use super::router::{MediaRequest, MediaState};
+use super::request::MediaRequest;
+use super::state::MediaState;
 use crate::cenc::ContentKeyRing;
 use crate::relay::address::{self, push_value};
 use crate::token::{LinkGrant, QueryPairs, endpoint_of};

@@ -1,4 +1,4 @@
-//! State of generated live playlists between requests: the origin's clock, and the numbers assigned to segments.
+//! State of generated live playlists between requests: the offsets of origins' clocks, and the numbers assigned to segments.
 //!
 //! A DASH manifest need not number its segments, but an HLS player recognises them by their number (RFC 8216 6.2.2 and
 //! 6.3.5): if one changed from one playlist to the next, it would play a segment twice or skip one. So the numbers of
@@ -8,14 +8,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use hashlink::LruCache;
-use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
-use super::router::MediaRequest;
-use crate::dash::time::parse_date_time;
 use crate::dash::to_hls::PlaylistPeriod;
-use crate::relay::CachePolicy;
-use crate::relay::address::parse;
 
 /// Maximum number of tracks and clocks remembered; the oldest are forgotten.
 const MAX_TRACKS: usize = 1024;
@@ -33,7 +28,7 @@ pub struct PlaylistPosition {
 /// The numbers assigned to the segments of recent tracks, by manifest URL, profile and language.
 #[derive(Default)]
 pub struct LiveTimelines {
-    told: Mutex<TrackHistories>,
+    histories: Mutex<TrackHistories>,
 }
 
 #[derive(Default)]
@@ -56,16 +51,16 @@ impl LiveTimelines {
             .iter()
             .flat_map(|p| p.segments.iter().map(|s| ((p.period.start + s.start) * 1000.0).round() as i64))
             .collect();
-        let mut told = self.told.lock();
-        let first = match told.tracks.get(track) {
-            Some(known) => continued_sequence(known, &begins),
+        let mut histories = self.histories.lock();
+        let first = match histories.tracks.get(track) {
+            Some(history) => continued_sequence(history, &begins),
             None => first_sequence(parts),
         };
-        let known = told.tracks.remove(track).map(|t| t.periods);
-        if known.is_none() {
-            told.order.push_back(track.to_owned());
+        let known_periods = histories.tracks.remove(track).map(|t| t.periods);
+        if known_periods.is_none() {
+            histories.order.push_back(track.to_owned());
         }
-        let mut periods = known.unwrap_or_default();
+        let mut periods = known_periods.unwrap_or_default();
         let mut ids: HashSet<String> = periods.iter().map(|(id, _)| id.clone()).collect();
         for part in parts {
             if ids.insert(part.period.id.clone()) {
@@ -74,33 +69,33 @@ impl LiveTimelines {
             }
         }
         // The discontinuity sequence is that of the first listed segment's period (RFC 8216 4.3.3.3).
-        let shown = parts.iter().find(|p| !p.segments.is_empty()).map(|p| &p.period.id);
-        let discontinuities = periods.iter().find(|(id, _)| Some(id) == shown).map_or(0, |(_, n)| *n);
+        let first_listed = parts.iter().find(|p| !p.segments.is_empty()).map(|p| &p.period.id);
+        let discontinuities = periods.iter().find(|(id, _)| Some(id) == first_listed).map_or(0, |(_, n)| *n);
         let over = periods.len().saturating_sub(MAX_TRACKS);
         periods.drain(..over);
         let segments = begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect();
-        told.tracks.insert(track.to_owned(), TrackHistory { segments, periods });
-        while told.tracks.len() > MAX_TRACKS {
-            let Some(oldest) = told.order.pop_front() else { break };
-            told.tracks.remove(&oldest);
+        histories.tracks.insert(track.to_owned(), TrackHistory { segments, periods });
+        while histories.tracks.len() > MAX_TRACKS {
+            let Some(oldest) = histories.order.pop_front() else { break };
+            histories.tracks.remove(&oldest);
         }
         PlaylistPosition { sequence: first, discontinuities }
     }
 }
 
 /// The first number, if the track was listed before: found by any segment that both playlists list.
-fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
+fn continued_sequence(history: &TrackHistory, begins: &[i64]) -> u64 {
     for (i, at) in begins.iter().enumerate() {
         // Origins round the same time differently from one manifest to the next.
-        let near = known.segments.partition_point(|(t, _)| *t < at - 20);
-        if let Some((t, number)) = known.segments.get(near)
+        let near = history.segments.partition_point(|(t, _)| *t < at - 20);
+        if let Some((t, number)) = history.segments.get(near)
             && (t - at).abs() <= 20
         {
             return number.saturating_sub(i as u64);
         }
     }
     // Nothing in common with the last playlist: continue after it, since numbers must not decrease.
-    known.segments.last().map_or(0, |(_, number)| number + 1)
+    history.segments.last().map_or(0, |(_, number)| number + 1)
 }
 
 /// The first number of a new track: that of its first segment if segments are numbered, else derived from time and
@@ -118,55 +113,22 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
 /// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist
 /// (ISO 23009-1 5.8.4.11). The least recently used ones are evicted.
 pub struct OriginClocks {
-    known: Mutex<LruCache<String, (f64, Instant)>>,
+    offsets: Mutex<LruCache<String, (f64, Instant)>>,
 }
 
 impl Default for OriginClocks {
     fn default() -> Self {
-        Self { known: Mutex::new(LruCache::new(MAX_TRACKS)) }
+        Self { offsets: Mutex::new(LruCache::new(MAX_TRACKS)) }
     }
-}
-
-fn local_time() -> f64 {
-    Timestamp::now().micros() as f64 / 1e6
 }
 
 impl OriginClocks {
-    /// The time in seconds since 1970 by the first usable `UTCTiming` clock, or the local clock. The network is asked
-    /// once for each clock and ten minutes.
-    pub async fn now(&self, job: MediaRequest<'_>, clocks: &[(String, String)]) -> f64 {
-        for (scheme, value) in clocks {
-            if scheme.starts_with("urn:mpeg:dash:utc:direct:") {
-                if let Some(at) = parse_date_time(value) {
-                    return at;
-                }
-                continue;
-            }
-            if !scheme.starts_with("urn:mpeg:dash:utc:http-") {
-                continue;
-            }
-            if let Some((offset, asked)) = self.known.lock().get(value).copied()
-                && asked.elapsed() < CLOCK_TTL
-            {
-                return local_time() + offset;
-            }
-            let told = fetch_clock(job, scheme, value).await;
-            // A clock that cannot be read counts as equal, and is not asked again before the time is over.
-            let offset = told.map_or(0.0, |at| at - local_time());
-            self.known.lock().insert(value.clone(), (offset, Instant::now()));
-            return local_time() + offset;
-        }
-        local_time()
+    /// The offset of a clock that was measured recently.
+    pub fn offset(&self, clock: &str) -> Option<f64> {
+        self.offsets.lock().get(clock).filter(|(_, measured)| measured.elapsed() < CLOCK_TTL).map(|(offset, _)| *offset)
     }
-}
 
-/// Asks a clock over HTTP: its `Date` field, or a date as the body.
-async fn fetch_clock(job: MediaRequest<'_>, scheme: &str, address: &str) -> Option<f64> {
-    let ask = job.whole_request(parse(address.split_whitespace().next()?).ok()?).ok()?;
-    let document = job.state.shared.document(ask, CachePolicy::For(Duration::ZERO), 4096).await.ok()?;
-    if scheme.contains("http-head") {
-        let date = document.headers.get_str("date")?;
-        return jiff::fmt::rfc2822::parse(date).ok().map(|z| z.timestamp().as_millisecond() as f64 / 1000.0);
+    pub fn insert(&self, clock: &str, offset: f64) {
+        self.offsets.lock().insert(clock.to_owned(), (offset, Instant::now()));
     }
-    document.status.is_success().then(|| parse_date_time(std::str::from_utf8(&document.body).ok()?))?
 }

@@ -4,7 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use interflow_types::{Error, ErrorKind, Headers, Result};
 
+use super::error::MediaError;
 use crate::cenc::ContentKeyRing;
+use crate::dash::addressing::{DashByteRange, byte_range};
 use crate::relay::address::{self, MediaAddress, decode_percent};
 use crate::relay::header_filter;
 use crate::token::QueryPairs;
@@ -201,6 +203,14 @@ pub fn decode_base64(text: &str) -> Option<String> {
     let decoded = String::from_utf8(bytes).ok()?;
     address::scheme_of(&decoded)?;
     decoded.contains("://").then_some(decoded)
+}
+
+/// `0-99`, or `100-` for everything from there.
+pub fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
+    let Some(text) = text else { return Ok(None) };
+    let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
+    let range = byte_range(text).or(open);
+    range.map(Some).ok_or_else(|| MediaError::bad_request(format!("invalid range `{text}`: write it as 0-99")))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::hls::PlaylistProbe;
 use super::params::decode_if_base64;
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::hls::tags::lines;
 use crate::relay::address;
 use crate::relay::fetch::FetchedDocument;

@@ -1,146 +1,21 @@
 //! The media service: its endpoints on the gateway port, and the dispatch of requests to them.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
-use interflow_files::resolve_secret_ref;
 use interflow_types::{
-    Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, LocalHandler, Method,
-    MountTarget, Request, RequestHead, Response, ResponseHead, Result, SecretBodies, StatusCode, UsageLabel,
+    Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, LocalHandler, Method, MountTarget,
+    Request, RequestHead, Response, ResponseHead, Result, SecretBodies, StatusCode, UsageLabel,
 };
 
 use super::access::{AuthorizedRequest, authorize};
 use super::error::{EndpointResult, MediaError, text_response};
-use super::file::FileIndexCache;
 use super::links::{IssuedLink, LinkRequest};
-use super::live_timeline::{LiveTimelines, OriginClocks};
-use crate::config::{MediaCacheConfig, MediaConfig};
-use crate::relay::host_concurrency::HostConcurrency;
-use crate::relay::prefetch::Prefetcher;
-use crate::relay::resume::RetryPolicy;
-use crate::relay::segment_cache::CacheLimits;
-use crate::relay::{DiskCache, MediaFetcher, SegmentCache, StreamRegistry};
-use crate::token::LinkKeys;
-
-/// The dependencies of the media service, given by the program.
-pub struct MediaSetup {
-    pub config: MediaConfig,
-    /// The secret that seals links if the configuration names none. It must be the same after a restart.
-    pub secret: Vec<u8>,
-    /// The HTTP client for fetches; it also enforces the policy on private addresses.
-    pub egress: Arc<dyn HttpClient>,
-    /// The same for keys and licences: bodies are not recorded.
-    pub key_egress: Arc<dyn HttpClient>,
-    /// The folder of the disk cache, used if the configuration enables it.
-    pub folder: Option<PathBuf>,
-}
-
-/// The state derived from one configuration, replaced on reload. Requests in progress keep theirs.
-pub struct MediaState {
-    pub config: MediaConfig,
-    pub keys: LinkKeys,
-    pub password: Option<String>,
-    /// Users' names and passwords, resolved from their references.
-    pub users: Vec<(String, String)>,
-    /// The gateway's public URL for links, if configured; otherwise the one that the client used.
-    pub public: Option<String>,
-    pub fetch: Arc<MediaFetcher>,
-    pub shared: Arc<SegmentCache>,
-    pub ahead: Prefetcher,
-    /// The index cache of files decrypted in ranges, so that seeking needs no new index.
-    pub files: FileIndexCache,
-    pub clocks: OriginClocks,
-    /// Segment numbers of live tracks, which must not change from one playlist to the next.
-    pub lines: LiveTimelines,
-    pub hosts: HostConcurrency,
-    pub streams: Arc<StreamRegistry>,
-}
-
-/// The upstream `User-Agent` when replacing mediaflow-proxy, whose users' origins expect a browser.
-const DEFAULT_USER_AGENT: &str =
-    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/136.0.0.0 Safari/537.36";
-
-impl MediaState {
-    fn new(setup: MediaSetup, streams: Arc<StreamRegistry>) -> Result<Self, String> {
-        let MediaSetup { mut config, secret, egress, key_egress, folder } = setup;
-        config.check()?;
-        if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
-            config.user_agent = DEFAULT_USER_AGENT.into();
-        }
-        let read = |key: String, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
-        let keys = config.link_key.iter().enumerate().map(|(i, k)| {
-            read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
-        });
-        let mut keys = keys.collect::<Result<Vec<_>, String>>()?;
-        // A secret of this installation: links hold across restarts without any configuration.
-        if keys.is_empty() {
-            keys.push(("0".into(), secret));
-        }
-        let users = config
-            .user
-            .iter()
-            .enumerate()
-            .map(|(i, u)| read(format!("media.user[{i}]"), &u.password).map(|password| (u.name.clone(), password)));
-        let users = users.collect::<Result<Vec<_>, String>>()?;
-        if let Some(i) = users.iter().position(|(name, password)| name.is_empty() || password.is_empty()) {
-            return Err(format!("media.user[{i}]: a user needs a name and a password"));
-        }
-        let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
-        let fetch = Arc::new(MediaFetcher::new(egress, key_egress, config.redirects));
-        let patience = RetryPolicy { attempts: config.resume, delay: config.resume_delay.0 };
-        let bounds = CacheLimits {
-            memory: config.cache.memory.0,
-            entry: config.cache.entry.0,
-            ttl: config.cache.ttl.0,
-            playlist_ttl: config.cache.playlist_ttl.0,
-            patience,
-        };
-        let disk = folder.map(|folder| disk(&config.cache, &folder)).transpose()?.flatten();
-        Ok(Self {
-            keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
-            users,
-            password: password.filter(|p| !p.is_empty()),
-            public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
-            shared: Arc::new(SegmentCache::new(Arc::clone(&fetch), bounds).with_disk(disk)),
-            files: FileIndexCache::default(),
-            ahead: Prefetcher::default(),
-            fetch,
-            clocks: OriginClocks::default(),
-            lines: LiveTimelines::default(),
-            hosts: HostConcurrency::new(config.streams_per_host, config.stream_wait.0),
-            streams,
-            config,
-        })
-    }
-
-    /// How often an interrupted body is resumed, and after which pause.
-    pub fn retry_policy(&self) -> RetryPolicy {
-        RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
-    }
-
-    /// Whether scripts of this page origin may read responses without a link: pages of this machine, and those of
-    /// `media.cors`.
-    pub fn allows_page(&self, origin: &str) -> bool {
-        let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"]
-            .iter()
-            .any(|l| origin.strip_prefix(l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':')));
-        local || self.config.cors.iter().any(|c| c == "*" || c == origin)
-    }
-}
-
-/// The disk cache. If it is disabled, files of an earlier run are deleted, since nothing would ever use or expire
-/// them.
-fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache>>, String> {
-    if config.disk.0 == 0 || config.memory.0 == 0 {
-        DiskCache::clear(folder);
-        return Ok(None);
-    }
-    let opened = DiskCache::open(folder, config.disk.0, config.disk_ttl.0);
-    opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
-}
+use super::request::{MediaRequest, ResponseMarks};
+use super::state::{MediaSetup, MediaState};
+use crate::config::MediaConfig;
+use crate::relay::StreamRegistry;
 
 /// The media component: endpoints on the gateway port, with the state of the current configuration. Active streams
 /// survive a reload.
@@ -218,11 +93,11 @@ impl MediaService {
         // afterwards.
         let marks = ResponseMarks::default();
         let answer = self.route((state, &marks), flow, &asked, &head, body).await;
-        if marks.decrypted.load(Relaxed) {
+        if marks.is_decrypted() {
             flow.extension_mut::<DecryptedMedia>();
         }
         // Sealed child URLs show their endpoint only now.
-        if marks.has_keys.load(Relaxed) || carries_keys(&asked.path) {
+        if marks.has_keys() || carries_keys(&asked.path) {
             flow.extension_mut::<SecretBodies>();
         }
         answer
@@ -280,35 +155,6 @@ impl MediaService {
     }
 }
 
-/// One request with its context; endpoints are methods of it. Cheap to copy.
-#[derive(Clone, Copy)]
-pub struct MediaRequest<'a> {
-    pub state: &'a Arc<MediaState>,
-    pub marks: &'a ResponseMarks,
-    pub flow: &'a Flow,
-    pub asked: &'a AuthorizedRequest,
-    pub head: &'a RequestHead,
-}
-
-impl MediaRequest<'_> {
-    /// Marks the response as decrypted media, for the recorder.
-    pub fn note_decryption(&self) {
-        self.marks.decrypted.store(true, Relaxed);
-    }
-
-    /// Marks the response as containing keys, for the recorder.
-    pub fn note_keys(&self) {
-        self.marks.has_keys.store(true, Relaxed);
-    }
-}
-
-/// What a response contains that the recorder must not keep.
-#[derive(Default)]
-pub struct ResponseMarks {
-    decrypted: AtomicBool,
-    has_keys: AtomicBool,
-}
-
 /// Whether the bodies at this path are keys, licences, or requests for links, which contain keys and passwords.
 fn carries_keys(path: &str) -> bool {
     path.ends_with("/proxy/hls/key.bin") || path.ends_with("/proxy/forward") || path.contains("/generate_")
@@ -328,7 +174,7 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
         return Some(own);
     }
     // At the root, where mediaflow-proxy has its endpoints, only its paths and those of Xtream Codes are taken.
-    let ours = || is_endpoint(path) || super::xtream::translate(path, query).is_some();
+    let ours = || is_endpoint(path) || super::xtream::login::translate(path, query).is_some();
     (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
 
@@ -452,7 +298,9 @@ fn preflight(state: &MediaState, page: Option<&str>, signed: bool) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use interflow_types::{Authority, ClientInfo, EntryKind, HttpVersion, ResponseFuture, Scheme, Timestamp, Url};
+    use interflow_types::{
+        Authority, ClientInfo, EntryKind, HttpClient, HttpVersion, ResponseFuture, Scheme, Timestamp, Url,
+    };
 
     use super::*;
     use crate::config::MediaCompatConfig;

@@ -4,7 +4,7 @@ use interflow_types::{Body, Method, Response, StatusCode};
 
 use super::error::{EndpointResult, MediaError};
 use super::params::decode_if_base64;
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::relay::address::{MediaAddress, decode_percent, push_value};
 use crate::relay::resume::resumable_body;
 use crate::relay::ts_unwrap::unwrap_ts;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::child_urls::ChildUrls;
 use super::error::MediaError;
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::config::SegmentRoute;
 use crate::hls::channel::ChannelOptions;
 use crate::hls::rewrite::{SegmentEncryption, extension, is_playlist_address, placeholders};

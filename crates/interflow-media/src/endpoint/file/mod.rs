@@ -5,104 +5,33 @@
 //! may replace the file in between. Each part is therefore compared with the validators of the first; if they differ,
 //! the index is dropped and read once more.
 
-use std::collections::VecDeque;
+pub mod index;
+
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_types::{Body, BodyFrame, Method, RequestedRange, Response, ResponseHead, StatusCode};
-use parking_lot::Mutex;
+use interflow_types::{Body, BodyFrame, Method, RequestedRange, Response, StatusCode};
 
+use self::index::{FileLayout, IndexedFile};
 use super::decrypt;
 use super::error::{EndpointResult, MediaError};
-use super::router::MediaRequest;
+use super::request::MediaRequest;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
-use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment, ProgressiveFile};
+use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment};
 use crate::relay::body_parts::{chain_body, slice_body};
 use crate::relay::resume::{content_range, resumable_body};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
-/// Maximum number of cached indexes; each has an entry per sample.
-const MAX_FILES: usize = 16;
-/// How long an index is used without being read again; its validators are compared on every request.
-const FILE_TTL: Duration = Duration::from_secs(600);
 /// Maximum number of requests for locating a file's index.
 const MAX_STEPS: usize = 256;
 /// Bytes of a file read first: its type, and often its whole index.
 const HEADER_READ_BYTES: u64 = 4096;
 
-#[derive(Default)]
-pub struct FileIndexCache {
-    known: Mutex<VecDeque<FileIndexEntry>>,
-}
-
-/// Identity of a file (request and keys), time of the probe, its result.
-type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
-
-impl FileIndexCache {
-    fn get(&self, key: &[u8; 32]) -> Option<Arc<IndexedFile>> {
-        let known = self.known.lock();
-        known.iter().find(|(k, at, _)| k == key && at.elapsed() < FILE_TTL).map(|(.., file)| Arc::clone(file))
-    }
-
-    fn insert(&self, key: [u8; 32], file: &Arc<IndexedFile>) {
-        let mut known = self.known.lock();
-        known.retain(|(k, at, _)| *k != key && at.elapsed() < FILE_TTL);
-        known.push_back((key, Instant::now(), Arc::clone(file)));
-        let over = known.len().saturating_sub(MAX_FILES);
-        known.drain(..over);
-    }
-}
-
-struct IndexedFile {
-    layout: FileLayout,
-    length: u64,
-    /// The response head, without length and range, which differ between requests.
-    head: ResponseHead,
-}
-
-enum FileLayout {
-    Progressive(Arc<ProgressiveFile>),
-    /// A fragmented file, with known fragment offsets; none if it has no `sidx`.
-    Fragments(Option<Arc<InitSegment>>, Vec<u64>),
-}
-
 enum FileProbe {
     File(Arc<IndexedFile>),
     /// The origin does not support ranges, or has no such file: its response.
     Other(Response),
-}
-
-impl IndexedFile {
-    /// What identifies the version of the file: a strong entity tag, or its date.
-    fn validator(&self) -> Option<&str> {
-        let headers = &self.head.headers;
-        headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
-    }
-
-    /// Whether a response of the origin refers to the same version of the file. Fields that are missing in both count
-    /// as equal.
-    fn is_same(&self, head: &ResponseHead) -> bool {
-        let same = |name| head.headers.get(name) == self.head.headers.get(name);
-        let length = content_range(head).and_then(|(_, whole)| whole);
-        same("etag") && same("last-modified") && length.is_none_or(|l| l == self.length)
-    }
-
-    /// Whether the client's cached copy is current (RFC 9110 13.1). `If-None-Match` takes precedence, and compares
-    /// weakly.
-    fn is_known_to(&self, client: &interflow_types::Headers) -> bool {
-        match client.get_str("if-none-match") {
-            Some(list) => {
-                let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-                let own = self.head.headers.get_str("etag").map(weak);
-                list.trim() == "*" || own.is_some_and(|own| list.split(',').any(|tag| weak(tag) == own))
-            }
-            None => client
-                .get_str("if-modified-since")
-                .is_some_and(|since| self.head.headers.get_str("last-modified") == Some(since)),
-        }
-    }
 }
 
 impl MediaRequest<'_> {
@@ -136,7 +65,7 @@ impl MediaRequest<'_> {
                 let Response { head, body } = response;
                 return Ok(self.track_stream(Response { head, body: place.attach_to(body) }, &ask));
             }
-            self.state.files.known.lock().retain(|(k, ..)| *k != id);
+            self.state.files.remove(&id);
             if !again {
                 break;
             }

@@ -1,131 +1,17 @@
 //! Xtream Codes: a player logs in with a user name that names its provider, and is routed there.
 //!
-//! The user name is base64url of `http://provider:port:user[:gateway password]`, or the provider alone in base64
-//! followed by `:user[:gateway password]`. Every path of the protocol is translated to a destination.
+//! [`login`] reads the user name and translates the paths of the protocol.
+
+pub mod login;
 
 use interflow_types::{Response, StatusCode};
 use serde_json::Value;
 
 use super::error::{EndpointResult, MediaError};
 use super::hls::PlaylistProbe;
-use super::params::MediaParams;
-use super::router::MediaRequest;
-use crate::relay::address::{self, push_value};
+use super::request::MediaRequest;
+use crate::relay::address;
 use crate::relay::{CachePolicy, header_filter};
-use crate::token::QueryPairs;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-
-/// A request of the protocol, translated to an endpoint of this service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TranslatedRequest {
-    /// `/xtream/api`, `/xtream/list`, `/xtream/guide`, `/xtream/stream`.
-    pub endpoint: &'static str,
-    /// The endpoint's parameters, including `d` and `api_password`.
-    pub pairs: QueryPairs,
-}
-
-/// The provider, user and gateway password that a user name stands for: players have no other fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct XtreamLogin {
-    origin: String,
-    user: String,
-    password: Option<String>,
-}
-
-/// Base64 of either alphabet, with or without padding.
-fn decoded(text: &str) -> Option<String> {
-    let text = text.trim_end_matches('=');
-    let bytes = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()?;
-    String::from_utf8(bytes).ok()
-}
-
-impl XtreamLogin {
-    fn read(name: &str) -> Option<Self> {
-        if let Some((provider, rest)) = name.split_once(':') {
-            let (user, password) = rest.split_once(':').map_or((rest, None), |(u, p)| (u, Some(p)));
-            return Self::new(&decoded(provider)?, user, password);
-        }
-        let text = decoded(name)?;
-        let (scheme, rest) = text.split_once("://")?;
-        let mut fields: Vec<&str> = rest.split(':').collect();
-        // Digits after the host are a port only if a user name follows; else they are the user name.
-        let has_port =
-            fields.get(1).is_some_and(|p| (1..=5).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()));
-        let host = if has_port && fields.len() > 2 {
-            fields.drain(..2).collect::<Vec<_>>().join(":")
-        } else {
-            fields.remove(0).to_owned()
-        };
-        let user = fields.first()?;
-        Self::new(&format!("{scheme}://{host}"), user, fields.get(1).copied())
-    }
-
-    fn new(origin: &str, user: &str, password: Option<&str>) -> Option<Self> {
-        address::parse(origin).ok()?;
-        let password = password.filter(|p| !p.is_empty()).map(str::to_owned);
-        (!user.is_empty()).then(|| Self { origin: origin.trim_end_matches('/').into(), user: user.into(), password })
-    }
-}
-
-/// Translates a request of the protocol; `None` for anything else, which may be another endpoint.
-pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
-    let by_query = match path {
-        "/player_api.php" | "/panel_api.php" => Some("/xtream/api"),
-        "/get.php" => Some("/xtream/list"),
-        "/xmltv.php" => Some("/xtream/guide"),
-        "/streaming/timeshift.php" => Some("/xtream/stream"),
-        _ => None,
-    };
-    if let Some(endpoint) = by_query {
-        let params = MediaParams::read(query);
-        let name = params.get("username")?;
-        let login = XtreamLogin::read(name)?;
-        let mut destination = format!("{}{path}?", login.origin).into_bytes();
-        for (i, (key, value)) in params.pairs().iter().filter(|(n, _)| n != "api_password").enumerate() {
-            if i > 0 {
-                destination.push(b'&');
-            }
-            push_value(key.as_bytes(), &mut destination);
-            destination.push(b'=');
-            push_value(if key == "username" { login.user.as_bytes() } else { value.as_bytes() }, &mut destination);
-        }
-        return Some(login.translated(endpoint, name, String::from_utf8_lossy(&destination).into_owned()));
-    }
-    let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let place = match segments.as_slice() {
-        ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
-        ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
-        // The short form of a live stream's path, `/user/password/id`.
-        [_, _, _] => 0,
-        _ => return None,
-    };
-    let name = String::from_utf8(address::decode_percent(segments[place])).ok()?;
-    let login = XtreamLogin::read(&name)?;
-    let mut theirs: Vec<&str> = segments.clone();
-    theirs[place] = &login.user;
-    let mut destination = format!("{}/{}", login.origin, theirs.join("/"));
-    if !query.is_empty() {
-        destination.push('?');
-        destination.push_str(query);
-    }
-    Some(login.translated("/xtream/stream", &name, destination))
-}
-
-impl XtreamLogin {
-    /// The parameters of the translated request, with what is needed to rewrite the response.
-    fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> TranslatedRequest {
-        let mut pairs = vec![
-            ("d".to_owned(), destination),
-            ("xc_origin".to_owned(), self.origin.clone()),
-            ("xc_user".to_owned(), self.user.clone()),
-            ("xc_name".to_owned(), name.to_owned()),
-        ];
-        pairs.extend(self.password.clone().map(|p| ("api_password".to_owned(), p)));
-        TranslatedRequest { endpoint, pairs }
-    }
-}
 
 impl MediaRequest<'_> {
     /// Serves a translated request: a stream, the programme guide, or a text whose URLs are rewritten.
@@ -327,55 +213,6 @@ fn rewrite_server_info(api: &mut Value, base: &str, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn b64(text: &str) -> String {
-        URL_SAFE_NO_PAD.encode(text)
-    }
-
-    #[test]
-    fn logins_are_read_in_every_form() {
-        let login = |origin: &str, user: &str, password: Option<&str>| {
-            Some(XtreamLogin { origin: origin.into(), user: user.into(), password: password.map(str::to_owned) })
-        };
-        for (name, expected) in [
-            (b64("http://p.test:8080:ann"), login("http://p.test:8080", "ann", None)),
-            (b64("http://p.test:ann"), login("http://p.test", "ann", None)),
-            (b64("https://p.test:443:ann:pw"), login("https://p.test:443", "ann", Some("pw"))),
-            (b64("http://p.test:ann:pw"), login("http://p.test", "ann", Some("pw"))),
-            (format!("{}:ann:pw", b64("http://p.test:8080")), login("http://p.test:8080", "ann", Some("pw"))),
-            ("ann".into(), None),
-            (b64("nothing"), None),
-        ] {
-            assert_eq!(XtreamLogin::read(&name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn xtream_paths_are_mapped_to_the_provider_and_others_untouched() {
-        let name = b64("http://p.test:8080:ann");
-        let to = |path: &str, query: &str| {
-            translate(path, query).map(|t| (t.endpoint, MediaParams::from_pairs(t.pairs).get("d").unwrap().to_owned()))
-        };
-        let d = |endpoint, d: &str| Some((endpoint, d.to_owned()));
-        assert_eq!(
-            to("/player_api.php", &format!("username={name}&password=x&action=get_live_streams")),
-            d("/xtream/api", "http://p.test:8080/player_api.php?username=ann&password=x&action=get_live_streams")
-        );
-        assert_eq!(to(&format!("/live/{name}/x/5.ts"), ""), d("/xtream/stream", "http://p.test:8080/live/ann/x/5.ts"));
-        assert_eq!(to(&format!("/{name}/x/5"), ""), d("/xtream/stream", "http://p.test:8080/ann/x/5"));
-        assert_eq!(
-            to(&format!("/timeshift/{name}/x/60/2024/5.ts"), ""),
-            d("/xtream/stream", "http://p.test:8080/timeshift/ann/x/60/2024/5.ts")
-        );
-        for (path, query) in [
-            ("/v1/chat/completions", ""),
-            ("/proxy/hls/manifest.m3u8", ""),
-            ("/player_api.php", "username=ann"),
-            ("/a", ""),
-        ] {
-            assert_eq!(translate(path, query), None, "{path}");
-        }
-    }
 
     #[tokio::test]
     async fn provider_urls_are_rewritten_in_every_notation() {

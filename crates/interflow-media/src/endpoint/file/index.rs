@@ -1,0 +1,89 @@
+//! Indexes of MP4 files that are decrypted in ranges, and their cache.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_types::{Headers, ResponseHead};
+use parking_lot::Mutex;
+
+use crate::cenc::{InitSegment, ProgressiveFile};
+use crate::relay::resume::content_range;
+
+/// Maximum number of cached indexes; each has an entry per sample.
+const MAX_FILES: usize = 16;
+/// How long an index is used without being read again; its validators are compared on every request.
+const FILE_TTL: Duration = Duration::from_secs(600);
+
+/// The indexes of files that were decrypted last.
+#[derive(Default)]
+pub struct FileIndexCache {
+    entries: Mutex<VecDeque<FileIndexEntry>>,
+}
+
+/// Identity of a file (request and keys), time of the probe, its result.
+type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
+
+impl FileIndexCache {
+    pub fn get(&self, key: &[u8; 32]) -> Option<Arc<IndexedFile>> {
+        let entries = self.entries.lock();
+        entries.iter().find(|(k, at, _)| k == key && at.elapsed() < FILE_TTL).map(|(.., file)| Arc::clone(file))
+    }
+
+    pub fn insert(&self, key: [u8; 32], file: &Arc<IndexedFile>) {
+        let mut entries = self.entries.lock();
+        entries.retain(|(k, at, _)| *k != key && at.elapsed() < FILE_TTL);
+        entries.push_back((key, Instant::now(), Arc::clone(file)));
+        let over = entries.len().saturating_sub(MAX_FILES);
+        entries.drain(..over);
+    }
+
+    pub fn remove(&self, key: &[u8; 32]) {
+        self.entries.lock().retain(|(k, ..)| k != key);
+    }
+}
+
+/// A file whose samples or fragments are known.
+pub struct IndexedFile {
+    pub layout: FileLayout,
+    pub length: u64,
+    /// The response head, without length and range, which differ between requests.
+    pub head: ResponseHead,
+}
+
+pub enum FileLayout {
+    Progressive(Arc<ProgressiveFile>),
+    /// A fragmented file, with known fragment offsets; none if it has no `sidx`.
+    Fragments(Option<Arc<InitSegment>>, Vec<u64>),
+}
+
+impl IndexedFile {
+    /// What identifies the version of the file: a strong entity tag, or its date.
+    pub fn validator(&self) -> Option<&str> {
+        let headers = &self.head.headers;
+        headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
+    }
+
+    /// Whether a response of the origin refers to the same version of the file. Fields that are missing in both count
+    /// as equal.
+    pub fn is_same(&self, head: &ResponseHead) -> bool {
+        let same = |name| head.headers.get(name) == self.head.headers.get(name);
+        let length = content_range(head).and_then(|(_, whole)| whole);
+        same("etag") && same("last-modified") && length.is_none_or(|l| l == self.length)
+    }
+
+    /// Whether the client's cached copy is current (RFC 9110 13.1). `If-None-Match` takes precedence, and compares
+    /// weakly.
+    pub fn is_known_to(&self, client: &Headers) -> bool {
+        match client.get_str("if-none-match") {
+            Some(list) => {
+                let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+                let own = self.head.headers.get_str("etag").map(weak);
+                list.trim() == "*" || own.is_some_and(|own| list.split(',').any(|tag| weak(tag) == own))
+            }
+            None => client
+                .get_str("if-modified-since")
+                .is_some_and(|since| self.head.headers.get_str("last-modified") == Some(since)),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! One authorised request to a media endpoint, with what the endpoints need to serve it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use interflow_types::{Flow, RequestHead};
+
+use super::access::AuthorizedRequest;
+use super::state::MediaState;
+
+/// One request with its context; endpoints are methods of it. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct MediaRequest<'a> {
+    pub state: &'a Arc<MediaState>,
+    pub marks: &'a ResponseMarks,
+    pub flow: &'a Flow,
+    pub asked: &'a AuthorizedRequest,
+    pub head: &'a RequestHead,
+}
+
+impl MediaRequest<'_> {
+    /// Marks the response as decrypted media, for the recorder.
+    pub fn note_decryption(&self) {
+        self.marks.decrypted.store(true, Relaxed);
+    }
+
+    /// Marks the response as containing keys, for the recorder.
+    pub fn note_keys(&self) {
+        self.marks.has_keys.store(true, Relaxed);
+    }
+}
+
+/// What a response contains that the recorder must not keep.
+#[derive(Default)]
+pub struct ResponseMarks {
+    decrypted: AtomicBool,
+    has_keys: AtomicBool,
+}
+
+impl ResponseMarks {
+    pub fn is_decrypted(&self) -> bool {
+        self.decrypted.load(Relaxed)
+    }
+
+    pub fn has_keys(&self) -> bool {
+        self.has_keys.load(Relaxed)
+    }
+}
