@@ -155,7 +155,7 @@ pub(super) async fn call_service(
     let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
     // Chunks are sent while the body is relayed, after this phase.
     if !request && hello.wants_message(ServiceMessageKind::Chunk, at.flow, at.request(), at.response.as_deref()) {
-        at.edits.chunks.push((Arc::clone(&service), id.clone()));
+        at.edits.chunks.push((Arc::clone(&service) as _, id.clone()));
     }
     if !hello.wants_message(kind, at.flow, at.request(), at.response.as_deref()) {
         return ActionEffect::Continue;

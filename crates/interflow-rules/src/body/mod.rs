@@ -8,6 +8,7 @@ pub(crate) mod fault_injection;
 pub(crate) mod html;
 mod save;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +19,12 @@ use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::files::private_files::PrivateFiles;
 use content::BodyContent;
 use edit::BodyChange;
+
+/// What decides on each chunk of a body as it is sent.
+pub(crate) trait ChunkFilter: fmt::Debug + Send + Sync {
+    /// The body, each chunk passed on, replaced, or cut off. `exchange` identifies the exchange to the filter.
+    fn filter_chunks(self: Arc<Self>, exchange: String, body: Body) -> Body;
+}
 
 /// What the rules of a phase requested for a body; applied together when all have run.
 #[derive(Debug, Default)]
@@ -31,7 +38,7 @@ pub(crate) struct BodyEdits {
     /// Speed limit of this direction; the last rule wins.
     pub throttle: Option<Arc<Throttle>>,
     /// Services that receive its chunks, with the id of their exchange.
-    pub chunks: Vec<(Arc<crate::service::ExternalService>, String)>,
+    pub chunks: Vec<(Arc<dyn ChunkFilter>, String)>,
     /// Files to which the body is saved as it is sent, unless they are private.
     pub save: Vec<(PathBuf, PrivateFiles)>,
 }
@@ -159,8 +166,8 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
         // Services get plain chunks.
         body = content_coding::decode_stream(headers, body);
         strip_body_headers(headers, coded);
-        for (service, id) in work.chunks {
-            body = crate::service::pass_chunks(service, id, body);
+        for (filter, exchange) in work.chunks {
+            body = filter.filter_chunks(exchange, body);
         }
     }
     for (path, private) in work.save {

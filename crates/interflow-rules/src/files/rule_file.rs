@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer, de};
 use crate::action::ActionList;
 use crate::compiled::expect::Expectation;
 use crate::compiled::phase_names;
+use crate::files::constant::FileConstant;
 use crate::matching::matchers::RuleCondition;
 use crate::service::ServiceDef;
 use crate::text::string_list::OneOrManyStrings;
-use crate::text::template::TextTemplate;
 
 /// A rule file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -71,34 +71,6 @@ impl JsonSchema for PhaseName {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
         schemars::json_schema!({ "type": "string", "enum": names })
-    }
-}
-
-/// A constant; its text may contain `${env.NAME}`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FileConstant {
-    pub text: String,
-    /// Whether the text was made from an environment variable.
-    pub(crate) reads_env: bool,
-}
-
-impl<'de> Deserialize<'de> for FileConstant {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let template = TextTemplate::deserialize(d)?;
-        let constants = Vec::new();
-        let sample = crate::flow::fixture::FlowFixture::for_get("http://constant.invalid/");
-        let text = template.render_view(&sample.view(interflow_types::Phase::Authority, &constants)).into_owned();
-        Ok(Self { text, reads_env: template.reads_env() })
-    }
-}
-
-impl JsonSchema for FileConstant {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Constant".into()
-    }
-
-    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        TextTemplate::json_schema(g)
     }
 }
 

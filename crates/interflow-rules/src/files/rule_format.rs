@@ -37,7 +37,7 @@ pub struct ConvertedRule {
     /// Where it begins, for later errors.
     pub place: RuleProblem,
     pub condition: ConditionExpr,
-    /// Its actions with their phases, from [`phase_for`](crate::format::phase_for).
+    /// Its actions with their phases, from `format::phase_for`.
     pub actions: Vec<(Phase, Action)>,
 }
 

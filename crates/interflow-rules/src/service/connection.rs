@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::files::rule_file::FileConstant;
+use crate::files::constant::FileConstant;
 
 use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 

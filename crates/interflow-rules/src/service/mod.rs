@@ -18,13 +18,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
-use crate::files::rule_file::FileConstant;
+use crate::files::constant::FileConstant;
 use crate::text::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
 use message::{QueuedMessage, ServiceStatus};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
-pub(crate) use stream::pass_chunks;
 
 /// Messages queued for a service; with more, callers fail at once rather than wait.
 const QUEUE_MESSAGES: usize = 1024;

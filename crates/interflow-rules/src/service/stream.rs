@@ -11,12 +11,14 @@ use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, 
 use serde_json::json;
 
 use super::{ExternalService, ServiceDecision, ServiceMessageKind};
+use crate::body::ChunkFilter;
 use crate::config::OnFailure;
 
-/// The body, each chunk approved or replaced by the service. The next chunk is read only when the last one is
-/// decided.
-pub(crate) fn pass_chunks(service: Arc<ExternalService>, id: String, body: Body) -> Body {
-    Body::stream(ServiceChunkedBody { service, id, body, number: 0, asked: None })
+impl ChunkFilter for ExternalService {
+    /// The next chunk is read only when the last one is decided.
+    fn filter_chunks(self: Arc<Self>, exchange: String, body: Body) -> Body {
+        Body::stream(ServiceChunkedBody { service: self, id: exchange, body, number: 0, asked: None })
+    }
 }
 
 struct ServiceChunkedBody {
