@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, AuditLog};
 use interflow_types::Timestamp;
+use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

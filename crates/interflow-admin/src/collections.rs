@@ -7,8 +7,8 @@ use std::time::UNIX_EPOCH;
 
 use axum::http::StatusCode;
 use interflow_files::{FileAccess, create_private_dir, write_atomic};
+use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

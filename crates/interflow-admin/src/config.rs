@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::oidc::config::OidcConfig;

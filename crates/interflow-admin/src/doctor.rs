@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -9,7 +9,7 @@ use interflow_query::QueryError;
 use interflow_redact::PolicyProblem;
 use interflow_rules::RuleProblem;
 use interflow_store::StoreError;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error_kinds;

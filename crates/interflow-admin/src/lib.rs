@@ -35,6 +35,8 @@ mod state;
 mod status_page;
 mod ui;
 
+#[cfg(feature = "schema")]
+pub use api::openapi::generate_openapi;
 pub use api::rules::flow_fixture;
 pub use api::run_query;
 pub use api::tokens::{TokenLifetimes, parse_expiry as parse_token_expiry};

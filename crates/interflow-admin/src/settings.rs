@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use interflow_store::shared::SettingsStore;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

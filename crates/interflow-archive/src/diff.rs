@@ -3,8 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Headers};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline, group_diff_ops};

@@ -3,12 +3,11 @@
 use std::io::{self, BufRead, Read, Write};
 
 use bytes::Bytes;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Headers, Method};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
-use interflow_store::serde_repr::BytesRepr;
 use interflow_store::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
 
 /// The version of the line format.
@@ -25,19 +24,19 @@ struct JsonlRecord<R> {
     flow: R,
     /// The request's body as sent to the origin: with its content coding, without its transfer coding.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
-    #[schemars(with = "Option<BytesRepr<'static>>")]
+    #[schemars(with = "Option<interflow_store::serde_repr::BytesRepr<'static>>")]
     request_body: Bytes,
     /// The response's body as sent to the client.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
-    #[schemars(with = "Option<BytesRepr<'static>>")]
+    #[schemars(with = "Option<interflow_store::serde_repr::BytesRepr<'static>>")]
     response_body: Bytes,
     /// The request's body as received, if a rule or redaction edited it; only with `--originals`.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
-    #[schemars(with = "Option<BytesRepr<'static>>")]
+    #[schemars(with = "Option<interflow_store::serde_repr::BytesRepr<'static>>")]
     original_request_body: Bytes,
     /// The response's body as received, if it was edited; only with `--originals`.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
-    #[schemars(with = "Option<BytesRepr<'static>>")]
+    #[schemars(with = "Option<interflow_store::serde_repr::BytesRepr<'static>>")]
     original_response_body: Bytes,
     /// The messages of a WebSocket, an event stream or a gRPC call, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -45,6 +44,7 @@ struct JsonlRecord<R> {
 }
 
 /// The JSON Schema of a line.
+#[cfg(feature = "schema")]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(JsonlRecord<FlowRow>).to_value()
 }

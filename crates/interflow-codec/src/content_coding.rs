@@ -160,9 +160,9 @@ fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec
     };
     // The result is inspected only after the output was passed on, so that what preceded the failure is not lost.
     let done = layer.push(bytes, most);
-    let given = layer.take();
+    let decoded = layer.take();
     // In steps here too, because the output of a layer may be large.
-    given.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
+    decoded.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
     done
 }
 
@@ -176,15 +176,15 @@ struct BoundedSink {
 
 impl BoundedSink {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let given = self.given + bytes.len() as u64;
-        if given > self.most {
+        let total = self.given + bytes.len() as u64;
+        if total > self.most {
             // What fits is kept, so that callers can show the beginning.
             let allowed = usize::try_from(self.most.saturating_sub(self.given)).unwrap_or(usize::MAX);
             self.bytes.extend_from_slice(bytes.get(..allowed).unwrap_or(bytes));
             self.given = self.most;
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the decoded body exceeds its size limit"));
         }
-        self.given = given;
+        self.given = total;
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
@@ -332,13 +332,13 @@ impl ZstdLayer {
         let mut input = InBuffer::around(bytes);
         let mut buffer = [0; 8 << 10];
         loop {
-            let left = input.pos() < bytes.len();
+            let has_more = input.pos() < bytes.len();
             let mut out = OutBuffer::around(&mut buffer[..]);
             let hint = self.inner.run(&mut input, &mut out)?;
             let written = out.pos();
             // A call without input or output returns a hint about the next frame, which says nothing about the end of
             // this one.
-            if left || written > 0 {
+            if has_more || written > 0 {
                 self.complete = hint == 0;
             }
             self.sink.add(buffer.get(..written).unwrap_or_default())?;

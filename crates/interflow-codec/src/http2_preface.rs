@@ -58,13 +58,13 @@ impl PrefaceReader {
 
     /// Consumes the next complete frame (RFC 9113 4.1) and adds it to the fingerprint; a HEADERS frame completes it.
     fn frame(&mut self) -> Option<Option<String>> {
-        let seen = std::mem::take(&mut self.seen);
-        let frame = Http2Frame::parse(seen.get(self.at..).unwrap_or_default());
+        let bytes = std::mem::take(&mut self.seen);
+        let frame = Http2Frame::parse(bytes.get(self.at..).unwrap_or_default());
         let added = frame.map(|frame| {
             self.at += frame.byte_len();
             self.add(&frame)
         });
-        self.seen = seen;
+        self.seen = bytes;
         added
     }
 

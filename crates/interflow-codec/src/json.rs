@@ -225,9 +225,9 @@ fn find_special_byte(bytes: &[u8]) -> Option<usize> {
         let x = u64::from_le_bytes(*eight);
         // Marks bytes below 0x20 by the same borrow.
         let control = x.wrapping_sub(all(0x20)) & !x & all(0x80);
-        let found = control | zero(x ^ all(b'"')) | zero(x ^ all(b'\\'));
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
+        let special = control | zero(x ^ all(b'"')) | zero(x ^ all(b'\\'));
+        if special != 0 {
+            return Some(at + special.trailing_zeros() as usize / 8);
         }
         at += 8;
     }

@@ -143,15 +143,15 @@ fn values(schema: &Value) -> Vec<String> {
         let text = value.as_str().map(str::to_owned);
         text.or_else(|| value.as_number().map(ToString::to_string)).map(|t| format!("`{t}`"))
     };
-    let mut found: Vec<String> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     // Variants without a description stand together in one `enum`.
     let each = |v: &'_ Value| v["enum"].as_array().cloned().unwrap_or_else(|| vec![v.clone()]);
     for value in listed.into_iter().flatten().flat_map(each).filter_map(|v| value(&v)) {
-        if !found.contains(&value) {
-            found.push(value);
+        if !names.contains(&value) {
+            names.push(value);
         }
     }
-    found
+    names
 }
 
 /// The alternatives of a schema that are not null.

@@ -306,8 +306,8 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
         let code = c.u8().ok_or(Incomplete::More)?;
         // A refusal ends here, see above.
         if code != SocksReply::Succeeded.code() {
-            let known = SocksReply::ALL.into_iter().find(|r| r.code() == code);
-            return Ok(known.unwrap_or(SocksReply::GeneralFailure));
+            let reply = SocksReply::ALL.into_iter().find(|r| r.code() == code);
+            return Ok(reply.unwrap_or(SocksReply::GeneralFailure));
         }
         // A reserved byte, and the bound address, which nobody needs here but which precedes the tunnel's bytes.
         c.u8().ok_or(Incomplete::More)?;

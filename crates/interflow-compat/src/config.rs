@@ -2,11 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Speaking as other programs do, so that what was made for them goes on working.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(deny_unknown_fields, default)]
 pub struct CompatConfig {
     /// Serve Greyproxy's API and WebSocket events on its port, take clients on its proxy ports and questions on its DNS port,

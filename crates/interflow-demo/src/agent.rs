@@ -104,21 +104,21 @@ fn run_steps<'a>(
 
 /// The model's answer of a step and the tool results, in Anthropic's format.
 fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
-    let mut said = Vec::new();
+    let mut turns = Vec::new();
     if !step.thinks.is_empty() {
-        said.push(json!({"type": "thinking", "thinking": step.thinks, "signature": "demo"}));
+        turns.push(json!({"type": "thinking", "thinking": step.thinks, "signature": "demo"}));
     }
     if !step.says.is_empty() {
-        said.push(json!({"type": "text", "text": step.says}));
+        turns.push(json!({"type": "text", "text": step.says}));
     }
     let mut results = Vec::new();
     for (i, (name, input, back)) in step.calls.iter().enumerate() {
         let id = call_id(n, i);
-        said.push(json!({"type": "tool_use", "id": id, "name": name, "input": arguments(input)}));
+        turns.push(json!({"type": "tool_use", "id": id, "name": name, "input": arguments(input)}));
         let failed = back.contains("FAILED");
         results.push(json!({"type": "tool_result", "tool_use_id": id, "content": back, "is_error": failed}));
     }
-    (said, results)
+    (turns, results)
 }
 
 /// A program that uses OpenAI's Chat Completions API without streaming.

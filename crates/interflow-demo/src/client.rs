@@ -88,10 +88,10 @@ impl DemoEndpoints {
         stream.write_all(&[5, 1, 0]).await?;
         stream.read_exact(&mut [0; 2]).await?;
         // CONNECT to a domain name (address type 3).
-        let mut asked = vec![5, 1, 0, 3, host.len() as u8];
-        asked.extend_from_slice(host.as_bytes());
-        asked.extend_from_slice(&self.port.to_be_bytes());
-        stream.write_all(&asked).await?;
+        let mut request = vec![5, 1, 0, 3, host.len() as u8];
+        request.extend_from_slice(host.as_bytes());
+        request.extend_from_slice(&self.port.to_be_bytes());
+        stream.write_all(&request).await?;
         // The reply with an IPv4 address has ten bytes.
         stream.read_exact(&mut [0; 10]).await?;
         let head =

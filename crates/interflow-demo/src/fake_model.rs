@@ -26,13 +26,13 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     }
     // About three characters per token, which is close enough for a demo.
     let read = request.messages.iter().map(|m| joined(&m.blocks).len() as u64 / 3 + 40).sum::<u64>() + 4000;
-    let said = ModelTurn { step, number, model: request.model, read };
+    let turn = ModelTurn { step, number, model: request.model, read };
     Some(match shape {
-        ApiFormat::Anthropic => said.anthropic(),
-        ApiFormat::Responses => said.responses(),
-        ApiFormat::Gemini => said.gemini(),
-        ApiFormat::Ollama => said.ollama(),
-        ApiFormat::Chat | ApiFormat::Converse => said.chat(),
+        ApiFormat::Anthropic => turn.anthropic(),
+        ApiFormat::Responses => turn.responses(),
+        ApiFormat::Gemini => turn.gemini(),
+        ApiFormat::Ollama => turn.ollama(),
+        ApiFormat::Chat | ApiFormat::Converse => turn.chat(),
     })
 }
 

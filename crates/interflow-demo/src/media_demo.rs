@@ -31,8 +31,8 @@ impl MediaDemo {
             self.path, self.gateway,
         );
         stream.write_all(head.as_bytes()).await?;
-        let mut seen = vec![0; 64 << 10];
-        while stream.read(&mut seen).await? > 0 {}
+        let mut buffer = vec![0; 64 << 10];
+        while stream.read(&mut buffer).await? > 0 {}
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl AtomicFile {
         let mut builder = Builder::new();
         builder.prefix(PREFIX).suffix(SUFFIX);
         #[cfg(unix)]
-        let kept = {
+        let permissions = {
             use std::os::unix::fs::PermissionsExt as _;
             let old = old.filter(|_| access == FileAccess::Keep).map(|m| m.permissions());
             // The umask is applied to this, as for any new file.
@@ -68,7 +68,7 @@ impl AtomicFile {
         };
         let temporary = builder.tempfile_in(folder(&path))?;
         #[cfg(unix)]
-        if let Some(mode) = kept {
+        if let Some(mode) = permissions {
             temporary.as_file().set_permissions(mode)?;
         }
         #[cfg(not(unix))]

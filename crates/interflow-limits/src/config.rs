@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{CountBy, Quota};

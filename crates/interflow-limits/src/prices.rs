@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::prices::TokenCounts;
@@ -94,14 +94,14 @@ impl UsageTotals {
     pub fn rows(&self) -> Vec<UsageRow> {
         let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let told = |(r, sums): (UsageKey, UsageSums)| UsageRow {
+        let usage_row = |(r, sums): (UsageKey, UsageSums)| UsageRow {
             key: r.key,
             user: r.user,
             provider: r.provider,
             model: r.model,
             sums,
         };
-        rows.into_iter().map(told).collect()
+        rows.into_iter().map(usage_row).collect()
     }
 }
 

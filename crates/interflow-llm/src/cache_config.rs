@@ -1,7 +1,7 @@
 //! The `[llm.cache]` section of the config: the response cache.
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The response cache of the gateway: a repeated request is answered with the response to the first, without asking

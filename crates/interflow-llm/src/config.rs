@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{GuardrailConfig, LlmRouteConfig, ResponseCacheConfig};

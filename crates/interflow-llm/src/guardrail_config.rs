@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::spans::TextPlace;

@@ -112,9 +112,9 @@ impl LlmCall {
 
     /// Sets what was counted of the response so far. Where the upstream's was counted, the client's is not.
     pub fn set_counted(&self, counted: CountedOutput) {
-        let mut kept = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        if counted.is_upstream || !kept.is_upstream {
-            *kept = counted;
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.is_upstream || !count.is_upstream {
+            *count = counted;
         }
     }
 

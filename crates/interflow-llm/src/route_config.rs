@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A model of the gateway's own, served by one of several deployments. Its name is what clients ask for as the model;

@@ -1,6 +1,6 @@
 //! What clients can be asked: kinds of requests, and what a client declared of them.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use interflow_redact::{MediaRule, RedactMode};
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::client_capabilities::ClientRequestKind;

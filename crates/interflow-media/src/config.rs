@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Media through the gateway port: relay, HLS, DASH, decryption with configured keys, links.

@@ -104,9 +104,9 @@ impl FrameAllowance {
             self.at += std::time::Duration::from_secs(seconds);
             self.add(PER_SECOND.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX)));
         }
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
-        left.is_some()
+        let remaining = self.left.checked_sub(1);
+        self.left = remaining.unwrap_or(0);
+        remaining.is_some()
     }
 }
 
@@ -211,11 +211,11 @@ impl FrameLimiter {
 
     /// As [`on_write`](Self::on_write) for vectored writes, of which only the first `n` bytes were written.
     pub fn written_from(&mut self, bufs: &[std::io::IoSlice<'_>], n: usize) {
-        let mut left = n;
+        let mut remaining = n;
         for buf in bufs {
-            let taken = left.min(buf.len());
-            self.on_write(buf.get(..taken).unwrap_or_default());
-            left -= taken;
+            let chunk = remaining.min(buf.len());
+            self.on_write(buf.get(..chunk).unwrap_or_default());
+            remaining -= chunk;
         }
     }
 }

@@ -100,7 +100,7 @@ pub(crate) fn metadata_service(url: &ObjectUrl, variables: &[(String, String)]) 
     let has = |names: &[&str]| variables.iter().any(|(n, value)| names.contains(&n.as_str()) && !value.is_empty());
     match url.scheme {
         ObjectScheme::S3 => {
-            let given = has(&[
+            let has_keys = has(&[
                 "AWS_ACCESS_KEY_ID",
                 "AWS_SECRET_ACCESS_KEY",
                 "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -109,10 +109,10 @@ pub(crate) fn metadata_service(url: &ObjectUrl, variables: &[(String, String)]) 
                 "AWS_SKIP_SIGNATURE",
                 "AWS_METADATA_ENDPOINT",
             ]);
-            (!given && shared_credentials(variables).is_empty()).then_some("http://169.254.169.254/")
+            (!has_keys && shared_credentials(variables).is_empty()).then_some("http://169.254.169.254/")
         }
         ObjectScheme::Gcs => {
-            let given = has(&[
+            let has_keys = has(&[
                 "GOOGLE_SERVICE_ACCOUNT",
                 "GOOGLE_SERVICE_ACCOUNT_PATH",
                 "GOOGLE_SERVICE_ACCOUNT_KEY",
@@ -122,7 +122,7 @@ pub(crate) fn metadata_service(url: &ObjectUrl, variables: &[(String, String)]) 
             ]);
             let home = variables.iter().find(|(n, _)| n == "HOME").map(|(_, home)| Path::new(home));
             let file = home.map(|home| home.join(".config/gcloud/application_default_credentials.json"));
-            (!given && !file.is_some_and(|f| f.exists())).then_some("http://metadata.google.internal/")
+            (!has_keys && !file.is_some_and(|f| f.exists())).then_some("http://metadata.google.internal/")
         }
         ObjectScheme::Azure | ObjectScheme::File => None,
     }

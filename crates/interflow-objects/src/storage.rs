@@ -119,12 +119,12 @@ impl ObjectStorage {
     async fn check_credentials(&self) -> Result<()> {
         let Some(service) = providers::metadata_service(&self.url, &self.access.variables) else { return Ok(()) };
         let client = Arc::clone(&self.access.client);
-        let asked = self.runtime().spawn(async move {
+        let task = self.runtime().spawn(async move {
             let request = connector::interflow_request(http::Request::get(service).body(Vec::new().into())?)?;
             let answer = tokio::time::timeout(METADATA_PATIENCE, client.send(request)).await?;
             answer.map(drop).map_err(|e| Box::new(e) as Box<dyn std::error::Error + Send + Sync>)
         });
-        match asked.await {
+        match task.await {
             Ok(Ok(())) => Ok(()),
             _ => Err(ObjectError::without_credentials(&self.place)),
         }

@@ -137,10 +137,10 @@ fn options(scheme: ObjectScheme, query: &str) -> Result<Vec<(String, String)>, S
         let value =
             percent_decode_str(value).decode_utf8().map_err(|_| format!("the value of `{name}` is not UTF-8"))?;
         if !known.contains(&name) {
-            let known =
+            let names =
                 if known.is_empty() { "it takes none".to_owned() } else { format!("known are {}", known.join(", ")) };
             return Err(format!(
-                "`{name}` is not an option of {}: {known}; credentials come from the environment",
+                "`{name}` is not an option of {}: {names}; credentials come from the environment",
                 scheme.as_str()
             ));
         }

@@ -40,8 +40,12 @@ pub(crate) struct TlsOverride {
 }
 
 impl TlsOverride {
-    pub fn from_overrides(way: &UpstreamOverrides) -> Self {
-        Self { danger: way.danger_skip_verify, own: way.client_certificate.clone(), version: way.tls_version }
+    pub fn from_overrides(overrides: &UpstreamOverrides) -> Self {
+        Self {
+            danger: overrides.danger_skip_verify,
+            own: overrides.client_certificate.clone(),
+            version: overrides.tls_version,
+        }
     }
 }
 
@@ -284,8 +288,8 @@ impl CompiledConfig {
         if self.proxies.is_empty() || self.no_proxy.matches(&authority.host, authority.port) {
             return Arc::from([]);
         }
-        let found = self.proxies.iter().find(|(hosts, _)| hosts.matches(&authority.host, authority.port));
-        found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
+        let proxy = self.proxies.iter().find(|(hosts, _)| hosts.matches(&authority.host, authority.port));
+        proxy.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
     }
 
     /// The TLS profile for a host: its client certificate, and verification as configured. The caller applies the
@@ -384,17 +388,17 @@ fn resolver_options(config: &ProxyServerConfig) -> ResolverOptions {
 
 /// The resolver for names of origins.
 fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
-    let place = "upstream.dns_over_https";
+    let key = "upstream.dns_over_https";
     let https = match config.upstream.dns_over_https.as_deref() {
         None => None,
         Some(_) if !config.upstream.name_servers.is_empty() => {
-            return Err(ConfigError::at_key(place)(
+            return Err(ConfigError::at_key(key)(
                 "conflicts with `upstream.name_servers`: set only one of them".into(),
             ));
         }
         Some(server) => {
             let tls = tls_profile(&config.upstream.extra_ca, None, false, None)?;
-            Some(DohServer::parse(server, tls).map_err(ConfigError::at_key(place))?)
+            Some(DohServer::parse(server, tls).map_err(ConfigError::at_key(key))?)
         }
     };
     Ok(DnsResolver::new(ResolverOptions { https, ..resolver_options(config) }))
@@ -430,8 +434,8 @@ type ClientTlsProfiles = Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>;
 
 fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, ConfigError> {
     let one = |(i, c): (usize, &crate::config::ClientCertificateConfig)| {
-        let place = format!("upstream.client_certificate[{i}]");
-        let at = || ConfigError::at_key(place.clone());
+        let key = format!("upstream.client_certificate[{i}]");
+        let at = || ConfigError::at_key(key.clone());
         let hosts = HostPatterns::parse(&c.hosts).map_err(|e| e.to_string()).map_err(at())?;
         let certificate = read_client_certificate(&c.files()).map_err(at())?;
         let extra_ca = &config.upstream.extra_ca;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use interflow_types::CertificateFiles;
 use interflow_types::budget::MemoryBudget;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An invalid configuration value.

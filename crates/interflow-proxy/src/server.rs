@@ -97,9 +97,9 @@ impl ProxyServer {
         let workers: Vec<_> = (0..count)
             .map(|i| {
                 // Each worker has its own plans and pools; only the compiled settings are shared.
-                let live = ActiveConfig::new(0, Arc::clone(&settings), &shared, tls.clone());
+                let config = ActiveConfig::new(0, Arc::clone(&settings), &shared, tls.clone());
                 let (ca, shared) = (Arc::clone(&parts.ca), Arc::clone(&shared));
-                Arc::new(ProxyWorker::new(live, stats.worker(i), ca, shared, drain.drain()))
+                Arc::new(ProxyWorker::new(config, stats.worker(i), ca, shared, drain.drain()))
             })
             .collect();
         let mut runtimes = Vec::new();
@@ -291,9 +291,9 @@ impl ProxyServer {
             self.workers.workers.iter().for_each(|worker| worker.counters.end_now.notify_waiters());
             pause().await;
         }
-        let left = self.shared.connections.open_count();
-        if left > 0 {
-            tracing::warn!("{left} connections were closed after draining for {patience:?}");
+        let open = self.shared.connections.open_count();
+        if open > 0 {
+            tracing::warn!("{open} connections were closed after draining for {patience:?}");
         }
     }
 }
@@ -361,13 +361,13 @@ fn bind_all(
     let mut addresses = Vec::new();
     let mut all: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
     let of = |role: ListenerRole, list: &[SocketAddr]| list.iter().map(|a| (role, *a)).collect::<Vec<_>>();
-    let wanted = [
+    let listeners = [
         of(ListenerRole::Proxy, &config.proxy.listen),
         of(ListenerRole::Gateway, &config.gateway.listen),
         of(ListenerRole::Transparent, &config.proxy.transparent),
         config.proxy.reverse.iter().map(|r| (ListenerRole::Reverse(r.port), r.listen)).collect(),
     ];
-    for (role, addr) in wanted.concat() {
+    for (role, addr) in listeners.concat() {
         let options = ListenOptions { transparent: role == ListenerRole::Transparent, ..ListenOptions::new(addr) };
         let bound = sockets.bind_for_workers(role.as_str(), &options, workers)?;
         let addr =

@@ -114,28 +114,35 @@ pub(crate) struct ProxyWorker {
     pub ca: Arc<CertificateAuthority>,
     pub shared: Arc<ServerState>,
     pub drain: Drain,
-    live: ArcSwap<ActiveConfig>,
+    config: ArcSwap<ActiveConfig>,
     /// Notifies whatever watches a login. Each worker has its own, since workers share no lock.
     login_changes: watch::Sender<()>,
 }
 
 impl ProxyWorker {
     pub fn new(
-        live: ActiveConfig,
+        config: ActiveConfig,
         counters: Arc<WorkerCounters>,
         ca: Arc<CertificateAuthority>,
         shared: Arc<ServerState>,
         drain: Drain,
     ) -> Self {
-        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live), login_changes: watch::Sender::default() }
+        Self {
+            counters,
+            ca,
+            shared,
+            drain,
+            config: ArcSwap::from_pointee(config),
+            login_changes: watch::Sender::default(),
+        }
     }
 
     pub fn active_config(&self) -> Arc<ActiveConfig> {
-        self.live.load_full()
+        self.config.load_full()
     }
 
-    pub fn reload(&self, live: ActiveConfig) {
-        self.live.store(Arc::new(live));
+    pub fn reload(&self, config: ActiveConfig) {
+        self.config.store(Arc::new(config));
         self.recheck_logins();
     }
 

@@ -68,7 +68,7 @@ impl ProxyWorker {
         (role, listener): (ListenerRole, Arc<str>),
         _permit: ClientConnectionPermit,
     ) {
-        let live = self.active_config();
+        let config = self.active_config();
         // Read now: the socket is wrapped below, and its original destination would be out of reach.
         let wanted = (role == ListenerRole::Transparent).then(|| ingress::original_destination(&stream, local));
         let mut client = ClientInfo {
@@ -83,8 +83,8 @@ impl ProxyWorker {
         let mut io = IoStream::from(stream);
         let from = peer.ip().to_canonical();
         // Compared with the real peer, before the header replaces it.
-        if live.settings.config.proxy.proxy_protocol_trusted.iter().any(|net| net.contains(&from)) {
-            match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.header_timeout.0)).await {
+        if config.settings.config.proxy.proxy_protocol_trusted.iter().any(|net| net.contains(&from)) {
+            match Box::pin(ingress::read_proxy_header(io, config.settings.config.timeouts.header_timeout.0)).await {
                 Ok((header, rest)) => {
                     if let Some(header) = header {
                         client.peer = header.source;
@@ -99,11 +99,11 @@ impl ProxyWorker {
                 }
             }
         }
-        if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
+        if config.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
             client.process = Box::pin(self.process_of(&client)).await;
         }
-        if live.settings.config.proxy.containers {
-            client.container = self.container_of(&live.settings.config, &client).await;
+        if config.settings.config.proxy.containers {
+            client.container = self.container_of(&config.settings.config, &client).await;
         }
         let client = Arc::new(client);
         let ended = match (role, wanted) {
@@ -111,7 +111,7 @@ impl ProxyWorker {
                 // As on the proxy port, except that the destination comes from the firewall.
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
                 // Boxed, as everything rare: its future would enlarge that of every connection.
-                Box::pin(transparent::serve_transparent(&conn, live, io, EntryKind::Transparent, wanted)).await;
+                Box::pin(transparent::serve_transparent(&conn, config, io, EntryKind::Transparent, wanted)).await;
                 Ok(Ok(()))
             }
             (_, Some(Err(e))) => {
@@ -119,9 +119,9 @@ impl ProxyWorker {
                 Err(e)
             }
             (ListenerRole::Reverse(port), None) => {
-                Box::pin(transparent::serve_reverse(&self, &client, live, io, port)).await.map(Ok)
+                Box::pin(transparent::serve_reverse(&self, &client, config, io, port)).await.map(Ok)
             }
-            (_, None) => self.serve_protocol(&live, io, &client, role, None).await,
+            (_, None) => self.serve_protocol(&config, io, &client, role, None).await,
         };
         match ended {
             Ok(served) => self.log_end(&client, served),
@@ -155,13 +155,13 @@ impl ProxyWorker {
     /// one how serving ended, which flows have already reported.
     async fn serve_protocol(
         self: &Arc<Self>,
-        live: &Arc<ActiveConfig>,
+        config: &Arc<ActiveConfig>,
         io: IoStream,
         client: &Arc<ClientInfo>,
         role: ListenerRole,
         tls: Option<Arc<ClientTls>>,
     ) -> Result<Result<()>> {
-        let options = live.settings.http_options(role == ListenerRole::Gateway);
+        let options = config.settings.http_options(role == ListenerRole::Gateway);
         let entry = || match role {
             ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => ConnectionKind::Proxy,
             ListenerRole::Gateway => ConnectionKind::Gateway,
@@ -183,7 +183,7 @@ impl ProxyWorker {
                 Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await)
             }
             ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
-                Box::pin(socks::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+                Box::pin(socks::serve_socks(&conn(tls), Arc::clone(config), io)).await.map(Ok)
             }
             ClientProtocol::Socks4 if role == ListenerRole::Proxy => {
                 Box::pin(ingress::socks5::reject_version4(io)).await.map(Ok)
@@ -191,11 +191,13 @@ impl ProxyWorker {
             // TLS within TLS on a port is not unwrapped again.
             ClientProtocol::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {
-                    ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => &live.port_tls.proxy,
-                    ListenerRole::Gateway => &live.port_tls.gateway,
+                    ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => {
+                        &config.port_tls.proxy
+                    }
+                    ListenerRole::Gateway => &config.port_tls.gateway,
                 };
                 // Issued by Interflow's CA, for development only.
-                let own = if port_tls.is_none() { self.own_tls(live, client, role, &hello) } else { None };
+                let own = if port_tls.is_none() { self.own_tls(config, client, role, &hello) } else { None };
                 let port_tls = port_tls.as_ref().or(own.as_ref());
                 let Some(port_tls) = port_tls else {
                     return Err(Error::new(
@@ -203,10 +205,10 @@ impl ProxyWorker {
                         "the client uses TLS on a port without TLS: configure it to use http://, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
-                let timeout = live.settings.config.timeouts.handshake.0;
+                let timeout = config.settings.config.timeouts.handshake.0;
                 let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
                 // Once more, for the protocol inside TLS.
-                Box::pin(self.serve_protocol(live, io, client, role, Some(Arc::new(agreed)))).await
+                Box::pin(self.serve_protocol(config, io, client, role, Some(Arc::new(agreed)))).await
             }
             ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
             // Anything else gets its 400 from the HTTP/1 driver.
@@ -223,18 +225,18 @@ impl ProxyWorker {
     /// address.
     fn own_tls(
         &self,
-        live: &ActiveConfig,
+        config: &ActiveConfig,
         client: &ClientInfo,
         role: ListenerRole,
         hello: &ClientHello,
     ) -> Option<Arc<ServerTls>> {
-        if role != ListenerRole::Gateway || !live.settings.config.gateway.tls_self_signed {
+        if role != ListenerRole::Gateway || !config.settings.config.gateway.tls_self_signed {
             return None;
         }
         let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
         // A name from SNI is attacker-controlled: only known ones get a certificate.
-        let known = named.filter(|host| live.settings.web_pages.is_known_host(host));
-        let host = known.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
+        let known_host = named.filter(|host| config.settings.web_pages.is_known_host(host));
+        let host = known_host.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
         Some(self.ca.server_tls(&host, Alpn::Both))
     }
 

@@ -135,13 +135,13 @@ impl Query {
 
     /// Whether it may need the body or messages of this direction, so that they have to be buffered.
     pub fn wants_body(&self, side: Direction) -> bool {
-        let mut wanted = false;
+        let mut depends = false;
         self.expr.visit(&mut |term| {
-            wanted |= term.key == Key::Word
+            depends |= term.key == Key::Word
                 || matches!(term.key, Key::Body | Key::ReqBody | Key::RespBody)
                     && matcher::key_directions(term.key).contains(&side);
         });
-        wanted
+        depends
     }
 }
 

@@ -164,11 +164,11 @@ fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
     // repeats the whole part, exact or not.
     let parts = if let Expr::And(parts) = expr { parts.as_slice() } else { std::slice::from_ref(expr) };
     let mut conditions = Vec::new();
-    let mut left = Vec::new();
+    let mut residual = Vec::new();
     for part in parts {
         let translated = condition(part, false, columns);
         if !translated.as_ref().is_some_and(|t| t.exact) {
-            left.push(part.clone());
+            residual.push(part.clone());
         }
         conditions.extend(translated);
     }
@@ -178,7 +178,7 @@ fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
         SqlDialect::Sqlite => whole.sql,
         SqlDialect::Postgres => numbered(&whole.sql),
     };
-    SqlCondition { sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
+    SqlCondition { sql, params: whole.params, residual: (!residual.is_empty()).then(|| Expr::and(residual).into()) }
 }
 
 /// Numbers the placeholders. Neither the expressions of columns nor anything written here has a `?` of its own: values
@@ -205,10 +205,10 @@ fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<Sq
         }
         (Expr::Not(inner), _) => condition(inner, !negative, columns),
         (Expr::And(parts), false) | (Expr::Or(parts), true) => {
-            let found: Vec<SqlFragment> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
-            let complete = found.len() == parts.len();
-            (!found.is_empty()).then(|| {
-                let mut whole = join_fragments(found, " AND ", columns.dialect().constant(true));
+            let fragments: Vec<SqlFragment> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
+            let complete = fragments.len() == parts.len();
+            (!fragments.is_empty()).then(|| {
+                let mut whole = join_fragments(fragments, " AND ", columns.dialect().constant(true));
                 // A part that is left out makes the condition wider than the query.
                 whole.exact &= complete;
                 whole
@@ -216,8 +216,8 @@ fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<Sq
         }
         (Expr::Or(parts), false) | (Expr::And(parts), true) => {
             // One part that cannot be translated could select any row, and so could the whole.
-            let found: Option<Vec<SqlFragment>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
-            found.map(|f| join_fragments(f, " OR ", columns.dialect().constant(false)))
+            let fragments: Option<Vec<SqlFragment>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
+            fragments.map(|f| join_fragments(f, " OR ", columns.dialect().constant(false)))
         }
         (Expr::Term(term), _) => term_condition(term, negative, columns),
     }

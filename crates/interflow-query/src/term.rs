@@ -239,8 +239,8 @@ impl QueryParser<'_> {
             return Ok(TermTest::Present);
         }
         let wrong = |expected: &str| {
-            let found = &self.text[word.span.start..word.span.end];
-            self.error(word.span, format!("'{found}' does not fit '{}'", key.name())).with_remedy(expected)
+            let word_text = &self.text[word.span.start..word.span.end];
+            self.error(word.span, format!("'{word_text}' does not fit '{}'", key.name())).with_remedy(expected)
         };
         let raw = word.plain();
         match key.kind() {

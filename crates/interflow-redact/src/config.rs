@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::ByteSize;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{BackendConfig, FindingCache, ModelConfig};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use interflow_codec::json_schema::{self, cell};
 use interflow_redact::{DEFAULT_CONFIDENCE, Kind, Policy, RedactionSession, Redactor};
-use interflow_testkit::docs::check_reference_page;
+use interflow_testkit::docs::{check_reference_page, check_schema};
 use serde_json::Value;
 
 /// A text with a gap, and the value in it. In two parts where a secret scanner would report this file.
@@ -154,11 +154,12 @@ fn has_check_digits(redactor: &Redactor, kind: Kind, text: &str, value: &str) ->
 
 #[test]
 fn the_reference_page_is_current() {
+    check_schema("policy.json", &Policy::generate_schema());
     check_reference_page("redaction.md", &page());
 }
 
 fn page() -> String {
-    let schema = Policy::schema();
+    let schema = Policy::generate_schema();
     let mut page = String::from(
         "# Redaction policies\n\n<!-- Generated from the code by `make docs`; do not edit. -->\n\n\
          A redaction policy, in TOML, says which entity types are detected and how a finding is replaced.\n\

@@ -1,10 +1,10 @@
 //! The table of rule actions: name, parameters, phases and help text. The parser, the JSON schema and the reference
 //! page are derived from it.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use interflow_types::Phase;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
@@ -72,6 +72,7 @@ macro_rules! actions {
             }
         }
 
+        #[cfg(feature = "schema")]
         fn schemas(g: &mut SchemaGenerator) -> Vec<(&'static ActionInfo, Schema)> {
             ACTIONS.iter().zip([$(g.subschema_for::<$type>(),)*]).collect()
         }
@@ -333,8 +334,9 @@ impl<'de> Deserialize<'de> for Action {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for Action {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Action".into()
     }
 
@@ -390,8 +392,9 @@ impl<'de> Deserialize<'de> for ActionList {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for ActionList {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Actions".into()
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Rules: the rule files, and defaults for whatever a rule does not set.

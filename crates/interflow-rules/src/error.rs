@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 /// An error or a note about a rule file.
@@ -87,8 +87,8 @@ pub(crate) fn with_suggestion(message: &str) -> String {
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some((_, rest)) = message.split_once(start) else { continue };
         let Some((written, expected)) = rest.split_once('`') else { continue };
-        let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        return unknown_key_message(what, written, &known);
+        let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        return unknown_key_message(what, written, &names);
     }
     message.to_owned()
 }

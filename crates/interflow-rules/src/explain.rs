@@ -2,7 +2,7 @@
 
 use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
 use interflow_types::Phase;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use crate::compiled::phase_names;
@@ -118,8 +118,8 @@ fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, St
         ConditionExpr::Query(query) => explain_expr(query.expr(), view),
         ConditionExpr::Text(place, test) => {
             let truth = cond.evaluate(view);
-            let seen = place.sample_values(view);
-            let shown = match (truth, seen.is_empty()) {
+            let samples = place.sample_values(view);
+            let detail = match (truth, samples.is_empty()) {
                 (Tristate::NotYet, _) => format!("{} is not known yet", place.describe()),
                 (_, true) => format!("there is no {}", place.describe()),
                 (Tristate::Known(true), _) => format!("{} {}", place.describe(), test.describe()),
@@ -127,12 +127,12 @@ fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, St
                     format!(
                         "{} is {:?}; the rule asks for one that {}",
                         place.describe(),
-                        seen.join(", "),
+                        samples.join(", "),
                         test.describe()
                     )
                 }
             };
-            (truth, shown)
+            (truth, detail)
         }
         ConditionExpr::Chance(_) | ConditionExpr::Every(..) | ConditionExpr::First(..) | ConditionExpr::Exec(_) => {
             (Tristate::Known(true), format!("{} (taken to hold)", cond.describe()))
@@ -211,12 +211,12 @@ fn observed_fact(term: &Term, view: &FlowView<'_>) -> Option<String> {
             Fact::NotYet => None,
         },
         TermTest::Text(_) | TermTest::Present if term.name.is_none() => {
-            let mut seen = Vec::new();
+            let mut values = Vec::new();
             let _ = view.text(term.key, &mut |v| {
-                seen.push(v.chars().take(80).collect::<String>());
-                seen.len() == 3
+                values.push(v.chars().take(80).collect::<String>());
+                values.len() == 3
             });
-            (!seen.is_empty()).then(|| format!("{:?}", seen.join(", ")))
+            (!values.is_empty()).then(|| format!("{:?}", values.join(", ")))
         }
         _ => None,
     }

@@ -32,6 +32,8 @@ pub use compiled::program::{CompiledRule, RuleProgram};
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
 pub use files::private_files::PrivateFiles;
+#[cfg(feature = "schema")]
+pub use files::rule_file::generate_schema;
 pub use files::rule_file::{RuleFile, schema};
 pub use files::sources::{RuleFileFormat, RuleFileSource};
 pub use flow::fixture::FlowFixture;

@@ -216,9 +216,9 @@ impl StageRun<'_> {
             self.trial.request = Some((head.clone(), body));
         }
         if self.interest.contains(Phase::UpstreamConnect) {
-            let mut way = UpstreamOverrides::default();
-            let verdict = self.stage.upstream_connect(self.flow, head.as_ref(), &mut way).resolve().await;
-            self.trial.overrides = way;
+            let mut overrides = UpstreamOverrides::default();
+            let verdict = self.stage.upstream_connect(self.flow, head.as_ref(), &mut overrides).resolve().await;
+            self.trial.overrides = overrides;
             if !self.apply_verdict(verdict).await {
                 self.trial.request = None;
                 return false;

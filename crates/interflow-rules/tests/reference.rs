@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use interflow_codec::json_schema::{self, cell, resolve};
 use interflow_rules::action::{ACTIONS, ActionInfo};
-use interflow_rules::{TEMPLATE_FACTS, TEMPLATE_FAMILIES, phase_names, schema};
-use interflow_testkit::docs::check_reference_page;
+use interflow_rules::{TEMPLATE_FACTS, TEMPLATE_FAMILIES, generate_schema, phase_names};
+use interflow_testkit::docs::{check_reference_page, check_schema};
 use serde_json::Value;
 
 const BEGINNING: &str = "\
@@ -30,11 +30,12 @@ rules:
 
 #[test]
 fn the_reference_page_is_current() {
+    check_schema("rules.json", &generate_schema());
     check_reference_page("rules.md", &page());
 }
 
 fn page() -> String {
-    let schema = schema();
+    let schema = generate_schema();
     let mut page = String::from(BEGINNING);
     page.push_str("\n## Rule files\n\nThe keys of a rule file:\n\n");
     page.push_str(&json_schema::markdown_table(&schema, &schema, "key"));

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::secret_names::{SECRET_HEADERS, SECRET_PARAMETERS};
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is recorded, where it is kept, and for how long.

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! The processes that record to one store.
 
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 /// What a process reports of itself every few seconds.

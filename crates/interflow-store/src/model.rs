@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{
     Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::originals::OriginalRow;

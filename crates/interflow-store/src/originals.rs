@@ -1,7 +1,7 @@
 //! Requests and responses as received, recorded next to the edited versions that were sent on.
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Authority, Direction, Scheme, Url};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{BodyRow, FlowRow, RequestRow, ResponseRow};

@@ -2,7 +2,7 @@
 //! what it answers.
 
 use interflow_query::Query;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use crate::conversations::TokenUsage;

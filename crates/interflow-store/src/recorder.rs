@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 use crate::body_policy::{BodyAllowance, BodyPolicy};
 use crate::config::RecordConfig;
 use crate::model::{FlowState, MissingReason};
-use crate::store::chunk_refs::body_index;
-use crate::store::pending_flow::{
+use crate::store::recording::pending_flow::{
     FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart, WithheldResponse,
 };
-use crate::store::queue::WriterQueue;
+use crate::store::recording::queue::WriterQueue;
+use crate::store::segments::chunk_refs::body_index;
 
 /// Updates of a flow are queued for the writer at this size; smaller ones wait for the writer's sweep.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -75,7 +75,7 @@ impl Recorder for StoreRecorder {
         let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
         let request = head.map_or(capped, |h| heads.allowance(Direction::Request, &h.headers));
         // Marked as queued from the start: the push below is the one that counts.
-        let news = PendingUpdates {
+        let updates = PendingUpdates {
             queued: true,
             charge,
             begin: Some(FlowStart::from_flow(flow, head)),
@@ -84,7 +84,7 @@ impl Recorder for StoreRecorder {
             hashed: [request.hashed && !is_secret, false],
             ..PendingUpdates::default()
         };
-        let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(news) });
+        let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(updates) });
         // Charged before the push, so that the writer never releases more than was charged.
         self.queue.charge(charge);
         self.queue.push(slot.clone());
@@ -368,12 +368,12 @@ impl FlowRecording for StoreCapture {
         }
         // A message that does not fit is dropped as a whole.
         let Ok(keep) = self.admit(2 + body_index(message.direction), message.payload.len()) else { return };
-        let mut kept = message.clone();
+        let mut stored = message.clone();
         let size = message.payload.len();
         // The size is recorded beside it, so that a cut payload is recognised.
-        kept.payload.truncate(keep);
+        stored.payload.truncate(keep);
         self.update(|news| {
-            news.messages.push((kept, size as u64));
+            news.messages.push((stored, size as u64));
             keep + PIECE_OVERHEAD
         });
     }

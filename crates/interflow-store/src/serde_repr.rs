@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, EntryKind, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
-use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -16,3 +16,11 @@ pub fn check_reference_page(file: &str, page: &str) {
     let differing = there.lines().zip(page.lines()).find(|(old, new)| old != new);
     assert!(there == page, "docs/reference/{file} is stale, first at {differing:?}: run `make docs`");
 }
+
+/// Compares a committed JSON Schema, `docs/reference/schemas/FILE`, with the generated one, or writes it.
+///
+/// # Panics
+/// As [`check_reference_page`].
+pub fn check_schema(file: &str, schema: &serde_json::Value) {
+    check_reference_page(&format!("schemas/{file}"), &format!("{schema:#}\n"));
+}

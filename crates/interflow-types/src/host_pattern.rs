@@ -25,7 +25,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use crate::Host;
-use crate::authority::parse_ipv4;
+use crate::messages::authority::parse_ipv4;
 
 /// A host pattern; see the [module](self) for its syntax.
 ///
@@ -109,9 +109,9 @@ impl HostMatch {
                 let mut text = [0; 45];
                 let mut rest = &mut text[..];
                 let written = write!(rest, "{host}");
-                let left = rest.len();
+                let remaining = rest.len();
                 // The length of what was written.
-                written.is_ok() && is_wildcard_match(pattern.as_bytes(), &text[..45 - left])
+                written.is_ok() && is_wildcard_match(pattern.as_bytes(), &text[..45 - remaining])
             }
             Self::Any => true,
             Self::Name(_) | Self::Below(_) | Self::NameAndBelow(_) => false,

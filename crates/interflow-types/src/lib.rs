@@ -14,67 +14,55 @@
 //! and sends its own requests through an [`HttpClient`].
 #![forbid(unsafe_code)]
 
-mod authority;
-mod body;
 pub mod budget;
 mod bytestr;
 mod certificates;
 mod error;
-mod extensions;
 mod flow;
-mod forwarded;
-mod headers;
 pub mod host_pattern;
-mod http_client;
-mod id;
 pub mod media_type;
-mod message;
-mod mount;
-mod original;
+mod messages;
 pub mod path;
 pub mod percent;
 mod process_environment;
 mod random;
-mod recorder;
-mod request_id;
-mod requested_range;
+pub mod schema;
 pub mod secret_names;
 mod stage;
-mod timings;
 pub mod units;
 pub mod wildcard;
 
-pub use authority::{Authority, AuthorityError, Host, Scheme};
-pub use body::{Body, BodyFrame, BodyStream, CollectError};
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
-pub use extensions::{
+pub use flow::extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,
 };
-pub use flow::{
-    ClientInfo, ClientProcess, ClientTls, EntryKind, Extension, Flow, Passthrough, UpstreamInfo, UpstreamTls,
-};
-pub use forwarded::{ForwardedBy, client_address};
-pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
-pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
-pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
-pub use id::{FlowId, FlowIdError, random_token};
-pub use message::{
-    HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url, UrlError,
-};
-pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
-pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
-pub use process_environment::INHERITED_VARIABLES;
-pub use random::random_bytes;
-pub use recorder::{
+pub use flow::id::{FlowId, FlowIdError, random_token};
+pub use flow::original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
+pub use flow::recorder::{
     ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, FlowStored, MessageKind, Recorder, SecretBodies,
     StreamMessage,
 };
-pub use request_id::RequestId;
-pub use requested_range::RequestedRange;
+pub use flow::timings::{FlowClock, FlowTimings, Microseconds, Timestamp};
+pub use flow::{
+    ClientInfo, ClientProcess, ClientTls, EntryKind, Extension, Flow, Passthrough, UpstreamInfo, UpstreamTls,
+};
+pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
+pub use messages::authority::{Authority, AuthorityError, Host, Scheme};
+pub use messages::body::{Body, BodyFrame, BodyStream, CollectError};
+pub use messages::forwarded::{ForwardedBy, client_address};
+pub use messages::headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
+pub use messages::http_client::{BoxFuture, HttpClient, ResponseFuture};
+pub use messages::message::{
+    HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url, UrlError,
+};
+pub use messages::mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
+pub use messages::request_id::RequestId;
+pub use messages::requested_range::RequestedRange;
+pub use process_environment::INHERITED_VARIABLES;
+pub use random::random_bytes;
 pub use stage::{
     CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
-pub use timings::{FlowClock, FlowTimings, Microseconds, Timestamp};

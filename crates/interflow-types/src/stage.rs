@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::http_client::BoxFuture;
+use crate::messages::http_client::BoxFuture;
 use crate::{
     Authority, Body, EntryKind, Error, Flow, HttpVersion, RequestHead, Response, ResponseHead, Result, StreamMessage,
 };

@@ -1,10 +1,10 @@
 //! Durations and sizes as written in configuration files: `30s`, `500ms`, `64KiB`, `2GB`.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -150,8 +150,9 @@ macro_rules! as_text {
             }
         }
 
+        #[cfg(feature = "schema")]
         impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }
 

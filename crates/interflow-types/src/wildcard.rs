@@ -9,8 +9,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     for part in parts {
         // The first place is as good as any later one: what follows has more left to match.
-        let found = (0..=rest.len()).filter_map(|at| strip_prefix(rest.get(at..)?, part)).next();
-        let Some(after) = found else { return false };
+        let suffix = (0..=rest.len()).filter_map(|at| strip_prefix(rest.get(at..)?, part)).next();
+        let Some(after) = suffix else { return false };
         rest = after;
     }
     // The part after the last star is matched from the end.

@@ -15,9 +15,9 @@ use interflow_approvals::approvals::{
     SessionView,
 };
 use interflow_store::{FlowRow, ListOptions, ListOrder};
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{Microseconds, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

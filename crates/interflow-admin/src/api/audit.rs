@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::input::StrictQuery;

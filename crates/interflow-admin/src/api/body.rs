@@ -9,8 +9,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
 use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MissingReason, decoded_body};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Headers};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{run_query, streamed_body, transfer};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{CertificateChain, Timestamp};
-use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use x509_parser::extensions::GeneralName;

@@ -24,8 +24,8 @@ use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
 use interflow_types::Timestamp;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

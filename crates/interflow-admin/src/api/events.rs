@@ -21,7 +21,7 @@ use bytes::Bytes;
 use interflow_query::{Query, Tristate};
 use interflow_store::{FlowSummary, StoreEvent, Subscription};
 use interflow_types::FlowId;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 

@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use interflow_store::serde_repr::timings;
 use interflow_store::{FlowRow, ListOptions, ListOrder, StoreError};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowTimings};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;

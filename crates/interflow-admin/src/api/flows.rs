@@ -12,9 +12,9 @@ use interflow_archive::replay::masked_fields;
 use interflow_archive::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use interflow_query::Query;
 use interflow_store::{FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow};
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{FlowId, MessageKind, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

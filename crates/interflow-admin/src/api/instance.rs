@@ -10,10 +10,10 @@ use interflow_archive::hourly::ArchiveProgress;
 use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_proxy::tunnel::pinning_bypass::BypassedClient;
 use interflow_store::{InstanceRow, StoreStats};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Host, Microseconds, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::blocking::{run_query, store_stats};
 use super::input::{StrictJson, StrictQuery};
@@ -99,7 +99,7 @@ pub(crate) async fn instances(State(state): State<Arc<AdminState>>) -> Result<Js
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ConfigView {
     /// Its sections, as in the configuration file, with secrets masked.
-    #[schemars(with = "Map<String, Value>")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
     config: Value,
 }
 

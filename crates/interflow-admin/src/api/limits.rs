@@ -10,8 +10,8 @@ use interflow_limits::{
     CounterSnapshot, KeyChange, KeyFileError, KeyScope, KeyState, KeyStore, NewVirtualKey, PriceListDates, Quota,
     RequestAttributes, RuleConfig, SharedStoreStatus, TagSet, UsageRow, VirtualKey, parse_timestamp,
 };
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

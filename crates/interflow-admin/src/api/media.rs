@@ -9,7 +9,7 @@ use interflow_media::MediaService;
 use interflow_media::endpoint::LinkRequest;
 use interflow_media::relay::StreamsView;
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::input::StrictJson;

@@ -20,9 +20,12 @@ pub(crate) mod mcp;
 mod me;
 #[cfg(feature = "media")]
 mod media;
-mod openapi;
-#[cfg(test)]
+#[cfg(feature = "schema")]
+pub(crate) mod openapi;
+mod openapi_document;
+#[cfg(all(test, feature = "schema"))]
 mod openapi_page;
+#[cfg(feature = "schema")]
 pub(crate) mod operation;
 mod operation_name;
 mod overview;

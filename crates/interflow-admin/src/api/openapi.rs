@@ -1,8 +1,5 @@
-//! The OpenAPI 3.1 document, generated from the table of routes.
+//! The OpenAPI 3.1 document, generated from the table of routes; `docs/reference/openapi.json` is its committed form.
 
-use std::sync::LazyLock;
-
-use axum::Json;
 use serde_json::{Map, Value, json};
 
 use super::ROOT;
@@ -18,13 +15,8 @@ const PATH_PARAMETERS: [(&str, &str); 4] = [
     ("name", "a collection's name"),
 ];
 
-/// `GET /openapi.json`: generated once, on first use.
-pub(crate) async fn document() -> Json<Value> {
-    static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
-    Json(DOCUMENT.clone())
-}
-
-fn build() -> Value {
+/// The document of all routes.
+pub fn generate_openapi() -> Value {
     let mut schemas = ApiSchemas::new();
     let error = content("application/json", schemas.responses.subschema_for::<ErrorBody>().into());
     let mut paths = Map::new();
@@ -141,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_committed_document_is_current() {
-        let text = render(&build());
+        let text = render(&generate_openapi());
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(COMMITTED, &text).unwrap();
         }
@@ -155,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_committed_page_of_operations_is_current() {
-        let page = super::super::openapi_page::render(&build());
+        let page = super::super::openapi_page::render(&generate_openapi());
         interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
     }
 
@@ -186,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_schema_is_used_and_named_once() {
-        let document = build();
+        let document = generate_openapi();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let mut used = std::collections::BTreeSet::new();
         visit(&document, &mut |name, value| {
@@ -218,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_page_of_the_api_names_routes_that_exist() {
-        let (document, page) = (build(), include_str!("../../../../docs/reference/http-api.md"));
+        let (document, page) = (generate_openapi(), include_str!("../../../../docs/reference/http-api.md"));
         let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
         let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
         let named = spans.filter_map(|span| match span.split_once(' ') {
@@ -233,7 +225,7 @@ mod tests {
 
     #[test]
     fn descriptions_do_not_refer_to_the_source() {
-        visit(&build(), &mut |name, value| {
+        visit(&generate_openapi(), &mut |name, value| {
             let text = value.as_str().unwrap_or_default();
             assert!(name != "description" || !(text.contains("[`") || text.contains("::")), "{text}");
         });

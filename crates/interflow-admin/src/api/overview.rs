@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use interflow_store::{MAX_BUCKETS, Overview, OverviewOptions};
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
 
 use super::blocking::run_query;

@@ -9,8 +9,8 @@ use interflow_approvals::approvals::Resolution;
 use interflow_query::Tristate;
 use interflow_rules::HoldDecision;
 use interflow_store::HeaderMasker;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_llm_gateway::redaction::{PolicyFileView, PolicyUpdateError, RedactionService, RouteView};
 use interflow_redact::{Kind, Policy, PolicyProblem};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

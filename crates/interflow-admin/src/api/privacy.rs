@@ -11,8 +11,8 @@ use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest
 use interflow_redact::{Policy, RedactionSession, Redactor, Replacement};
 use interflow_store::{ListOptions, StoreError};
 use interflow_types::Timestamp;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{check_text, run_query};

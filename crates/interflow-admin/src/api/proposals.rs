@@ -9,9 +9,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_rules::{RuleFileSource, RuleProgram, explain};
 use interflow_store::{FlowRow, ListOptions};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Timestamp};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{check_text, run_query};

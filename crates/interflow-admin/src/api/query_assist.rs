@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use interflow_query::{Query, complete as completions, help as help_text};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::input::StrictQuery;

@@ -13,8 +13,8 @@ use interflow_archive::diff::FlowDiff;
 use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
 use interflow_store::{FlowRow, FlowStore};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, BodyFrame, Direction, FlowId, Request, Response};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;

@@ -3,15 +3,19 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "schema"))]
+use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use schemars::JsonSchema;
+#[cfg(feature = "schema")]
+use interflow_types::schema::JsonSchema;
 
+#[cfg(feature = "schema")]
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, audit, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm,
-    me, openapi, overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings, setup,
-    shared_settings, spend, teams, tokens, transfer,
+    me, openapi_document, overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings,
+    setup, shared_settings, spend, teams, tokens, transfer,
 };
 use crate::identity::Rights;
 use crate::identity::enforce::OperationAccess;
@@ -25,7 +29,15 @@ const OPERATE: Rights = VIEW.and(Rights::OPERATE);
 const OPERATE_ON_BODIES: Rights = OPERATE.and(Rights::READ_BODIES);
 const ADMINISTER: Rights = VIEW.and(Rights::ADMINISTER);
 
+#[cfg(feature = "schema")]
 type DescribeFn = fn(&mut Operation, &mut ApiSchemas);
+
+/// Without the document, any handler can be a route.
+#[cfg(not(feature = "schema"))]
+trait DocumentedHandler<T>: Handler<T, Arc<AdminState>> {}
+
+#[cfg(not(feature = "schema"))]
+impl<T, H: Handler<T, Arc<AdminState>>> DocumentedHandler<T> for H {}
 
 pub(crate) struct ApiRoute {
     pub method: Method,
@@ -36,8 +48,11 @@ pub(crate) struct ApiRoute {
     pub needs: Rights,
     /// Whether each call is a line of the audit trail: all that change something, and all that show contents.
     pub is_audited: bool,
+    #[cfg(feature = "schema")]
     pub summary: &'static str,
+    #[cfg(feature = "schema")]
     pub describe: DescribeFn,
+    #[cfg(feature = "schema")]
     pub adjust: Option<DescribeFn>,
 }
 
@@ -46,10 +61,25 @@ where
     H: DocumentedHandler<T>,
     T: 'static,
 {
+    // Only the document shows it.
+    #[cfg(not(feature = "schema"))]
+    let _ = summary;
     let filter = MethodFilter::try_from(method.clone()).expect("the table holds methods that axum knows");
     let is_audited = method != Method::GET || needs.contains(BODIES);
     let handler = on(filter, handler);
-    ApiRoute { method, path, handler, needs, is_audited, summary, describe: H::describe, adjust: None }
+    ApiRoute {
+        method,
+        path,
+        handler,
+        needs,
+        is_audited,
+        #[cfg(feature = "schema")]
+        summary,
+        #[cfg(feature = "schema")]
+        describe: H::describe,
+        #[cfg(feature = "schema")]
+        adjust: None,
+    }
 }
 
 macro_rules! by_method {
@@ -81,6 +111,17 @@ impl ApiRoute {
         OperationAccess { name, needed: self.needs, is_audited: self.is_audited }
     }
 
+    #[cfg(not(feature = "schema"))]
+    fn lines<T>(self) -> Self {
+        self
+    }
+
+    #[cfg(not(feature = "schema"))]
+    fn messages<C, S>(self) -> Self {
+        self
+    }
+
+    #[cfg(feature = "schema")]
     fn lines<T: JsonSchema>(mut self) -> Self {
         self.adjust = Some(|operation, schemas| {
             operation.response.1 = Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into()));
@@ -89,6 +130,7 @@ impl ApiRoute {
     }
 
     /// The WebSocket's messages are JSON of these types: the client's, and the server's.
+    #[cfg(feature = "schema")]
     fn messages<C: JsonSchema, S: JsonSchema>(mut self) -> Self {
         self.adjust = Some(|operation, schemas| {
             let client = schemas.requests.subschema_for::<C>().into();
@@ -391,7 +433,7 @@ fn instance_routes() -> Vec<ApiRoute> {
         get("/query/complete", VIEW, complete, "Completions of a query"),
         get("/query/check", VIEW, check, "Whether a query is valid, and what is wrong with it"),
         get("/query/help", VIEW, help, "The query language on a page"),
-        get("/openapi.json", VIEW, openapi::document, "This document"),
+        get("/openapi.json", VIEW, openapi_document::document, "This document"),
     ]
 }
 

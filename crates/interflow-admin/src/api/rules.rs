@@ -14,11 +14,11 @@ use interflow_rules::{
     RuleProgram, phase_names,
 };
 use interflow_store::{FlowRow, FlowStore, HeaderMasker, decoded_body};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{
     ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
     StreamMessage, Url,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -7,11 +7,12 @@ use axum::Json;
 use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::input::StrictJson;
+#[cfg(feature = "schema")]
 use super::operation::{ApiSchemas, DescribeInput, Operation};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
@@ -47,6 +48,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
     }
 }
 
+#[cfg(feature = "schema")]
 impl DescribeInput for ClientAddress {
     fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }

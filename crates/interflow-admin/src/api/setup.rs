@@ -8,12 +8,13 @@ use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use interflow_types::schema::JsonSchema;
 use qrcode::QrCode;
 use qrcode::render::svg;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::StrictJson;
+#[cfg(feature = "schema")]
 use super::operation::{ApiSchemas, DescribeInput, Operation};
 use crate::error::{ApiError, Result};
 use crate::setup::{BrowserRequest, MachineSetup, SetupFacts};
@@ -44,6 +45,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IsLocal {
     }
 }
 
+#[cfg(feature = "schema")]
 impl DescribeInput for IsLocal {
     fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use interflow_limits::{SpendError, SpendQuery, SpendReport};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
 
 use super::input::StrictQuery;

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use interflow_limits::{
     GroupChange, GroupLevel, KeyGroup, KeyState, Quota, TagSet, VirtualKey, VirtualKeyRing, parse_timestamp,
 };
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::input::StrictJson;

@@ -12,8 +12,8 @@ use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
 use interflow_query::Query;
 use interflow_store::{FlowRow, FlowStore, FlowSummary, ListOptions, ListOrder};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::tokens::ApiTokens;
 use super::{Identity, Right, Rights};
 use crate::admin_audit::{AdminAudit, AuditEntry};
+#[cfg(feature = "schema")]
 use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
 use crate::ended_sessions::EndedSessions;
 use crate::error::ApiError;
@@ -125,6 +126,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+#[cfg(feature = "schema")]
 impl DescribeInput for Caller {
     fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }

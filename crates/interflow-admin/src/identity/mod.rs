@@ -6,7 +6,7 @@ pub mod shared;
 pub mod tokens;
 
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::person_sessions::PersonSession;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_files::{FileAccess, write_atomic};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;

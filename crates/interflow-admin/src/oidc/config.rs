@@ -1,7 +1,7 @@
 //! The `[admin.oidc]` section of the config: the issuer at which people log in, and the roles of their groups.
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Rights, Role};

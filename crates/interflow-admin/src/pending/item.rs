@@ -7,7 +7,7 @@ use interflow_approvals::approvals::PendingRequest as Question;
 use interflow_rules::{HeldFlow as RuleHold, HeldPart};
 use interflow_store::HeaderMasker;
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Prefix of the ids of flows held by rules. Both kinds have numbers of their own, which may be equal.

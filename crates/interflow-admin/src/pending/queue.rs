@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use interflow_approvals::approvals::{Approvals, Resolution, RuleView};
+use interflow_approvals::approvals::{Approvals, Resolution};
 use interflow_rules::{ActiveRules, HoldDecision, HoldQueue};
 use interflow_store::HeaderMasker;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ pub(crate) struct DecidedItem {
     pub id: String,
     pub flows: usize,
     /// The approval rule that was created with the decision, if any.
-    #[schemars(with = "Option<RuleView>")]
+    #[schemars(with = "Option<interflow_approvals::approvals::RuleView>")]
     pub rule: Option<Value>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Outbound access control: by rules, by asking an operator, or unrestricted.

@@ -28,9 +28,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};

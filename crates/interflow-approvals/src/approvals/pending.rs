@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 

@@ -12,7 +12,7 @@ use interflow_types::{Host, HostIndexKey, HostPattern, HostPatternError, path, w
 
 use super::config::{ApprovalAction, RuleSpec};
 use super::sessions::{monotonic_secs, now};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 
 /// The origin of a rule, in ascending precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, JsonSchema)]

@@ -14,8 +14,8 @@ use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, resolve_secret_ref, write_atomic};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::{ApprovalsConfig, SecretSpec};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{ClientInfo, Timestamp};
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::config::SessionSpec;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use interflow_files::{FileAccess, FileLock, create_private_dir, owner_only, write_atomic};
 use interflow_objects::ObjectUrl;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp, random_bytes};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::hour::{Hour, first_id, parse_file};

@@ -72,9 +72,9 @@ impl ClientHello {
 
     fn ja4_extensions(&self) -> Vec<u8> {
         // Both vary with the destination, and say nothing about the client.
-        let kept = plain(&self.extensions).filter(|&e| e != extension::SERVER_NAME && e != extension::ALPN);
+        let extensions = plain(&self.extensions).filter(|&e| e != extension::SERVER_NAME && e != extension::ALPN);
         let mut out = Vec::with_capacity(256);
-        separated(&mut out, b',', sorted(kept), hex4);
+        separated(&mut out, b',', sorted(extensions), hex4);
         let mut algorithms = plain(&self.signature_algorithms).peekable();
         if algorithms.peek().is_some() {
             out.push(b'_');

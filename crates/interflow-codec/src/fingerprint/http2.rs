@@ -73,8 +73,8 @@ impl FromStr for Http2Fingerprint {
 }
 
 fn parse_pseudo_header(text: &str) -> Result<PseudoHeader, String> {
-    let found = PseudoHeader::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
-    found.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is not a pseudo-header field: use m, a, s or p"))
+    let pseudo_header = PseudoHeader::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
+    pseudo_header.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is not a pseudo-header field: use m, a, s or p"))
 }
 
 /// `stream:exclusive:depends on:weight`

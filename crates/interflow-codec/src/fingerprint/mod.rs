@@ -145,15 +145,15 @@ impl ConnectionFingerprint {
         // The positions that ranked fields occupy are refilled with the same fields in the profile's order.
         let places: Vec<usize> = ranked.iter().map(|&(_, i)| i).collect();
         ranked.sort_unstable();
-        let mut taken: Vec<usize> = (0..headers.len()).collect();
+        let mut order: Vec<usize> = (0..headers.len()).collect();
         for (&place, &(_, from)) in places.iter().zip(&ranked) {
-            if let Some(slot) = taken.get_mut(place) {
+            if let Some(slot) = order.get_mut(place) {
                 *slot = from;
             }
         }
         let all: Vec<(&[u8], &[u8])> = headers.iter().collect();
         let mut ordered = Headers::with_capacity(headers.len(), headers.size());
-        for (name, value) in taken.iter().filter_map(|&i| all.get(i)) {
+        for (name, value) in order.iter().filter_map(|&i| all.get(i)) {
             ordered.append_unchecked(name, value);
         }
         *headers = ordered;

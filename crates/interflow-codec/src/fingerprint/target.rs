@@ -31,8 +31,8 @@ impl FromStr for FingerprintTarget {
         if text.eq_ignore_ascii_case("mirror") {
             return Ok(Self::Mirror);
         }
-        let found = PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(text));
-        found.map(Self::Profile).ok_or_else(|| {
+        let profile = PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(text));
+        profile.map(Self::Profile).ok_or_else(|| {
             let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
             format!("`{text}` is not a fingerprint: use mirror, {}, or ja3: followed by a JA3 string", names.join(", "))
         })

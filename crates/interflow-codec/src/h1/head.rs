@@ -159,8 +159,8 @@ fn parse_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestL
     let Some(extent) = find_head_end(buf, limits)? else {
         // The parser's verdict on the beginning refuses garbage before its end is found.
         let start = buf.get(..EARLY_CHECK_BYTES).unwrap_or(buf);
-        let seen = with_slots(0, |slots| httparse::Request::new(&mut []).parse_with_uninit_headers(start, slots));
-        return check_partial(seen, start, Violation::RequestLine).map(|()| None);
+        let parsed = with_slots(0, |slots| httparse::Request::new(&mut []).parse_with_uninit_headers(start, slots));
+        return check_partial(parsed, start, Violation::RequestLine).map(|()| None);
     };
     let head = buf.get(..extent.len).unwrap_or_default();
     with_slots(extent.lines, |slots| {
@@ -186,8 +186,8 @@ fn read_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead
 fn fast_parse_response(buf: &[u8], limits: &HeadLimits) -> Option<(ResponseHead, usize)> {
     with_slots(0, |slots| {
         let mut response = httparse::Response::new(&mut []);
-        let seen = ParserConfig::default().parse_response_with_uninit_headers(&mut response, buf, slots);
-        let Ok(Status::Complete(len)) = seen else { return None };
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, buf, slots);
+        let Ok(Status::Complete(len)) = parsed else { return None };
         let (minor, status) = (response.version?, StatusCode::from_u16(response.code?).ok()?);
         // httparse accepts leading empty lines, which are left to the full parser.
         let begins = buf.starts_with(b"HTTP/");
@@ -203,16 +203,16 @@ fn parse_any_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Respons
     config.allow_spaces_after_header_name_in_responses(true).allow_obsolete_multiline_headers_in_responses(true);
     let Some(extent) = find_head_end(buf, limits)? else {
         let start = buf.get(..EARLY_CHECK_BYTES).unwrap_or(buf);
-        let seen = with_slots(0, |slots| {
+        let parsed = with_slots(0, |slots| {
             config.parse_response_with_uninit_headers(&mut httparse::Response::new(&mut []), start, slots)
         });
-        return check_partial(seen, start, Violation::StatusLine).map(|()| None);
+        return check_partial(parsed, start, Violation::StatusLine).map(|()| None);
     };
     let head = buf.get(..extent.len).unwrap_or_default();
     with_slots(extent.lines, |slots| {
         let mut response = httparse::Response::new(&mut []);
-        let seen = config.parse_response_with_uninit_headers(&mut response, head, slots);
-        check_complete(seen, head, Violation::StatusLine)?;
+        let parsed = config.parse_response_with_uninit_headers(&mut response, head, slots);
+        check_complete(parsed, head, Violation::StatusLine)?;
         let (Some(minor), Some(code)) = (response.version, response.code) else { return Err(Violation::StatusLine) };
         let status = StatusCode::from_u16(code).map_err(|_| Violation::StatusLine)?;
         let headers = copy_fields(response.headers, limits)?;

@@ -163,8 +163,8 @@ impl WebSocketDecoder {
     /// Takes the available part of the frame's payload; returns whether it is complete.
     fn take_payload(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
         let Some(IncomingFrame { header, read }) = &mut self.frame else { return Ok(false) };
-        let left = header.len - *read;
-        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let remaining = header.len - *read;
+        let n = usize::try_from(remaining).map_or(buf.len(), |remaining| remaining.min(buf.len()));
         let assembly = if header.opcode.is_control() { Some(&mut self.control) } else { self.message.as_mut() };
         let assembly = assembly.ok_or(WebSocketError::Fragments)?;
         let mut payload = buf.split_to(n);

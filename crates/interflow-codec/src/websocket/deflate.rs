@@ -21,9 +21,9 @@ impl PermessageDeflate {
         let mut agreed = None;
         for extension in response.list_items("Sec-WebSocket-Extensions") {
             let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
-            let known = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
+            let is_deflate = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
             // The same extension twice would be two layers of compression.
-            if !known || agreed.is_some() {
+            if !is_deflate || agreed.is_some() {
                 return Err(WebSocketError::Extension);
             }
             let mut deflate = Self::default();

@@ -136,17 +136,19 @@ struct YamlBuilder {
 
 impl YamlBuilder {
     fn handle_event(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
-        let place = (span.start.line(), span.start.col() + 1);
+        let position = (span.start.line(), span.start.col() + 1);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|t| {
                     t.is_yaml_core_schema() && t.suffix == "str" || t.handle.is_empty() && t.suffix == "!"
                 });
-                self.add_size(1 + text.len() as u64 / 32, place)?;
-                self.add_node(anchor, YamlNode::scalar(&text, style == ScalarStyle::Plain && !is_text, place))
+                self.add_size(1 + text.len() as u64 / 32, position)?;
+                self.add_node(anchor, YamlNode::scalar(&text, style == ScalarStyle::Plain && !is_text, position))
             }
-            Event::SequenceStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Sequence(Vec::new())),
-            Event::MappingStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Mapping(Vec::new())),
+            Event::SequenceStart(anchor, _) => {
+                self.open_collection(anchor, position, YamlNodeKind::Sequence(Vec::new()))
+            }
+            Event::MappingStart(anchor, _) => self.open_collection(anchor, position, YamlNodeKind::Mapping(Vec::new())),
             Event::SequenceEnd | Event::MappingEnd => {
                 // The end of an empty document comes without a start.
                 let Some(OpenCollection { anchor, node, .. }) = self.stack.pop() else { return Ok(()) };
@@ -154,18 +156,18 @@ impl YamlBuilder {
             }
             Event::Alias(anchor) => {
                 // An alias costs one, however large its target: the expansion is checked at the end.
-                self.add_size(1, place)?;
+                self.add_size(1, position)?;
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
-                    return Err(YamlError::at("an alias is inside the node it refers to", place));
+                    return Err(YamlError::at("an alias is inside the node it refers to", position));
                 };
                 // Only the largest is remembered, to be named in the error: which alias is at fault cannot be decided.
                 if self.largest.is_none_or(|(size, _)| node.size > size) {
-                    self.largest = Some((node.size, place));
+                    self.largest = Some((node.size, position));
                 }
-                self.attach(node, place)
+                self.attach(node, position)
             }
             Event::DocumentStart(_) if self.root.is_some() => {
-                Err(YamlError::at("there is more than one document; only one is supported", place))
+                Err(YamlError::at("there is more than one document; only one is supported", position))
             }
             _ => Ok(()),
         }

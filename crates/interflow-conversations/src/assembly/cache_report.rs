@@ -1,7 +1,7 @@
 //! How well a conversation used its provider's prompt cache: where the cached beginning of the prompt broke, why, and
 //! what that cost.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::diff::definition_text;

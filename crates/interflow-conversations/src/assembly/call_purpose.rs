@@ -1,6 +1,6 @@
 //! Classifies the purpose of a call: a step of the conversation, or an auxiliary call of the agent.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use interflow_llm::message::{ContentBlock, MessageRole, ModelRequest, joined};

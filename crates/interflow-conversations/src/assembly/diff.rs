@@ -1,7 +1,7 @@
 //! Differences between two adjacent requests of a conversation, and why the prompt cache was less effective than
 //! possible.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The stored rows of conversations, messages and calls.
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;

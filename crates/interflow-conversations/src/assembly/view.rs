@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use interflow_types::Timestamp;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use interflow_llm::message::ApiFormat;
 use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
+use interflow_types::schema::JsonSchema;
 use interflow_types::wildcard;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of overrides, since all are compared with each request.

@@ -7,7 +7,7 @@ use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, StoreError};
 use interflow_types::FlowId;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::from_recording::{self, WebSocketCallReader};

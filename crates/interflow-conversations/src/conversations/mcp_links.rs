@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern, TimePoint, TimeTest};
 use interflow_store::{ConversationOptions, ConversationRow, FlowRow, FlowStore, ListOptions, ListOrder, StoreError};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Timestamp};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

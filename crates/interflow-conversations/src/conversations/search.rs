@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::assembly::{MessageHash, MessageNode};
 use interflow_llm::message::{ContentBlock, MessageRole};
 use interflow_store::{ConversationOptions, ConversationSummary, FlowStore, StoreError};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::mapping;

@@ -101,7 +101,7 @@ impl CounterTable {
         now: impl Into<CounterTime>,
     ) {
         let now = now.into();
-        let taken = now.wall.saturating_sub(age.as_micros() as u64) / 1_000_000;
+        let taken_at = now.wall.saturating_sub(age.as_micros() as u64) / 1_000_000;
         for (ask, used) in asks.iter().zip(used) {
             match self.current_state(ask, now) {
                 // May become negative, if more was used than estimated.
@@ -110,7 +110,7 @@ impl CounterTable {
                 // A budget whose period began after the request was admitted does not contain its estimate.
                 CounterState::Budget { period, sum, reserved } => {
                     // Added before it is subtracted, so that the sum cannot saturate at zero in between.
-                    if ask.counter.period().is_some_and(|p| p.period_at(taken).0 == *period) {
+                    if ask.counter.period().is_some_and(|p| p.period_at(taken_at).0 == *period) {
                         *sum = sum.saturating_add(*used).saturating_sub(ask.cost);
                         *reserved = reserved.saturating_sub(ask.cost);
                     }

@@ -38,8 +38,8 @@ impl CounterStore for MemoryCounterStore {
         lease: &'a str,
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
         // Taken when the function is called, not when the future is polled: the future is ready at once.
-        let taken = self.0.lock().take(asks, lease, counter_time());
-        Box::pin(std::future::ready(Ok(taken)))
+        let outcome = self.0.lock().take(asks, lease, counter_time());
+        Box::pin(std::future::ready(Ok(outcome)))
     }
 
     fn commit<'a>(

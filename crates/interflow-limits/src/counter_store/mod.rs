@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::BoxFuture;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 pub use calendar::BudgetPeriod;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use interflow_types::BoxFuture;
+use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
@@ -98,18 +98,18 @@ impl CounterStore for SharedCounterStore {
                 Ok(answer) => return Ok(answer),
                 Err(e) => e,
             };
-            let place = match self.failure {
+            let fallback = match self.failure {
                 SharedFailureMode::Closed => return Err(error),
                 SharedFailureMode::Open => FallbackState::Uncounted,
                 SharedFailureMode::Local => FallbackState::Local,
             };
             self.fallbacks.fetch_add(1, Relaxed);
-            if matches!(place, FallbackState::Local)
+            if matches!(fallback, FallbackState::Local)
                 && let Err(refusal) = self.local.take(asks, lease).await?
             {
                 return Ok(Err(refusal));
             }
-            self.elsewhere.lock().insert(lease.to_owned(), place);
+            self.elsewhere.lock().insert(lease.to_owned(), fallback);
             Ok(Ok(()))
         })
     }

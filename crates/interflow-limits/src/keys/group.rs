@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::scope::any_matches;

@@ -13,8 +13,8 @@ mod store;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use context::{KeyContext, KeyedEndpoint};

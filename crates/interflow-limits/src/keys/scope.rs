@@ -1,7 +1,7 @@
 //! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does,
 //! or if it has none.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Providers, models and paths that a key may use; an empty list allows all.

@@ -148,11 +148,11 @@ struct RecentlyWrong {
 
 impl RecentlyWrong {
     fn contains(&mut self, digest: &KeyDigest) -> bool {
-        let known = self.turns.contains_key(digest);
-        if known {
+        let is_known = self.turns.contains_key(digest);
+        if is_known {
             self.insert(*digest);
         }
-        known
+        is_known
     }
 
     fn insert(&mut self, digest: KeyDigest) {

@@ -6,7 +6,7 @@ mod rate;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use quota::Quota;

@@ -1,6 +1,6 @@
 //! Quotas: rates, concurrency and budgets. Whatever is unset is unlimited.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RateLimit;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -72,6 +73,7 @@ impl<'de> Deserialize<'de> for RateLimit {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for RateLimit {
     fn schema_name() -> Cow<'static, str> {
         "Rate".into()

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use jiff::civil::Date;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tags::TagSet;

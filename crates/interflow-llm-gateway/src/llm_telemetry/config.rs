@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The audit log: one JSON line per request to a provider, without content.

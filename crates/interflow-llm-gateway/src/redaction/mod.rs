@@ -28,12 +28,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
 use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode};
+use interflow_types::schema::JsonSchema;
 use interflow_types::{
     Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope,
     RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::llm_telemetry::ResponseFindings;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use interflow_files::{FileAccess, write_atomic};
 use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::RedactionService;

@@ -1,6 +1,6 @@
 //! Detection of a request's API format: by its path if the body agrees, else by its body.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -58,8 +58,8 @@ impl ApiFormat {
     /// As [`detect`](Self::detect), with the operator's override, which takes precedence over the path if the body is
     /// compatible with it.
     pub fn detect_with_override(told: Option<Self>, path: &str, body: &Outline) -> Option<Self> {
-        let mut known = [told, Self::from_path(path)].into_iter().flatten();
-        known.find(|shape| shape.fits(body)).or_else(|| Self::from_body(body))
+        let mut formats = [told, Self::from_path(path)].into_iter().flatten();
+        formats.find(|shape| shape.fits(body)).or_else(|| Self::from_body(body))
     }
 
     /// Whether a body can have this format: it has the member that the format's API requires.
@@ -87,8 +87,8 @@ impl ApiFormat {
         if talks && model {
             return Some(Self::Chat);
         }
-        let said = body.input.any(sign::ROLE | sign::TYPE);
-        if model && (said || body.instructions.is_text() && body.input.is_text()) {
+        let has_role = body.input.any(sign::ROLE | sign::TYPE);
+        if model && (has_role || body.instructions.is_text() && body.input.is_text()) {
             return Some(Self::Responses);
         }
         (talks && body.messages.any(sign::HOLDS_UNTYPED_TEXT)).then_some(Self::Converse)

@@ -41,8 +41,8 @@ pub fn number(value: &Value, path: &[&str]) -> u64 {
 
 /// A nested number. Some gateways write integers as `12.0`; negative numbers count as absent.
 pub fn optional_number(value: &Value, path: &[&str]) -> Option<u64> {
-    let found = path.iter().try_fold(value, |v, key| v.get(key))?;
-    found.as_u64().or_else(|| found.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64))
+    let member = path.iter().try_fold(value, |v, key| v.get(key))?;
+    member.as_u64().or_else(|| member.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64))
 }
 
 /// Arguments given as JSON in a string; the string itself if it is not JSON (a truncated stream). Absent arguments

@@ -18,7 +18,7 @@ mod responses;
 #[cfg(test)]
 mod tests;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -237,24 +237,24 @@ impl<'de> Visitor<'de> for Look<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
-        let mut found = of_kind(Kind::List);
+        let mut lists = of_kind(Kind::List);
         // Skipped, but still checked for being JSON.
         if self.depth == 0 {
             while list.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(found);
+            return Ok(lists);
         }
         loop {
             let mut element = Element::default();
             let mut members = |name, value| element.note(name, value);
             if list.next_element_seed(Look { members: &mut members, depth: self.depth - 1 })?.is_none() {
-                return Ok(found);
+                return Ok(lists);
             }
-            found.seen.signs |= element.signs();
+            lists.seen.signs |= element.signs();
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Found, A::Error> {
-        let mut found = of_kind(Kind::Object);
+        let mut objects = of_kind(Kind::Object);
         while let Some(name) = object.next_key::<Name>()? {
             if self.depth == 0 || matches!(name, Name::Other) {
                 object.next_value::<IgnoredAny>()?;
@@ -262,11 +262,11 @@ impl<'de> Visitor<'de> for Look<'_> {
             }
             let value = object.next_value_seed(Look { members: &mut |_, _| {}, depth: self.depth - 1 })?;
             if matches!(name, Name::Contents) {
-                found.contents = value.seen.kind;
+                objects.contents = value.seen.kind;
             }
             (self.members)(name, value);
         }
-        Ok(found)
+        Ok(objects)
     }
 }
 

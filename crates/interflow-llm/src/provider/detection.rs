@@ -356,27 +356,27 @@ fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
         _ => &[],
     };
     // The provider's own paths first, since some of them end like those of others.
-    let found = own.iter().chain(&PATH_SUFFIXES).find(|(ending, _)| path.ends_with(ending));
-    if found.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
+    let suffix = own.iter().chain(&PATH_SUFFIXES).find(|(ending, _)| path.ends_with(ending));
+    if suffix.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
         return Operation::Lookup;
     }
-    if found.is_none() && is_telemetry(provider, path) {
+    if suffix.is_none() && is_telemetry(provider, path) {
         return Operation::Telemetry;
     }
-    if found.is_none() && is_sign_in(provider, path) {
+    if suffix.is_none() && is_sign_in(provider, path) {
         return Operation::Lookup;
     }
-    if found.is_none() && is_one_of(&SIDE, provider, path) {
+    if suffix.is_none() && is_one_of(&SIDE, provider, path) {
         return Operation::Side;
     }
-    found.map_or(Operation::Other, |(_, operation)| *operation)
+    suffix.map_or(Operation::Other, |(_, operation)| *operation)
 }
 
 /// Splits `…/models/{model}:{verb}` of Gemini and Vertex; `None` for an unknown verb.
 fn google_verb(path: &str) -> Option<(&str, &str)> {
     let last = path.rsplit('/').next()?;
     let (model, verb) = last.rsplit_once(':')?;
-    let known = matches!(
+    let is_known = matches!(
         verb,
         "generateContent"
             | "streamGenerateContent"
@@ -386,7 +386,7 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
             | "rawPredict"
             | "streamRawPredict"
     );
-    known.then_some((model, verb))
+    is_known.then_some((model, verb))
 }
 
 fn google(call: &mut DetectedCall, path: &str, query: &str) {
@@ -412,9 +412,9 @@ fn google(call: &mut DetectedCall, path: &str, query: &str) {
 /// segment.
 fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
     let (model, verb) = after_first(path, "/model/")?.rsplit_once('/')?;
-    let known =
+    let is_known =
         matches!(verb, "converse" | "converse-stream" | "invoke" | "invoke-with-response-stream" | "count-tokens");
-    (known && !model.is_empty()).then_some((model, verb))
+    (is_known && !model.is_empty()).then_some((model, verb))
 }
 
 /// Whether a path belongs to Bedrock's runtime API.

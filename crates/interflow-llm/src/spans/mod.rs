@@ -13,7 +13,7 @@ mod words;
 
 use std::ops::Range;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::usage::estimated_tokens;

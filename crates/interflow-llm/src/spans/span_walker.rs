@@ -235,12 +235,12 @@ impl<'j> SpanWalker<'j> {
         let name = &*self.word(&key);
         let around = self.frames.last();
         let parent = &*self.optional_word(around.map(|f| &f.key));
-        let place =
+        let span_place =
             ContainerPosition { zone: around.map_or(ContainerRule::Known, |f| f.zone), key: name, parent, object };
         let zone = match around {
             // The rule of a list applies to its elements.
             Some(f) if !f.object => f.zone,
-            _ => container_rules::container_rule(&place),
+            _ => container_rules::container_rule(&span_place),
         };
         let in_delta = around.is_some_and(|f| f.in_delta) && name != b"citation" || name == b"delta";
         let fixed = around.is_some_and(|f| f.fixed || f.zone == ContainerRule::Known && fields::is_fixed_prompt(name));
@@ -302,8 +302,8 @@ impl<'j> SpanWalker<'j> {
                 .last()
                 .is_some_and(|f| f.fixed || f.zone == ContainerRule::Known && name.as_ref().is_some_and(own));
         let at_root = self.frames.len() == 1;
-        let place = places::place_of_string(&self.optional_word(name.as_ref()), at_root);
-        self.out.spans.push(TextSpan { range, name, kind, channel, fixed, place });
+        let span_place = places::place_of_string(&self.optional_word(name.as_ref()), at_root);
+        self.out.spans.push(TextSpan { range, name, kind, channel, fixed, place: span_place });
     }
 
     fn text(&mut self, range: Range<usize>) {
@@ -447,9 +447,9 @@ impl<'j> SpanWalker<'j> {
     /// Sets the kind of media by its media type, which may come before or after the data. Base64 of a text type
     /// becomes text.
     fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
-        let known = media::media_span_kind(&self.word(media_type), &self.word(key));
+        let media_kind = media::media_span_kind(&self.word(media_type), &self.word(key));
         if let Some(span) = self.out.spans.get_mut(at) {
-            match (known, &mut span.kind) {
+            match (media_kind, &mut span.kind) {
                 (Ok(text), kind @ SpanKind::Media(_)) => {
                     // Base64 has four characters for three bytes.
                     self.out.text_bytes += span.range.len() * 3 / 4;
@@ -567,10 +567,10 @@ impl<'j> SpanWalker<'j> {
             role: &self.optional_word(frame.role.as_ref()),
             depth: self.frames.len(),
         };
-        let place = places::place_of_container(&names);
-        if place != TextPlace::Unknown {
+        let span_place = places::place_of_container(&names);
+        if span_place != TextPlace::Unknown {
             let open = self.out.spans.iter_mut().skip(frame.first).filter(|s| s.place == TextPlace::Unknown);
-            open.for_each(|s| s.place = place);
+            open.for_each(|s| s.place = span_place);
         }
     }
 
@@ -629,7 +629,7 @@ impl<'j> SpanWalker<'j> {
         let root = self.frames.is_empty();
         let word = frame.kind.as_ref().map(|kind| self.word(kind));
         let kind = word.as_deref().unwrap_or(name);
-        let place = match self.frames.last() {
+        let span_place = match self.frames.last() {
             // An index is better than a position: a second choice may come alone.
             Some(list) if !list.object && frame.index == 0 => fnv1a(1, &list.count.to_le_bytes()),
             _ => fnv1a(frame.index, &self.word(&frame.key)),
@@ -659,9 +659,9 @@ impl<'j> SpanWalker<'j> {
             let span = &mut self.out.spans[at];
             let Some(channel) = &mut span.channel else { continue };
             // Ids are extended from the inside out: in the end each has the names and indices of the whole path.
-            channel.id = fnv1a(channel.id, &place.to_le_bytes());
+            channel.id = fnv1a(channel.id, &span_place.to_le_bytes());
             if choice || root && channel.group == 0 {
-                channel.group = place;
+                channel.group = span_place;
             }
             if is_delta {
                 channel.id = fnv1a(channel.id, kind);
@@ -672,10 +672,10 @@ impl<'j> SpanWalker<'j> {
         }
         if frame.finished {
             // A finish reason ends the texts of its choice.
-            self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(place) });
+            self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
         if root && let Some(all) = container_rules::ends(kind) {
-            self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(place) });
+            self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
     }
 }

@@ -186,9 +186,9 @@ fn edits_without_thinking(body: &[u8], request: &Object) -> Result<Vec<Edit>, Js
         if let Some(steps) = management["edits"].as_array_mut() {
             let before = steps.len();
             steps.retain(|step| !step["type"].as_str().is_some_and(|kind| kind.starts_with("clear_thinking")));
-            let left = if steps.is_empty() { Value::Null } else { management.clone() };
+            let remaining = if steps.is_empty() { Value::Null } else { management.clone() };
             if management["edits"].as_array().map_or(0, Vec::len) < before {
-                edits.push(Edit { range, bytes: left.to_string().into_bytes() });
+                edits.push(Edit { range, bytes: remaining.to_string().into_bytes() });
             }
         }
     }
@@ -298,8 +298,8 @@ impl Object {
 
     /// Of several members with the same name the last, as most parsers have it.
     fn value(&self, body: &[u8], name: &str) -> Option<Range<usize>> {
-        let found = self.0.iter().rev().find(|(range, _)| body.get(range.clone()) == Some(name.as_bytes()));
-        found.map(|(_, value)| value.clone())
+        let member = self.0.iter().rev().find(|(range, _)| body.get(range.clone()) == Some(name.as_bytes()));
+        member.map(|(_, value)| value.clone())
     }
 }
 

@@ -62,14 +62,14 @@ pub fn is_accepted(body: &Value, follows_tools: bool) -> bool {
 }
 
 fn is_message(message: &Value) -> bool {
-    let known: &[&str] = match message["role"].as_str() {
+    let members: &[&str] = match message["role"].as_str() {
         Some("system" | "user") => &["role", "content"],
         Some("assistant") => &["role", "content", "tool_calls", "prefix"],
         Some("tool") => &["role", "content", "tool_call_id", "name"],
         _ => return false,
     };
     let is_call = |call: &Value| is_call_id(&call["id"]) && call.get("custom").is_none();
-    has_only(message, known)
+    has_only(message, members)
         && message["content"].as_array().into_iter().flatten().all(is_part)
         && message["tool_calls"].as_array().into_iter().flatten().all(is_call)
         && message.get("tool_call_id").is_none_or(is_call_id)

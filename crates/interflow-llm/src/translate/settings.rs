@@ -175,7 +175,7 @@ impl Settings {
         let text = |key: &str| body[key].as_str().map(str::to_owned);
         let mut settings =
             Self { temperature: value("temperature"), top_p: value("top_p"), top_k: value("top_k"), ..Self::default() };
-        let known: &[&str] = match client {
+        let members: &[&str] = match client {
             WireFormat::Anthropic => {
                 settings.read_anthropic(body, losses);
                 &ANTHROPIC
@@ -201,7 +201,7 @@ impl Settings {
                 }
             } else if client == WireFormat::OpenAiChat && is_own_member(name) {
                 settings.mistral.insert(name.clone(), value.clone());
-            } else if !known.contains(&name.as_str()) && !is_default(name, value) {
+            } else if !members.contains(&name.as_str()) && !is_default(name, value) {
                 losses.add(name);
             }
         }

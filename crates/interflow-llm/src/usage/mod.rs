@@ -5,8 +5,8 @@ mod scanner;
 
 use std::sync::LazyLock;
 
+use interflow_types::schema::JsonSchema;
 use memchr::memmem::Finder;
-use schemars::JsonSchema;
 use serde_json::Value;
 
 use interflow_types::ByteStr;
@@ -95,8 +95,8 @@ pub fn summary_from_value(value: &Value) -> ResponseSummary {
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
     let usage = inner.iter().find_map(|v| usage_in(v)).filter(CallUsage::is_plausible);
     let text = |names: &[&str]| {
-        let found = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
-        found.map(ByteStr::from)
+        let reported_model = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
+        reported_model.map(ByteStr::from)
     };
     ResponseSummary { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
 }

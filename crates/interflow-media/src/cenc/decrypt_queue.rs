@@ -160,13 +160,13 @@ impl DecryptQueue {
             let Some(region) = self.regions.get_mut(i) else { break };
             // A region arrives in order: only its next byte is of interest.
             let next = region.offset + region.have.len() as u64;
-            let left = (region.len - region.have.len() as u64) as usize;
+            let remaining = (region.len - region.have.len() as u64) as usize;
             let Some(skip) = next.checked_sub(at).and_then(|n| usize::try_from(n).ok()) else { continue };
             let Some(part) = data.get(skip..) else { continue };
-            if left == 0 || part.is_empty() {
+            if remaining == 0 || part.is_empty() {
                 continue;
             }
-            region.have.extend_from_slice(part.get(..left).unwrap_or(part));
+            region.have.extend_from_slice(part.get(..remaining).unwrap_or(part));
             if region.is_whole() {
                 self.fill(i as u32)?;
             }

@@ -49,8 +49,8 @@ pub(super) fn plan_fragment(
     let placed = fragment.locate_samples(|id| init.movie.track(id).map(|t| t.defaults).unwrap_or_default())?;
     plan.tidy();
     for (track, placed) in fragment.tracks.iter().zip(&placed) {
-        let known = init.movie.tracks.iter().zip(&init.tracks).find(|(t, _)| t.id == track.track);
-        let Some((movie_track, protection)) = known else {
+        let matching_track = init.movie.tracks.iter().zip(&init.tracks).find(|(t, _)| t.id == track.track);
+        let Some((movie_track, protection)) = matching_track else {
             return Err(CencError::NoInit { offset: moof.offset, track: track.track });
         };
         if protection.entries.iter().all(Option::is_none) {
@@ -146,14 +146,14 @@ pub(super) fn plan_samples(
         let mut protection = grouped.or(information.override_protection()).copied().unwrap_or(*entry);
         protection.scheme = if information.override_protection().is_some() { protection.scheme } else { entry.scheme };
         let first = plan.subsamples.len();
-        let found = information.next(i, sample, &protection, source, plan)?;
+        let sample_group = information.next(i, sample, &protection, source, plan)?;
         // A clear sample may have information too, which had to be read to find that of the next one.
         if !protection.protected || sample.size == 0 {
             plan.subsamples.truncate(first);
             continue;
         }
         let setup = plan.setup(keys, &protection, source.track)?;
-        let (iv, awaits) = found;
+        let (iv, awaits) = sample_group;
         let job = DecryptJob {
             offset: sample.offset,
             size: sample.size,

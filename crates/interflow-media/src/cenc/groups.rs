@@ -88,11 +88,11 @@ pub fn describe<'a>(
     holder: &BoxRef<'_>,
 ) -> Result<Option<&'a SampleProtection>, CencError> {
     let Some(at) = index.checked_sub(1) else { return Ok(None) };
-    let found = match at.checked_sub(LOCAL) {
+    let description = match at.checked_sub(LOCAL) {
         Some(at) => local.get(at as usize),
         None => global.get(at as usize),
     };
-    found.map(Some).ok_or_else(|| holder.error_here(format!("key group {index} is not described")).into())
+    description.map(Some).ok_or_else(|| holder.error_here(format!("key group {index} is not described")).into())
 }
 
 #[cfg(test)]

@@ -118,8 +118,8 @@ impl IndexProbe {
             ProbeStep::Index(range, mut have) => {
                 if offset == range.start + have.len() as u64 {
                     // A size of 0 means that the box extends to the end of the file.
-                    let left = (range.end - offset) as usize;
-                    have.extend_from_slice(data.get(..left).unwrap_or(data));
+                    let remaining = (range.end - offset) as usize;
+                    have.extend_from_slice(data.get(..remaining).unwrap_or(data));
                 }
                 self.read(range, have)
             }

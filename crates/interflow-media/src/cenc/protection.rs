@@ -129,7 +129,7 @@ impl SampleProtection {
             let mut f = BoxReader::from_box(&schm);
             f.version()?;
             let scheme = FourCc(f.array()?);
-            let known = match &scheme.0 {
+            let supported = match &scheme.0 {
                 b"cenc" => Some(ProtectionScheme::Cenc),
                 b"cens" => Some(ProtectionScheme::Cens),
                 b"cbc1" => Some(ProtectionScheme::Cbc1),
@@ -141,7 +141,7 @@ impl SampleProtection {
                 }
             };
             let schi = child(&sinf, b"schi")?.ok_or_else(|| sinf.error_here("it has no schi"))?;
-            return track_encryption(&schi, known, track).map(Some);
+            return track_encryption(&schi, supported, track).map(Some);
         }
         foreign.map_or(Ok(None), Err)
     }

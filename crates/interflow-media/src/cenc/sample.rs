@@ -98,10 +98,13 @@ impl SampleCursor {
             // A period at the end of the part may be shorter: as many whole blocks as there are are encrypted, and what
             // remains after them is clear.
             (_, Some(CryptPattern { crypt, skip })) => {
-                let wanted = u64::from(crypt) * BLOCK as u64;
-                let encrypted = wanted.min(whole);
-                let left = self.protected - encrypted;
-                (encrypted, if encrypted < wanted { left } else { left.min(u64::from(skip) * BLOCK as u64) })
+                let crypt_bytes = u64::from(crypt) * BLOCK as u64;
+                let encrypted = crypt_bytes.min(whole);
+                let remaining = self.protected - encrypted;
+                (
+                    encrypted,
+                    if encrypted < crypt_bytes { remaining } else { remaining.min(u64::from(skip) * BLOCK as u64) },
+                )
             }
         };
         self.protected -= self.span.0 + self.span.1;
@@ -161,7 +164,7 @@ impl SampleCursor {
 
 /// Takes up to `n` out of what is left, and returns how much.
 fn take(left: &mut u64, n: usize) -> usize {
-    let taken = (*left).min(n as u64);
-    *left -= taken;
-    taken as usize
+    let consumed = (*left).min(n as u64);
+    *left -= consumed;
+    consumed as usize
 }

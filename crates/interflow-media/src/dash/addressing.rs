@@ -28,7 +28,7 @@ impl SegmentTimeline {
     /// Its runs. Runs without a duration are skipped; invalid numbers count as absent.
     #[must_use]
     pub fn runs(&self) -> Vec<TimelineRun> {
-        let mut found = Vec::with_capacity(self.0.len() / 24);
+        let mut text = Vec::with_capacity(self.0.len() / 24);
         for_each_element(&self.0, "S", |attributes| {
             let mut run = TimelineRun { t: None, d: 0, r: 0, k: 1 };
             let mut lasts = false;
@@ -42,11 +42,11 @@ impl SegmentTimeline {
                     _ => {}
                 }
             }
-            if lasts && found.len() < MAX_RUNS {
-                found.push(run);
+            if lasts && text.len() < MAX_RUNS {
+                text.push(run);
             }
         });
-        found
+        text
     }
 }
 
@@ -153,11 +153,11 @@ impl SegmentAddressing {
         if let Some(early) = e.get("availabilityTimeOffset") {
             own.available_early += availability_offset(early);
         }
-        let kept =
+        let retained =
             |name: &str, inherited: &Option<String>| e.get(name).map(str::to_owned).or_else(|| inherited.clone());
-        own.kept.complete = kept("availabilityTimeComplete", &self.kept.complete);
-        own.kept.pd_delta = kept("pdDelta", &self.kept.pd_delta);
-        own.kept.index_exact = kept("indexRangeExact", &self.kept.index_exact);
+        own.kept.complete = retained("availabilityTimeComplete", &self.kept.complete);
+        own.kept.pd_delta = retained("pdDelta", &self.kept.pd_delta);
+        own.kept.index_exact = retained("indexRangeExact", &self.kept.index_exact);
         if let Some(index) = e.child("RepresentationIndex") {
             own.kept.index = Some(section(index));
         }

@@ -265,8 +265,8 @@ impl ManifestBudget {
         let bytes = texts.iter().sum::<usize>()
             + own.bases.iter().map(String::len).sum::<usize>()
             + a.init.address.as_ref().map_or(0, String::len);
-        let left = (self.representations.checked_sub(1), self.bytes.checked_sub(bytes));
-        let (Some(representations), Some(bytes)) = left else {
+        let remaining = (self.representations.checked_sub(1), self.bytes.checked_sub(bytes));
+        let (Some(representations), Some(bytes)) = remaining else {
             return Err(manifest_error(format!(
                 "it has more than {MAX_REPRESENTATIONS} representations, or their addresses and codecs take more than \
                  {MAX_INHERITED_BYTES} bytes"

@@ -42,7 +42,7 @@ pub fn list(
     let a = &representation.addressing;
     let elapsed = manifest.is_live.then_some(now - manifest.available - period.start);
     let scale = a.timescale.max(1) as f64;
-    let mut found = match &a.timeline {
+    let mut entries = match &a.timeline {
         Some(timeline) => timeline_segments(a, &timeline.runs(), period, elapsed),
         None => match a.duration {
             Some(duration) => fixed_duration_segments(a, duration, period, manifest, elapsed),
@@ -52,7 +52,7 @@ pub fn list(
     match &a.form {
         AddressingMode::Template { media } => {
             let mut bytes = 0;
-            for (segment, part) in &mut found {
+            for (segment, part) in &mut entries {
                 let filling = TemplateValues {
                     id: &representation.id,
                     bandwidth: representation.bandwidth,
@@ -71,20 +71,20 @@ pub fn list(
             }
         }
         AddressingMode::List { media } => {
-            if found.is_empty() && media.len() == 1 {
-                found = vec![(single_segment(period), 0)];
+            if entries.is_empty() && media.len() == 1 {
+                entries = vec![(single_segment(period), 0)];
             }
-            found.truncate(media.len());
-            for ((segment, _), (address, range)) in found.iter_mut().zip(media.iter()) {
+            entries.truncate(media.len());
+            for ((segment, _), (address, range)) in entries.iter_mut().zip(media.iter()) {
                 (segment.address, segment.range) = (address.clone(), *range);
             }
         }
-        AddressingMode::Base { .. } | AddressingMode::Whole => found = vec![(single_segment(period), 0)],
+        AddressingMode::Base { .. } | AddressingMode::Whole => entries = vec![(single_segment(period), 0)],
     }
-    if found.len() > MAX_SEGMENTS {
+    if entries.len() > MAX_SEGMENTS {
         return Err(too_many());
     }
-    Ok(clip_to_period(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
+    Ok(clip_to_period(entries.into_iter().map(|(s, _)| s), period, 0.5 / scale))
 }
 
 /// The error for a playlist that is too long, also used by callers that list several periods.
@@ -96,8 +96,8 @@ pub fn too_many() -> Error {
 /// equal.
 fn clip_to_period(segments: impl Iterator<Item = DashSegment>, period: &DashPeriod, tick: f64) -> Vec<DashSegment> {
     let end = period.duration.unwrap_or(f64::INFINITY);
-    let shown = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
-    shown.map(|s| DashSegment { duration: s.duration.min(end - s.start), ..s }).collect()
+    let listed = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
+    listed.map(|s| DashSegment { duration: s.duration.min(end - s.start), ..s }).collect()
 }
 
 /// The only segment of a representation that is one file.
@@ -192,7 +192,7 @@ fn timeline_segments(
     let by_period = period.duration.map(|d| units(d).saturating_add_signed(a.offset));
     let early = if a.available_early.is_finite() { a.available_early } else { 0.0 };
     let by_now = elapsed.map(|e| units(e + early).saturating_add_signed(a.offset));
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     let mut time = runs.first().and_then(|r| r.t).unwrap_or(0);
     let mut number = a.start_number.unwrap_or(1);
     let parts_named = matches!(&a.form, AddressingMode::Template { media } if media.contains("$SubNumber"));
@@ -213,23 +213,23 @@ fn timeline_segments(
             }
         };
         for _ in 0..count.min(MAX_SEGMENTS as u64 + 1) {
-            if found.len() > MAX_SEGMENTS || a.end_number.is_some_and(|last| number > last) {
-                return found;
+            if segments.len() > MAX_SEGMENTS || a.end_number.is_some_and(|last| number > last) {
+                return segments;
             }
             if run.k > 1 && parts_named {
                 let each = run.d / run.k;
                 // Parts have names of their own only if the template tells them apart.
                 for part in 0..run.k.min(1000) {
-                    found.push((segment(a, number, time + part * each, each), part + 1));
+                    segments.push((segment(a, number, time + part * each, each), part + 1));
                 }
             } else {
-                found.push((segment(a, number, time, run.d), 1));
+                segments.push((segment(a, number, time, run.d), 1));
             }
             time = time.saturating_add(run.d);
             number += 1;
         }
     }
-    found
+    segments
 }
 
 /// The segments listed in an index. References to further indexes are skipped: the caller reads those as well.
@@ -242,12 +242,12 @@ pub fn index_segments(
     let scale = f64::from(index.timescale.max(1));
     let offset = a.offset as f64 / a.timescale.max(1) as f64;
     let mut time = index.earliest;
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     for reference in &index.references {
         let start = time as f64 / scale - offset;
         if !reference.index && reference.size > 0 {
-            found.push(DashSegment {
-                number: numbered_from + found.len() as u64,
+            segments.push(DashSegment {
+                number: numbered_from + segments.len() as u64,
                 time,
                 start,
                 duration: f64::from(reference.duration) / scale,
@@ -257,7 +257,7 @@ pub fn index_segments(
         }
         time = time.saturating_add(u64::from(reference.duration));
     }
-    let shown = clip_to_period(found.iter().cloned(), period, 0.5 / scale);
+    let clipped = clip_to_period(segments.iter().cloned(), period, 0.5 / scale);
     // A file with a different time origin that the manifest does not declare is listed completely.
-    if shown.is_empty() { found } else { shown }
+    if clipped.is_empty() { segments } else { clipped }
 }

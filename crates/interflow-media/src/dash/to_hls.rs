@@ -217,19 +217,19 @@ fn audio_groups<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<(String
         let own = set.language.as_deref().unwrap_or_default();
         own.eq_ignore_ascii_case(wanted) || own.split('-').next().is_some_and(|l| l.eq_ignore_ascii_case(wanted))
     };
-    let wanted = options.language.as_deref().filter(|w| sets.iter().any(|s| speaks(s, w)));
-    for set in sets.into_iter().filter(|s| wanted.is_none_or(|w| speaks(s, w))) {
+    let language = options.language.as_deref().filter(|w| sets.iter().any(|s| speaks(s, w)));
+    for set in sets.into_iter().filter(|s| language.is_none_or(|w| speaks(s, w))) {
         let mut best: BTreeMap<String, &Representation> = BTreeMap::new();
         for own in set.representations.iter().filter(|own| !own.mime.ends_with("/webm")) {
             let name = format!("audio-{}-{}", family(own.codecs.as_deref()), own.channels.as_deref().unwrap_or("x"));
-            let kept = best.entry(name).or_insert(own);
-            if own.bandwidth > kept.bandwidth {
-                *kept = own;
+            let best_own = best.entry(name).or_insert(own);
+            if own.bandwidth > best_own.bandwidth {
+                *best_own = own;
             }
         }
         for (name, own) in best {
-            let place = *places.entry(name.clone()).or_insert(groups.len());
-            match groups.get_mut(place) {
+            let index = *places.entry(name.clone()).or_insert(groups.len());
+            match groups.get_mut(index) {
                 Some((_, tracks)) => tracks.push(DashTrack { set, own }),
                 None => groups.push((name, vec![DashTrack { set, own }])),
             }
@@ -284,8 +284,8 @@ fn name(track: DashTrack<'_>, named: &mut BTreeMap<String, u32>) -> String {
 }
 
 fn language(set: &AdaptationSet) -> String {
-    let known = set.language.as_deref().filter(|l| !l.is_empty() && *l != "und");
-    known.map(|l| format!(",LANGUAGE=\"{}\"", quoted(l))).unwrap_or_default()
+    let language = set.language.as_deref().filter(|l| !l.is_empty() && *l != "und");
+    language.map(|l| format!(",LANGUAGE=\"{}\"", quoted(l))).unwrap_or_default()
 }
 
 fn audio_rendition(

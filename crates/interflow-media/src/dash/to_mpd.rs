@@ -124,12 +124,12 @@ fn remove_detours(element: &mut XmlElement<'_>) {
 /// Routes the clocks that are read over HTTP through the gateway. Others are at addresses of their own, except for a
 /// time in the manifest itself.
 fn place_clocks(root: &mut XmlElement<'_>, manifest: &DashManifest, links: &mut LinkBuilder<'_>) {
-    let mut known = manifest.clocks.iter();
+    let mut clocks = manifest.clocks.iter();
     root.children.retain_mut(|c| {
         if c.name != "UTCTiming" {
             return true;
         }
-        let Some((scheme, addresses)) = c.get("value").and(c.get("schemeIdUri")).and_then(|_| known.next()) else {
+        let Some((scheme, addresses)) = c.get("value").and(c.get("schemeIdUri")).and_then(|_| clocks.next()) else {
             return false;
         };
         if scheme.starts_with(HTTP_CLOCK) {
@@ -268,15 +268,15 @@ fn place_segments<'a>(
             let addresses = resolved(representation, &fill(address, filling));
             section.set("sourceURL", links.get(ManifestUrlKind::Init(&addresses, None)));
         }
-        let place = made.children.iter().take_while(|c| c.name == "Initialization").count();
-        made.children.insert(place, section);
+        let position = made.children.iter().take_while(|c| c.name == "Initialization").count();
+        made.children.insert(position, section);
     }
     set_common_attributes(&mut made, a);
     if !matches!(a.form, AddressingMode::Base { .. }) {
         // The schema requires the timeline after the initialization section.
-        let place =
+        let position =
             made.children.iter().take_while(|c| matches!(c.name, "Initialization" | "RepresentationIndex")).count();
-        made.children.splice(place..place, timeline);
+        made.children.splice(position..position, timeline);
     }
     element.children.push(made);
 }
@@ -296,12 +296,12 @@ fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
         }
     }
     let exact = a.kept.index_exact.as_ref().filter(|_| matches!(a.form, AddressingMode::Base { .. }));
-    let kept = [
+    let retained = [
         ("availabilityTimeComplete", a.kept.complete.as_ref()),
         ("pdDelta", a.kept.pd_delta.as_ref()),
         ("indexRangeExact", exact),
     ];
-    for (name, value) in kept {
+    for (name, value) in retained {
         if let Some(value) = value {
             element.set(name, value.clone());
         }
@@ -325,9 +325,9 @@ fn fill_partially(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut parts = pattern.split('$');
     out.push_str(parts.next().unwrap_or_default());
     while let (Some(identifier), rest) = (parts.next(), parts.next()) {
-        let known = identifier.starts_with("RepresentationID") || identifier.starts_with("Bandwidth");
+        let is_supported = identifier.starts_with("RepresentationID") || identifier.starts_with("Bandwidth");
         let whole = format!("${identifier}$");
-        out.push_str(&if known { fill(&whole, with).replace('$', "$$") } else { whole });
+        out.push_str(&if is_supported { fill(&whole, with).replace('$', "$$") } else { whole });
         out.push_str(rest.unwrap_or_default());
     }
     out

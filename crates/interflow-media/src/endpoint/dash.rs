@@ -53,9 +53,9 @@ async fn run_off_workers<T: Send + 'static>(
     let failed =
         |e: &dyn std::fmt::Display| MediaError::Failed(Error::new(ErrorKind::Internal, format!("a manifest: {e}")));
     // The slot is kept by the work, not by this future, which may be dropped.
-    let place = BLOCKING_SLOTS.acquire().await.map_err(|e| failed(&e))?;
+    let permit = BLOCKING_SLOTS.acquire().await.map_err(|e| failed(&e))?;
     let done = tokio::task::spawn_blocking(move || {
-        let _place = place;
+        let _place = permit;
         run()
     });
     Ok(done.await.map_err(|e| failed(&e))??)
@@ -72,11 +72,11 @@ struct FetchedManifest {
 impl MediaRequest<'_> {
     /// Fetches and parses the manifest that the link names. Cached only for as long as playlists are.
     async fn mpd(self) -> Result<FetchedManifest, MediaError> {
-        let asked = self.asked.params.destination("d")?;
-        let (address, credentials) = (asked.text(), asked.clone());
+        let destination = self.asked.params.destination("d")?;
+        let (address, credentials) = (destination.text(), destination.clone());
         let limit = self.state.config.playlist_limit();
         let document =
-            self.state.shared.document_within(self.whole_request(asked)?, CachePolicy::Playlist, limit).await?;
+            self.state.shared.document_within(self.whole_request(destination)?, CachePolicy::Playlist, limit).await?;
         if !document.status.is_success() {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
             return Err(MediaError::Status(document.status, text));
@@ -267,7 +267,7 @@ impl MediaRequest<'_> {
             }
             _ => return Ok(None),
         };
-        let mut found: Vec<DashSegment> = Vec::new();
+        let mut listed: Vec<DashSegment> = Vec::new();
         let mut todo = vec![range];
         let mut read = 0;
         while let Some(range) = todo.pop() {
@@ -278,14 +278,14 @@ impl MediaRequest<'_> {
             }
             let bytes = self.bytes_from(&own.bases, Some(range)).await?;
             let Some(index) = index_in(&bytes, range.0)? else { continue };
-            found.extend(segments::index_segments(&index, &own.addressing, period, found.len() as u64 + 1));
+            listed.extend(segments::index_segments(&index, &own.addressing, period, listed.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
             let further: Vec<_> = further.map(|r| (r.offset, r.offset + u64::from(r.size) - 1)).collect();
             // In reverse, because the last one is taken first.
             todo.extend(further.into_iter().rev());
         }
-        found.sort_by(|a, b| a.start.total_cmp(&b.start));
-        Ok((!found.is_empty()).then_some(found))
+        listed.sort_by(|a, b| a.start.total_cmp(&b.start));
+        Ok((!listed.is_empty()).then_some(listed))
     }
 
     fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {

@@ -37,23 +37,23 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
         read.add(params_in_body(body).await?);
     }
     let params = || read.clone();
-    let given = |params: &MediaParams, names: [&str; 2]| {
-        let found = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
-        found.ok_or_else(|| MediaError::bad_request(format!("the parameter `{}` is missing", names[0])))
+    let required = |params: &MediaParams, names: [&str; 2]| {
+        let value = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
+        value.ok_or_else(|| MediaError::bad_request(format!("the parameter `{}` is missing", names[0])))
     };
     Ok(Some(match path {
         "/health" => json_response(&json!({ "status": "healthy" })),
         "/base64/encode" => {
-            let url = given(&params(), ["url", "d"])?;
+            let url = required(&params(), ["url", "d"])?;
             json_response(&json!({ "encoded_url": B64.encode(&url), "original_url": url }))
         }
         "/base64/decode" => {
-            let encoded = given(&params(), ["encoded_url", "url"])?;
+            let encoded = required(&params(), ["encoded_url", "url"])?;
             let url = decode_base64(&encoded).ok_or_else(|| MediaError::bad_request("this is no address in base64"))?;
             json_response(&json!({ "decoded_url": url, "encoded_url": encoded }))
         }
         "/base64/check" => {
-            let url = given(&params(), ["url", "encoded_url"])?;
+            let url = required(&params(), ["url", "encoded_url"])?;
             let decoded = decode_base64(&url);
             json_response(&json!({ "url": url, "is_base64": decoded.is_some(), "decoded_url": decoded }))
         }
@@ -74,8 +74,8 @@ impl MediaRequest<'_> {
                 is_secret: false,
             };
             let Ok(document) = self.state.fetch.document(ask, 64 << 10).await else { continue };
-            let told: Option<serde_json::Value> = serde_json::from_slice(&document.body).ok();
-            if let Some(ip) = told.as_ref().and_then(|v| v[field].as_str())
+            let reply: Option<serde_json::Value> = serde_json::from_slice(&document.body).ok();
+            if let Some(ip) = reply.as_ref().and_then(|v| v[field].as_str())
                 && document.status == StatusCode::OK
             {
                 return Ok(json_response(&json!({ "ip": ip })));

@@ -23,7 +23,7 @@ impl MediaRequest<'_> {
         };
         let mut ask = self.whole_request(params.destination("d")?)?;
         remove_conditions(&mut ask.headers);
-        let known = self.state.shared.contains_request(&ask);
+        let is_cached = self.state.shared.contains_request(&ask);
         let cap = self.state.config.document_bytes.0;
         let document = match ttl.is_zero() {
             true => self.state.fetch.document(ask, cap).await?,
@@ -36,7 +36,7 @@ impl MediaRequest<'_> {
         let kind = if document.body.starts_with(&[0x1f, 0x8b]) { "application/gzip" } else { "application/xml" };
         let mut response = Response::full(StatusCode::OK, kind, document.body);
         header_filter::set_security_headers(&mut response.head);
-        let cached = if known && !ttl.is_zero() { "HIT" } else { "MISS" };
+        let cached = if is_cached && !ttl.is_zero() { "HIT" } else { "MISS" };
         response.head.headers.append_unchecked(b"X-EPG-Cache", cached.as_bytes());
         let control = format!("public, max-age={}", ttl.as_secs());
         response.head.headers.append_unchecked(b"Cache-Control", control.as_bytes());

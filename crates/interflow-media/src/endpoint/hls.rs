@@ -233,7 +233,7 @@ impl MediaRequest<'_> {
             self.state.ahead.record_playlist(&document.url.to_string(), prefetch::segment_refs(&text, &base));
         }
         let children = self.asked.children_with(self.state, handed_down);
-        let mut place = UrlRewriter {
+        let mut rewriter = UrlRewriter {
             children: &children,
             routing,
             inline,
@@ -244,12 +244,12 @@ impl MediaRequest<'_> {
             range: None,
         };
         let most = self.state.config.rewritten_bytes.0;
-        Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
+        Ok(rewrite_within(&text, &base, &options, &mut rewriter, most).await?)
     }
 
     /// How keys are delivered: by the link, else by the configuration.
     fn key_use(self, routing: &SegmentRouting<'_>) -> Result<HlsKeyMode, MediaError> {
-        let wanted = match self.asked.params.get("keys") {
+        let key_mode = match self.asked.params.get("keys") {
             None => self.state.config.hls.keys,
             Some("relay") => HlsKeyMode::Relay,
             Some("inline") => HlsKeyMode::Inline,
@@ -260,7 +260,7 @@ impl MediaRequest<'_> {
         };
         // Segments that bypass the gateway cannot be decrypted here.
         let through = matches!(routing.segments, SegmentSource::Ours) && !routing.nothing;
-        Ok(if wanted == HlsKeyMode::Apply && !through { HlsKeyMode::Relay } else { wanted })
+        Ok(if key_mode == HlsKeyMode::Apply && !through { HlsKeyMode::Relay } else { key_mode })
     }
 
     /// The start of a live playlist in seconds (`EXT-X-START`), if set by the link or configuration and not by the
@@ -281,20 +281,23 @@ impl MediaRequest<'_> {
     /// The keys of a playlist as `data:` URLs; keys that cannot be fetched are left to the player, which reports the
     /// error.
     async fn keys_of(self, text: &[u8], base: &BaseUrl, variables: &PlaylistVariables) -> HashMap<String, String> {
-        let mut found = HashMap::new();
+        let mut resolved = HashMap::new();
         for line in lines(text) {
             let Some((b"EXT-X-KEY" | b"EXT-X-SESSION-KEY", list)) = tag(line.content(text)) else { continue };
             let Some(uri) = attribute_text(list, b"URI") else { continue };
             let Some(uri) = variables.fill(uri) else { continue };
             let address = base.resolve(&uri);
-            if found.len() >= MAX_INLINE_KEYS || found.contains_key(&address) || !address::is_http(address.as_bytes()) {
+            if resolved.len() >= MAX_INLINE_KEYS
+                || resolved.contains_key(&address)
+                || !address::is_http(address.as_bytes())
+            {
                 continue;
             }
             if let Ok(key) = self.key::<16>(&address).await {
-                found.insert(address, format!("data:application/octet-stream;base64,{}", STANDARD.encode(key)));
+                resolved.insert(address, format!("data:application/octet-stream;base64,{}", STANDARD.encode(key)));
             }
         }
-        found
+        resolved
     }
 
     /// A key of `N` bytes, fetched from its URL or contained in it (`data:`). Any other length is an error.
@@ -469,7 +472,7 @@ impl MediaRequest<'_> {
             ));
         }
         let children = self.asked.children(self.state);
-        let mut place = UrlRewriter {
+        let mut rewriter = UrlRewriter {
             children: &children,
             routing: SegmentRouting::for_request(self)?,
             inline: HashMap::new(),
@@ -481,9 +484,9 @@ impl MediaRequest<'_> {
         };
         let base = document.base();
         let body = if is_steering {
-            steering::rewrite_steering(&document.body, &base, &mut place)
+            steering::rewrite_steering(&document.body, &base, &mut rewriter)
         } else {
-            steering::rewrite_asset_list(&document.body, &base, &mut place)
+            steering::rewrite_asset_list(&document.body, &base, &mut rewriter)
         };
         let body = body.ok_or_else(|| MediaError::upstream("the origin sent no JSON in the place of a document"))?;
         Ok(Response::full(StatusCode::OK, "application/json", body))

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, HostPattern, Timestamp};
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -135,8 +135,8 @@ impl LinkRequest {
         // Keys are to be hidden, and limits to be enforced, which only a sealed link does.
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
-        let shown = self.api_password.is_some() || self.query_params.contains_key("api_password");
-        let seal = self.sealed.unwrap_or(shown || secret || bound || state.password.is_some());
+        let has_password = self.api_password.is_some() || self.query_params.contains_key("api_password");
+        let seal = self.sealed.unwrap_or(has_password || secret || bound || state.password.is_some());
         if !seal {
             return Ok(IssuedLink { url: self.unsealed_url(base, &path), expires: None });
         }
@@ -320,8 +320,8 @@ pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaEr
         password.map(str::to_owned)
     };
     // Of several links, the first one that has a password shows it for all.
-    let shown = of_link(&request).or_else(|| request["urls"].as_array()?.iter().find_map(of_link));
-    Ok((Body::from(bytes), shown))
+    let password = of_link(&request).or_else(|| request["urls"].as_array()?.iter().find_map(of_link));
+    Ok((Body::from(bytes), password))
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {

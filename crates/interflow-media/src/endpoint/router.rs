@@ -73,31 +73,31 @@ impl MediaService {
     async fn handle(&self, state: &Arc<MediaState>, flow: &mut Flow, request: Request) -> EndpointResult {
         let prefix = prefix_of(&state.config, &request.head.url.path).unwrap_or_default();
         let Request { head, mut body } = request;
-        let place = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
-        if let Some(answer) = super::diagnostics::public_endpoint(place, &head, &mut body).await? {
+        let path = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
+        if let Some(answer) = super::diagnostics::public_endpoint(path, &head, &mut body).await? {
             return Ok(answer);
         }
         // The password may be in the body of a request for a link, and only there is the body read before
         // authorization.
-        let (body, shown) = match place.contains("/generate_") {
+        let (body, shown) = match path.contains("/generate_") {
             true => super::links::with_password(body).await?,
             false => (body, None),
         };
-        let mut asked = authorize(state, prefix, flow, &head, shown)?;
-        asked.fill_catchup()?;
-        if let Some(user) = asked.user() {
+        let mut authorized = authorize(state, prefix, flow, &head, shown)?;
+        authorized.fill_catchup()?;
+        if let Some(user) = authorized.user() {
             flow.user = Some(user.into());
         }
         flow.tag("media");
         // The endpoints have the flow by shared reference; what they find out about the response is set on it
         // afterwards.
         let marks = ResponseMarks::default();
-        let answer = self.route((state, &marks), flow, &asked, &head, body).await;
+        let answer = self.route((state, &marks), flow, &authorized, &head, body).await;
         if marks.is_decrypted() {
             flow.extension_mut::<DecryptedMedia>();
         }
         // Sealed child URLs show their endpoint only now.
-        if marks.has_keys() || carries_keys(&asked.path) {
+        if marks.has_keys() || carries_keys(&authorized.path) {
             flow.extension_mut::<SecretBodies>();
         }
         answer
@@ -180,9 +180,10 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
 
 /// Whether a request presents a link, which must then be valid: no password can take its place.
 fn is_signed(config: &MediaConfig, path: &str) -> bool {
-    let place = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
+    let path_in_mount = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
     let query = path.split_once('?').map_or("", |(_, query)| query);
-    place.starts_with("/_token_") || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
+    path_in_mount.starts_with("/_token_")
+        || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
 }
 
 /// Whether a path is a media endpoint at the root, where other components have theirs.

@@ -71,7 +71,7 @@ impl MediaRequest<'_> {
             self.prefetch(&mut ask);
         }
         // Joining a fetch in progress, or a cached segment, opens no stream at the origin.
-        let place = match is_segment && state.shared.contains_request(&ask) {
+        let permit = match is_segment && state.shared.contains_request(&ask) {
             true => None,
             false => Some(state.hosts.acquire(&ask.url.authority).await?),
         };
@@ -102,8 +102,8 @@ impl MediaRequest<'_> {
             body = unwrap_ts(body);
         }
         params.apply_header_overrides(&mut head.headers, is_segment);
-        let body = match place {
-            Some(place) => place.attach_to(body),
+        let body = match permit {
+            Some(permit) => permit.attach_to(body),
             None => body,
         };
         let body = state.streams.track(body, kind, origin, self.flow.client.peer, self.flow.user.clone());
@@ -175,8 +175,8 @@ fn clean(name: &str) -> String {
     while !stem.is_char_boundary(len) {
         len -= 1;
     }
-    let kept = stem.get(..len).unwrap_or_default();
-    if kept.is_empty() && ending.is_empty() { "download".to_owned() } else { format!("{kept}{ending}") }
+    let prefix = stem.get(..len).unwrap_or_default();
+    if prefix.is_empty() && ending.is_empty() { "download".to_owned() } else { format!("{prefix}{ending}") }
 }
 
 #[cfg(test)]

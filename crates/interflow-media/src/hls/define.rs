@@ -41,14 +41,14 @@ impl PlaylistVariables {
         for line in lines(text) {
             let Some((b"EXT-X-DEFINE", list)) = tag(line.content(text)) else { continue };
             let attribute = |name: &str| attribute_text(list, name.as_bytes());
-            let found = if let (Some(name), Some(value)) = (attribute("NAME"), attribute("VALUE")) {
+            let definition = if let (Some(name), Some(value)) = (attribute("NAME"), attribute("VALUE")) {
                 Some((name, value))
             } else if let Some(name) = attribute("QUERYPARAM") {
                 query.get(name).map(|value| (name, *value))
             } else {
                 attribute("IMPORT").and_then(|name| Some((name, *imported.get(name)?)))
             };
-            if let Some((name, value)) = found {
+            if let Some((name, value)) = definition {
                 variables.add(name, value)?;
             }
         }

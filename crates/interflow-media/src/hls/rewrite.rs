@@ -452,13 +452,13 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
                 let preload = attribute_text(list, b"CLASS") == Some("com.apple.hls.preload");
                 let preloaded = attribute(list, b"X-URI").and_then(|r| list.get(r)).filter(|_| preload);
                 let preloaded = preloaded.map(|address| (&b"X-URI"[..], kind_of_preload(address)));
-                let mut found: Vec<_> = [(&b"X-ASSET-URI"[..], UriRole::Playlist), (b"X-ASSET-LIST", UriRole::Assets)]
+                let mut uris: Vec<_> = [(&b"X-ASSET-URI"[..], UriRole::Playlist), (b"X-ASSET-LIST", UriRole::Assets)]
                     .into_iter()
                     .chain(preloaded)
                     .filter_map(|(attr, kind)| attribute(list, attr).map(|range| (range, kind)))
                     .collect();
-                found.sort_by_key(|(range, _)| range.start);
-                found.into_iter().for_each(|(r, kind)| self.uri(list_at + r.start..list_at + r.end, kind));
+                uris.sort_by_key(|(range, _)| range.start);
+                uris.into_iter().for_each(|(r, kind)| self.uri(list_at + r.start..list_at + r.end, kind));
             }
             b"EXT-X-DEFINE" => self.define(list, at..at + line.len()),
             other if other.starts_with(b"EXT-X-") => uri(self, b"URI", UriRole::Data),
@@ -470,9 +470,8 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
     fn uri_with_range(&mut self, kind: UriRole, list: &[u8], list_at: usize) {
         let Some(uri) = attribute(list, b"URI") else { return };
         let uri = list_at + uri.start..list_at + uri.end;
-        let found =
-            attributes(list).find(|(name, _)| self.moves_ranges && name == b"BYTERANGE").map(|(_, value)| value);
-        let Some(value) = found else { return self.uri(uri, kind) };
+        let uris = attributes(list).find(|(name, _)| self.moves_ranges && name == b"BYTERANGE").map(|(_, value)| value);
+        let Some(value) = uris else { return self.uri(uri, kind) };
         self.range = list.get(value.clone()).and_then(|r| std::str::from_utf8(r).ok()).and_then(length_and_offset);
         // With the comma before it, or after it if it is the first one.
         let name_at =
@@ -507,10 +506,10 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
 
     /// The programme guides of an IPTV list; one attribute may contain several URLs separated by commas.
     fn guides(&mut self, line: &[u8], at: usize) {
-        let mut found: Vec<_> =
+        let mut uris: Vec<_> =
             ["url-tvg", "x-tvg-url", "tvg-url"].iter().filter_map(|name| loose_attribute(line, name)).collect();
-        found.sort_by_key(|r| r.start);
-        for range in found {
+        uris.sort_by_key(|r| r.start);
+        for range in uris {
             let mut from = range.start;
             for part in line.get(range).unwrap_or_default().split(|b| *b == b',') {
                 self.uri(at + from..at + from + part.len(), UriRole::Guide);

@@ -97,10 +97,10 @@ pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
 
 /// The value of a quoted attribute in IPTV style, where attributes are separated by spaces: `url-tvg="…"`.
 pub fn loose_attribute(line: &[u8], name: &str) -> Option<Range<usize>> {
-    let wanted = format!("{name}=\"");
-    let found = memchr::memmem::find_iter(line, wanted.as_bytes())
+    let pattern = format!("{name}=\"");
+    let position = memchr::memmem::find_iter(line, pattern.as_bytes())
         .find(|&at| at == 0 || line.get(at - 1).is_some_and(|b| matches!(b, b' ' | b'\t' | b',' | b':')))?;
-    let start = found + wanted.len();
+    let start = position + pattern.len();
     let length = memchr::memchr(b'"', line.get(start..)?)?;
     Some(start..start + length)
 }

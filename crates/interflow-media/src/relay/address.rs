@@ -221,20 +221,20 @@ fn without_dots(reference: &str) -> String {
     if !path.contains("/.") {
         return reference.to_owned();
     }
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     let mut last_is_dots = false;
     for segment in path.split('/').skip(1) {
         last_is_dots = matches!(segment, "." | "..");
         match segment {
             "." => {}
             ".." => {
-                kept.pop();
+                segments.pop();
             }
-            other => kept.push(other),
+            other => segments.push(other),
         }
     }
-    let end = if last_is_dots && !kept.is_empty() { "/" } else { "" };
-    format!("/{}{end}{tail}", kept.join("/"))
+    let end = if last_is_dots && !segments.is_empty() { "/" } else { "" };
+    format!("/{}{end}{tail}", segments.join("/"))
 }
 
 #[cfg(test)]

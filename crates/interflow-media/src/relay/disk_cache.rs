@@ -65,7 +65,7 @@ impl DiskCache {
     /// If it cannot be created or read.
     pub fn open(folder: &Path, most: u64, ttl: Duration) -> io::Result<Arc<Self>> {
         create_private_dir(folder)?;
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let (path, meta) = (entry.path(), entry.metadata()?);
@@ -73,15 +73,15 @@ impl DiskCache {
             let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let fresh = changed.elapsed().is_ok_and(|age| age < ttl);
             match key.filter(|_| fresh && meta.is_file()) {
-                Some(key) => found.push((changed, key, meta.len())),
+                Some(key) => entries.push((changed, key, meta.len())),
                 // Incomplete or expired files are deleted; foreign files are left alone.
                 None if is_cache_file(&path) => drop(fs::remove_file(&path)),
                 None => {}
             }
         }
-        found.sort_unstable();
+        entries.sort_unstable();
         let disk = Self { folder: folder.to_owned(), most, ttl, index: Mutex::default(), writing: AtomicUsize::new(0) };
-        found.into_iter().for_each(|(changed, key, length)| disk.add_to_index(key, length, changed));
+        entries.into_iter().for_each(|(changed, key, length)| disk.add_to_index(key, length, changed));
         Ok(Arc::new(disk))
     }
 
@@ -108,11 +108,11 @@ impl DiskCache {
             return None;
         }
         let disk = Arc::clone(self);
-        let kept = tokio::task::spawn_blocking(move || disk.read(&key)).await.ok()?;
-        if kept.is_none() {
+        let entry = tokio::task::spawn_blocking(move || disk.read(&key)).await.ok()?;
+        if entry.is_none() {
             self.remove(&key);
         }
-        kept
+        entry
     }
 
     /// Caches a response in the background; write errors are logged, and the response is simply not cached.

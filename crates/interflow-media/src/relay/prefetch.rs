@@ -47,23 +47,23 @@ impl Prefetcher {
         if pieces.is_empty() {
             return;
         }
-        let mut known = self.known.lock();
-        if let Some(old) = known.lists.get(playlist) {
+        let mut playlists = self.known.lock();
+        if let Some(old) = playlists.lists.get(playlist) {
             if old.pieces == pieces {
                 return;
             }
-            known.forget(playlist);
+            playlists.forget(playlist);
         }
-        while known.lists.len() >= MAX_PLAYLISTS {
-            let Some(oldest) = known.order.front().cloned() else { break };
-            known.forget(&oldest);
+        while playlists.lists.len() >= MAX_PLAYLISTS {
+            let Some(oldest) = playlists.order.front().cloned() else { break };
+            playlists.forget(&oldest);
         }
         let list = Arc::new(PlaylistSegments { pieces, busy: AtomicBool::new(false) });
         for (i, piece) in list.pieces.iter().enumerate() {
-            known.places.insert(piece.clone(), (Arc::clone(&list), i));
+            playlists.places.insert(piece.clone(), (Arc::clone(&list), i));
         }
-        known.order.push_back(playlist.to_owned());
-        known.lists.insert(playlist.to_owned(), list);
+        playlists.order.push_back(playlist.to_owned());
+        playlists.lists.insert(playlist.to_owned(), list);
     }
 
     /// Fetches up to `count` segments after this one, sequentially, into the cache. `like` is the player's request,

@@ -71,9 +71,9 @@ impl BodyStream for SharedBodyReader {
                 }
                 ReaderSource::Own(body, skip) => match std::task::ready!(body.poll_frame(cx)) {
                     Some(Ok(BodyFrame::Data(mut data))) => {
-                        let known = (*skip).min(data.len() as u64);
-                        *skip -= known;
-                        bytes::Buf::advance(&mut data, known as usize);
+                        let skipped = (*skip).min(data.len() as u64);
+                        *skip -= skipped;
+                        bytes::Buf::advance(&mut data, skipped as usize);
                         if !data.is_empty() {
                             self.at += data.len() as u64;
                             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));

@@ -118,7 +118,7 @@ impl ResumableBody {
         }
         let _ = ask.headers.set("Range", format!("bytes={next}-{}", end.saturating_sub(1)));
         let _ = ask.headers.set("If-Range", &self.place.validator);
-        let wanted = self.place.validator.clone();
+        let expected = self.place.validator.clone();
         self.again = Some(Box::pin(async move {
             tokio::time::sleep(delay).await;
             let response = fetch.send(ask).await?.response;
@@ -126,7 +126,7 @@ impl ResumableBody {
             // corrupt the body.
             let same = response.head.status == StatusCode::PARTIAL_CONTENT
                 && content_range(&response.head).is_some_and(|(first, _)| first == next)
-                && validator(&response.head).is_none_or(|v| v == wanted);
+                && validator(&response.head).is_none_or(|v| v == expected);
             if same {
                 return Ok(response.body);
             }
@@ -152,14 +152,14 @@ impl BodyStream for ResumableBody {
                     },
                 }
             }
-            let left = self.place.end - self.place.next;
-            if left == 0 {
+            let remaining = self.place.end - self.place.next;
+            if remaining == 0 {
                 return Poll::Ready(None);
             }
             let error = match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(BodyFrame::Data(mut data))) => {
                     // An origin may send more than it declared.
-                    data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    data.truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
                     self.place.next += data.len() as u64;
                     self.since += data.len() as u64;
                     if self.since >= PROGRESS_BYTES {
@@ -169,7 +169,9 @@ impl BodyStream for ResumableBody {
                 }
                 Some(Ok(BodyFrame::Trailers(_))) => continue,
                 Some(Err(e)) => e,
-                None => Error::new(ErrorKind::UpstreamClosed, format!("the origin closed {left} bytes before the end")),
+                None => {
+                    Error::new(ErrorKind::UpstreamClosed, format!("the origin closed {remaining} bytes before the end"))
+                }
             };
             if let Err(e) = self.retry(error) {
                 return Poll::Ready(Some(Err(e)));

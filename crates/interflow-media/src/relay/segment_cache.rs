@@ -368,12 +368,12 @@ fn content_length(head: &ResponseHead) -> Option<u64> {
 /// Bytes of a chunk list, without copying if they are within one chunk.
 fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
     let mut skip = usize::try_from(first).unwrap_or(usize::MAX);
-    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut remaining = usize::try_from(length).unwrap_or(usize::MAX);
     let mut parts = Vec::new();
     for chunk in chunks {
         let from = skip.min(chunk.len());
-        let to = from.saturating_add(left).min(chunk.len());
-        (skip, left) = (skip - from, left - (to - from));
+        let to = from.saturating_add(remaining).min(chunk.len());
+        (skip, remaining) = (skip - from, remaining - (to - from));
         if to > from {
             parts.push(chunk.slice(from..to));
         }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, BodyFrame, BodyStream, Result, Timestamp};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 #[derive(Default)]
@@ -69,10 +69,10 @@ impl StreamRegistry {
         let now = Instant::now();
         let show = |(id, s): (&u64, &Arc<StreamEntry>)| {
             let bytes = s.bytes.load(Relaxed);
-            let mut asked = s.asked.lock();
-            let micros = now.duration_since(asked.0).as_micros().max(1) as u64;
-            let rate = (bytes - asked.1).saturating_mul(1_000_000) / micros;
-            *asked = (now, bytes);
+            let mut last_request = s.asked.lock();
+            let micros = now.duration_since(last_request.0).as_micros().max(1) as u64;
+            let rate = (bytes - last_request.1).saturating_mul(1_000_000) / micros;
+            *last_request = (now, bytes);
             ActiveStream {
                 id: *id,
                 kind: s.kind,

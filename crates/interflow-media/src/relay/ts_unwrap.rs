@@ -40,14 +40,14 @@ impl BodyStream for TsUnwrapBody {
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 Some(Ok(BodyFrame::Trailers(_))) | None => (self.open, self.over) = (true, true),
             }
-            let found = first_packet(&self.held, self.open);
+            let start = first_packet(&self.held, self.open);
             // Not enough bytes to decide.
-            if found.is_none() && !self.open && self.held.len() < MAX_FRONT_BYTES {
+            if start.is_none() && !self.open && self.held.len() < MAX_FRONT_BYTES {
                 continue;
             }
             self.open = true;
             let mut held = self.held.split();
-            let rest: Bytes = held.split_off(found.unwrap_or(0)).freeze();
+            let rest: Bytes = held.split_off(start.unwrap_or(0)).freeze();
             if !rest.is_empty() {
                 return Poll::Ready(Some(Ok(BodyFrame::Data(rest))));
             }
@@ -61,16 +61,16 @@ fn first_packet(bytes: &[u8], is_end: bool) -> Option<usize> {
     let candidates = memchr::memchr_iter(SYNC, bytes);
     candidates.into_iter().find(|&at| {
         let marks = (0..REQUIRED_SYNCS).map(|n| bytes.get(at + n * PACKET));
-        let mut seen = 0;
+        let mut packets = 0;
         for mark in marks {
             match mark {
-                Some(&SYNC) => seen += 1,
+                Some(&SYNC) => packets += 1,
                 Some(_) => return false,
                 None if is_end => break,
                 None => return false,
             }
         }
-        seen > 0
+        packets > 0
     })
 }
 

@@ -51,16 +51,16 @@ impl PidCounter {
     /// Packetizes a PES, with `extra` additional packets to align the continuity counter. The payload is spread evenly
     /// over all of them, because only packets with a payload increment the counter (2.4.3.3).
     pub fn pes(&mut self, pes: &[u8], mark: PesMarker, extra: usize, out: &mut Vec<u8>) {
-        let mut left = Self::packets(pes, mark) + extra;
+        let mut packets_left = Self::packets(pes, mark) + extra;
         let mut rest = pes;
         let mut first = true;
         while !rest.is_empty() {
             let mark = if first { mark } else { PesMarker::default() };
             let capacity = MAX_PAYLOAD - adaptation_of(mark);
-            let wanted = if extra == 0 { capacity } else { rest.len().div_ceil(left.max(1)) };
-            let (payload, after) = rest.split_at(wanted.min(capacity).min(rest.len()));
+            let stuffed = if extra == 0 { capacity } else { rest.len().div_ceil(packets_left.max(1)) };
+            let (payload, after) = rest.split_at(stuffed.min(capacity).min(rest.len()));
             self.packet(payload, first, mark, out);
-            (rest, first, left) = (after, false, left.saturating_sub(1));
+            (rest, first, packets_left) = (after, false, packets_left.saturating_sub(1));
         }
     }
 

@@ -181,8 +181,8 @@ impl SampleAesTs {
         let mut i = start + 12 + ((at(packet, start + 10) & 15) << 8 | at(packet, start + 11));
         while i + 5 <= end {
             let pid = ((at(packet, i + 1) & 31) << 8 | at(packet, i + 2)) as u16;
-            let found = TYPES.iter().find(|(sealed, ..)| usize::from(*sealed) == at(packet, i));
-            if let (Some((_, clear, kind)), Some(place)) = (found, packet.data.get_mut(i)) {
+            let stream_type = TYPES.iter().find(|(sealed, ..)| usize::from(*sealed) == at(packet, i));
+            if let (Some((_, clear, kind)), Some(place)) = (stream_type, packet.data.get_mut(i)) {
                 *place = *clear;
                 // A program has a few streams; more are damage.
                 if !self.streams.iter().any(|s| s.pid == pid) && self.streams.len() < 64 {

@@ -80,8 +80,8 @@ impl ChildKey {
         let mut hasher = blake3::Hasher::new_keyed(&self.mac);
         hasher.update(path.as_bytes()).update(b"?").update(signed.as_bytes());
         let right = hasher.finalize();
-        let given = B64.decode(mac).map_err(|_| TokenError::Foreign)?;
-        if !constant_time_eq(&given, &right.as_bytes()[..MAC_LEN]) {
+        let mac_bytes = B64.decode(mac).map_err(|_| TokenError::Foreign)?;
+        if !constant_time_eq(&mac_bytes, &right.as_bytes()[..MAC_LEN]) {
             return Err(TokenError::Foreign);
         }
         Ok((signed.to_owned(), added.to_owned()))

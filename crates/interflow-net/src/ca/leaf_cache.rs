@@ -187,9 +187,9 @@ impl LeafStore {
         }
         // By age, so that the queue begins with the oldest file.
         there.sort_unstable();
-        let kept = Self { folder, capacity: capacity.max(1), names: Mutex::default() };
-        there.into_iter().for_each(|(_, name)| kept.record_written(name));
-        Ok(kept)
+        let store = Self { folder, capacity: capacity.max(1), names: Mutex::default() };
+        there.into_iter().for_each(|(_, name)| store.record_written(name));
+        Ok(store)
     }
 
     /// Registers a newly written file, and removes files in excess of the capacity.

@@ -44,7 +44,7 @@ pub struct CertificateAuthority {
     minter: LeafIssuer,
     keys: Arc<KeyPool>,
     leaves: LeafCache,
-    kept: Option<LeafStore>,
+    store: Option<LeafStore>,
 }
 
 impl CertificateAuthority {
@@ -143,8 +143,8 @@ impl CertificateAuthority {
         let fingerprint = issue::sha256_hex(&der);
         // Named after the CA, so that leaves of a rotated CA are never used.
         let folder = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
-        let kept = folder.map(|folder| LeafStore::open(folder, options.leaves)).transpose()?;
-        Ok(Self { pem, der, not_after, minter, keys, leaves: LeafCache::new(options.leaves), kept })
+        let store = folder.map(|folder| LeafStore::open(folder, options.leaves)).transpose()?;
+        Ok(Self { pem, der, not_after, minter, keys, leaves: LeafCache::new(options.leaves), store })
     }
 
     /// The CA's certificate in PEM, followed by those above it, if any.
@@ -206,16 +206,16 @@ impl CertificateAuthority {
 
     fn leaf(&self, host: &Host) -> LeafCertificate {
         let now = now();
-        if let Some(kept) = &self.kept
+        if let Some(store) = &self.store
             // Signed again if the file is missing, damaged or due.
-            && let Some(leaf) = leaf_cache::load(kept, host, now)
+            && let Some(leaf) = leaf_cache::load(store, host, now)
         {
             return leaf;
         }
         let key = KeyPool::take(&self.keys);
         let minted = self.minter.issue(host, &key, now);
-        if let Some(kept) = &self.kept {
-            leaf_cache::store(kept, host, &minted, &key);
+        if let Some(store) = &self.store {
+            leaf_cache::store(store, host, &minted, &key);
         }
         LeafCertificate::new(minted.chain, &key, minted.not_before, minted.not_after)
     }

@@ -320,7 +320,7 @@ async fn persisted_leaves_survive_a_restart_but_not_their_ca() {
     let second = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     assert_eq!(chain_for(&second, "a.example", second.certificate_pem()).await, leaf);
     assert_eq!(second.leaves_signed(), 0);
-    let folder = second.kept.as_ref().unwrap().folder.clone();
+    let folder = second.store.as_ref().unwrap().folder.clone();
     let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(files.len(), 1);
     assert_eq!((mode(&folder), mode(&files[0])), (0o700, 0o600));
@@ -337,7 +337,7 @@ async fn persisted_leaves_survive_a_restart_but_not_their_ca() {
 fn persisted_leaves_are_bounded_by_the_cache_size() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaOptions { persist_leaves: true, leaves: 20, ..CaOptions::default() };
-    let files = |ca: &CertificateAuthority| std::fs::read_dir(&ca.kept.as_ref().unwrap().folder).unwrap().count();
+    let files = |ca: &CertificateAuthority| std::fs::read_dir(&ca.store.as_ref().unwrap().folder).unwrap().count();
     let ca = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     for i in 0..50 {
         ca.server_tls(&host(&format!("{i}.example")), Alpn::Both);

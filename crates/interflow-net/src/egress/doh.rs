@@ -45,8 +45,8 @@ impl DohServer {
     /// # Errors
     /// What is wrong with it; the caller knows whether the text is from the configuration or a rule.
     pub fn parse(text: &str, tls: Arc<TlsProfile>) -> Result<Self, String> {
-        let known = KNOWN_SERVERS.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
-        let full = known.map_or(text, |(_, url)| url);
+        let server = KNOWN_SERVERS.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
+        let full = server.map_or(text, |(_, url)| url);
         let rest = full.strip_prefix("https://").ok_or_else(|| {
             let names = KNOWN_SERVERS.map(|(name, _)| name).join(", ");
             format!("`{text}` is not a DNS over HTTPS server: write https://host/path, or one of {names}")

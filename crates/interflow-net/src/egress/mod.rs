@@ -262,9 +262,9 @@ impl UpstreamClient {
         let permit = match &host.cap {
             Some(cap) => {
                 // Only the time in the queue counts as blocked; without a limit there is none.
-                let asked = x.clock.micros();
+                let sent_at = x.clock.micros();
                 let permit = cap.acquire(&route.authority, self.options.pool_timeout).await?;
-                x.timings.blocked = Some(x.clock.micros().saturating_sub(asked));
+                x.timings.blocked = Some(x.clock.micros().saturating_sub(sent_at));
                 Some(permit)
             }
             None => None,

@@ -42,14 +42,14 @@ pub struct DnsListener {
 /// The system's name servers; empty if they cannot be determined.
 pub fn system_name_servers() -> Vec<SocketAddr> {
     let Ok((config, _)) = hickory_resolver::system_conf::read_system_conf() else { return Vec::new() };
-    let mut found: Vec<SocketAddr> = Vec::new();
+    let mut servers: Vec<SocketAddr> = Vec::new();
     for server in config.name_servers() {
         let addr = SocketAddr::new(server.ip, 53);
-        if !found.contains(&addr) {
-            found.push(addr);
+        if !servers.contains(&addr) {
+            servers.push(addr);
         }
     }
-    found
+    servers
 }
 
 impl DnsListener {
@@ -89,13 +89,13 @@ impl DnsListener {
     /// Serves until the future is dropped. Never ends by itself.
     pub async fn serve(self, options: DnsOptions, on_response: DnsAnswerHook) {
         // One place per UDP query and per TCP connection.
-        let desk = Arc::new(ForwarderState {
+        let forwarder = Arc::new(ForwarderState {
             places: Semaphore::new(options.most),
             udp: Arc::new(self.udp),
             options,
             on_response,
         });
-        tokio::join!(serve_udp(&desk), serve_tcp(&desk, self.tcp));
+        tokio::join!(serve_udp(&forwarder), serve_tcp(&forwarder, self.tcp));
     }
 }
 
@@ -130,15 +130,15 @@ async fn serve_udp(desk: &Arc<ForwarderState>) {
     }
 }
 
-async fn serve_tcp(desk: &Arc<ForwarderState>, tcp: TcpListener) {
+async fn serve_tcp(forwarder: &Arc<ForwarderState>, tcp: TcpListener) {
     loop {
         match tcp.accept().await {
             Ok((stream, _)) => {
-                let desk = Arc::clone(desk);
+                let forwarder = Arc::clone(forwarder);
                 tokio::spawn(async move {
                     // The stream is closed at once.
-                    let Ok(_place) = desk.places.try_acquire() else { return };
-                    let _ = desk.serve_connection(stream).await;
+                    let Ok(_place) = forwarder.places.try_acquire() else { return };
+                    let _ = forwarder.serve_connection(stream).await;
                 });
             }
             Err(e) => {

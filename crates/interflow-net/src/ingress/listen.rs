@@ -136,7 +136,7 @@ impl ClientListener {
     pub async fn accept(&self) -> (TcpStream, SocketAddr) {
         // Grows while nothing can be accepted; the next call starts from the beginning again.
         let mut pause = Duration::from_millis(5);
-        let mut said: Option<Instant> = None;
+        let mut last_warning: Option<Instant> = None;
         loop {
             match self.0.accept().await {
                 Ok((tcp, peer)) => {
@@ -147,8 +147,8 @@ impl ClientListener {
                 // The queued connection is gone; the next one may be fine.
                 Err(e) if is_connection_error(&e) => {}
                 Err(e) => {
-                    if said.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
-                        said = Some(Instant::now());
+                    if last_warning.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
+                        last_warning = Some(Instant::now());
                         tracing::warn!(error = %e, "no connection can be accepted now; trying again");
                     }
                     // Out of descriptors or memory. The listener stays readable, so retrying at once would be a busy

@@ -80,21 +80,21 @@ impl ListenSockets {
             };
             let Some(listener) = fds.take_tcp_listener(index).map_err(failed)? else { continue };
             // Under another number, and closed in programs that are started later.
-            let mut place = OwnedFd::from(listener);
-            let listener = StdListener::from(place.try_clone().map_err(failed)?);
-            rustix::io::dup2(null()?, &mut place).map_err(|e| failed(e.into()))?;
-            rustix::io::fcntl_setfd(&place, rustix::io::FdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-            reserved.push(place);
+            let mut socket = OwnedFd::from(listener);
+            let listener = StdListener::from(socket.try_clone().map_err(failed)?);
+            rustix::io::dup2(null()?, &mut socket).map_err(|e| failed(e.into()))?;
+            rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+            reserved.push(socket);
             listener.set_nonblocking(true).map_err(failed)?;
             inherited.push(ListenSocket { name, listener });
         }
         // The system gives the lowest number that is free.
         loop {
-            let place = OwnedFd::from(null()?);
-            if place.as_raw_fd() >= 3 + RESERVED_DESCRIPTORS {
+            let socket = OwnedFd::from(null()?);
+            if socket.as_raw_fd() >= 3 + RESERVED_DESCRIPTORS {
                 break;
             }
-            reserved.push(place);
+            reserved.push(socket);
         }
         let _ = RESERVED.set(reserved);
         Ok(Self { inherited: Mutex::new(inherited), kept: Some(Mutex::default()) })

@@ -14,16 +14,16 @@ use tokio::net::TcpStream;
 pub fn original_destination(stream: &TcpStream, listener: SocketAddr) -> Result<Authority> {
     let local = stream.local_addr().map_err(|e| unknown_destination(listener).with_source(e))?;
     // Under TPROXY the socket's local address is the original destination; under REDIRECT it is the listener's.
-    let wanted = match original_dst(stream, local) {
+    let destination = match original_dst(stream, local) {
         // REDIRECT: the kernel remembers the address that the client connected to.
-        Ok(wanted) if canonical(wanted) != canonical(local) => wanted,
+        Ok(destination) if canonical(destination) != canonical(local) => destination,
         // TPROXY: the ports differ, because the listener has another one than the origin.
         _ if local.port() != listener.port() => local,
         // Both are the same: the client connected to the listener itself, which would loop.
         Ok(_) => return Err(unknown_destination(listener)),
         Err(e) => return Err(unknown_destination(listener).with_source(e)),
     };
-    let wanted = canonical(wanted);
+    let wanted = canonical(destination);
     Ok(Authority::new(Host::Ip(wanted.ip()), wanted.port()))
 }
 

@@ -24,13 +24,13 @@ impl ProcessLookup {
     pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
         // From the client's view: its local address is the peer here.
         let inode = system::inode(peer, local)?;
-        let wanted = format!("socket:[{inode}]");
+        let link_target = format!("socket:[{inode}]");
         let recent = self.recent.lock().clone();
         // A program opens many connections in a row, so the last ones are tried first.
         let pid = recent
             .into_iter()
-            .find(|pid| system::owns_socket(*pid, &wanted))
-            .or_else(|| system::find_owner(&wanted))?;
+            .find(|pid| system::owns_socket(*pid, &link_target))
+            .or_else(|| system::find_owner(&link_target))?;
         let mut recent = self.recent.lock();
         recent.retain(|p| *p != pid);
         recent.insert(0, pid);
@@ -50,8 +50,8 @@ impl ProcessLookup {
         let mut holders = system::holders(peer);
         holders.sort_unstable_by_key(|p| p.pid);
         let mut recent = self.recent.lock();
-        let found = holders.iter().position(|p| recent.contains(&p.pid)).unwrap_or(holders.len().saturating_sub(1));
-        let process = (found < holders.len()).then(|| holders.swap_remove(found))?;
+        let position = holders.iter().position(|p| recent.contains(&p.pid)).unwrap_or(holders.len().saturating_sub(1));
+        let process = (position < holders.len()).then(|| holders.swap_remove(position))?;
         *recent = vec![process.pid];
         Some(Arc::new(process))
     }
@@ -69,9 +69,9 @@ mod system {
         let plain = [(peer, local)].map(|(a, b)| (canonical(a), canonical(b)))[0];
         if plain.0.is_ipv4() && plain.1.is_ipv4() {
             // The kernel writes addresses in its own byte order, so they are compared as text.
-            let found = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
+            let inode = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
             // A client may use IPv4 through an IPv6 socket.
-            return found.or_else(|| {
+            return inode.or_else(|| {
                 find_inode(
                     "/proc/net/tcp6",
                     &format_table_address(to_mapped(plain.0)),
@@ -111,10 +111,10 @@ mod system {
         let text = fs::read_to_string(table).ok()?;
         text.lines().skip(1).find_map(|line| {
             let mut fields = line.split_ascii_whitespace().skip(1);
-            let found = fields.next() == Some(own) && fields.next() == Some(far);
+            let is_match = fields.next() == Some(own) && fields.next() == Some(far);
             // State, queues, timer, retransmits, uid and timeout are between the addresses and the inode.
             // Inode 0 means that no process holds the socket any more.
-            if found { fields.nth(6)?.parse().ok().filter(|inode| *inode != 0) } else { None }
+            if is_match { fields.nth(6)?.parse().ok().filter(|inode| *inode != 0) } else { None }
         })
     }
 
@@ -194,9 +194,9 @@ mod tests {
             let listener = TcpListener::bind(bind).await.unwrap();
             let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (stream, peer) = listener.accept().await.unwrap();
-            let found = processes.lookup(peer, stream.local_addr().unwrap()).expect("it is ourselves");
-            assert_eq!(found.pid, std::process::id());
-            assert!(found.name.as_str().starts_with("interflow_net"), "{}", found.name);
+            let process = processes.lookup(peer, stream.local_addr().unwrap()).expect("it is ourselves");
+            assert_eq!(process.pid, std::process::id());
+            assert!(process.name.as_str().starts_with("interflow_net"), "{}", process.name);
             drop(client);
         }
     }

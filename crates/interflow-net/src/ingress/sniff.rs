@@ -81,30 +81,35 @@ pub enum SniffContext {
 /// # Errors
 /// The connection failed, or a ClientHello was not complete in time.
 pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtocol, IoStream)> {
-    let place = expect.place;
+    let position = expect.place;
     let mut peek = PeekReader::new(io, expect.first);
     // The first bytes determine the deadline for the rest, which slow arrival does not extend.
     // One read is enough for most protocols.
-    let begun = peek.read_until(|buf| Some(classify(buf, place))).await;
+    let begun = peek.read_until(|buf| Some(classify(buf, position))).await;
     let found = match begun {
         Ok(Some(detected)) => Ok(detected),
         // Not waiting here keeps the two head timeouts from adding up.
-        Ok(None) if place == SniffContext::Port && may_be_request(&peek.buf, place) && !may_be_preface(&peek.buf) => {
+        Ok(None)
+            if position == SniffContext::Port && may_be_request(&peek.buf, position) && !may_be_preface(&peek.buf) =>
+        {
             // The HTTP/1 driver has its own timeout for heads, and sends an error response.
             Ok(ClientProtocol::Http1)
         }
         Ok(None) => {
             // Only candidates get the longer time; anything else is passed on soon.
-            if needs_more_bytes(&peek.buf, place) {
+            if needs_more_bytes(&peek.buf, position) {
                 peek.extend_deadline(expect.rest);
             }
-            let mut found = peek.read_until(|buf| classify(buf, place)).await;
+            let mut classified = peek.read_until(|buf| classify(buf, position)).await;
             // What began like another protocol may have become a candidate meanwhile.
-            if matches!(found, Err(PeekError::Timeout)) && !peek.was_extended() && needs_more_bytes(&peek.buf, place) {
+            if matches!(classified, Err(PeekError::Timeout))
+                && !peek.was_extended()
+                && needs_more_bytes(&peek.buf, position)
+            {
                 peek.extend_deadline(expect.rest);
-                found = peek.read_until(|buf| classify(buf, place)).await;
+                classified = peek.read_until(|buf| classify(buf, position)).await;
             }
-            found
+            classified
         }
         Err(stop) => Err(stop),
     };
@@ -113,9 +118,9 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
         Err(PeekError::Timeout) if peek.buf.is_empty() => ClientProtocol::Timeout,
         Err(PeekError::Ended) if peek.buf.is_empty() => ClientProtocol::Closed,
         // A slow request line: the HTTP driver has its own timeout for heads, and sends an error response.
-        Err(PeekError::Timeout | PeekError::Ended) if may_be_request(&peek.buf, place) => ClientProtocol::Http1,
+        Err(PeekError::Timeout | PeekError::Ended) if may_be_request(&peek.buf, position) => ClientProtocol::Http1,
         // An incomplete ClientHello or HTTP/2 preface: being slow must not bypass inspection.
-        Err(slow @ PeekError::Timeout) if needs_more_bytes(&peek.buf, place) => {
+        Err(slow @ PeekError::Timeout) if needs_more_bytes(&peek.buf, position) => {
             return Err(slow.into_error("its first bytes"));
         }
         Err(PeekError::Timeout | PeekError::Ended) => ClientProtocol::Unknown,
@@ -189,7 +194,7 @@ fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
 /// `read` also counts the empty lines before the text.
 fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<ClientProtocol> {
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
-    let known = KNOWN_METHODS.contains(&&text[..token]);
+    let is_known = KNOWN_METHODS.contains(&&text[..token]);
     match text.get(token) {
         // A token of this length is no method of any server.
         None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
@@ -198,11 +203,11 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
             Some(ClientProtocol::Unknown)
         }
         None => None,
-        Some(b' ') if known && place == SniffContext::Tunnel => {
+        Some(b' ') if is_known && place == SniffContext::Tunnel => {
             // Only in a tunnel can the target show that the request is meant for another proxy.
             classify_target(&text[..token], &text[token + 1..], read)
         }
-        Some(b' ' | b'\t') if known => Some(ClientProtocol::Http1),
+        Some(b' ' | b'\t') if is_known => Some(ClientProtocol::Http1),
         Some(next) if token > 0 => {
             let line = match text.iter().position(|&b| b == b'\n') {
                 Some(end) => &text[..end],

@@ -65,7 +65,7 @@ pub async fn tunnel(
 ) -> Result<ByteCounts, Error> {
     let mut tunnel = TunnelCopy::new(client, upstream, options.splice);
     let mut idle = pin!(tokio::time::sleep(options.idle));
-    let mut seen = ByteCounts::default();
+    let mut counts = ByteCounts::default();
     let mut last = Instant::now();
     poll_fn(|cx| {
         if let Poll::Ready(ended) = tunnel.poll(cx, bytes) {
@@ -73,8 +73,8 @@ pub async fn tunnel(
         }
         // Data was carried since the last look: the idle time starts again.
         let now = bytes.get();
-        if now != seen {
-            (seen, last) = (now, Instant::now());
+        if now != counts {
+            (counts, last) = (now, Instant::now());
         }
         // The timer is rearmed only when it fires: most tunnels have data far more often than they idle.
         while idle.as_mut().poll(cx).is_ready() {

@@ -336,7 +336,7 @@ async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls
         .await
         .map_err(|e| ClientTlsFailure::from_io(&e, false))?;
     let hello = start.client_hello();
-    let mut seen = ClientTls {
+    let mut client_tls = ClientTls {
         sni: hello.server_name().map(ByteStr::from),
         alpn_offered: hello.alpn().into_iter().flatten().map(alpn_name).collect(),
         ..ClientTls::default()
@@ -345,10 +345,10 @@ async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls
     // The leaf is part of the server's first flight, so any failure from here on follows its receipt.
     let stream = start.into_stream(config).await.map_err(|e| ClientTlsFailure::from_io(&e, true))?;
     let connection = stream.get_ref().1;
-    seen.version = version_name(connection.protocol_version());
-    seen.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));
-    seen.alpn = connection.alpn_protocol().map(alpn_name);
-    seen.certificates = CertificateChain::from_der(tls.certified.cert.iter().map(AsRef::as_ref));
-    seen.client_name = connection.peer_certificates().and_then(|chain| chain.first()).map(certificate_name);
-    Ok((IoStream::server_tls(stream), seen))
+    client_tls.version = version_name(connection.protocol_version());
+    client_tls.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));
+    client_tls.alpn = connection.alpn_protocol().map(alpn_name);
+    client_tls.certificates = CertificateChain::from_der(tls.certified.cert.iter().map(AsRef::as_ref));
+    client_tls.client_name = connection.peer_certificates().and_then(|chain| chain.first()).map(certificate_name);
+    Ok((IoStream::server_tls(stream), client_tls))
 }

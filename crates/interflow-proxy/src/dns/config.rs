@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The DNS listener: forwards queries and records the responses, so that connections to bare addresses can be given

@@ -162,8 +162,8 @@ impl ClientConnection {
 
     /// The client that a trusted reverse proxy names in `X-Forwarded-For`; `None` if the peer is not trusted or names
     /// itself.
-    pub fn forwarded_client(&self, live: &ActiveConfig, headers: &Headers) -> Option<Arc<ClientInfo>> {
-        let gateway = &live.settings.config.gateway;
+    pub fn forwarded_client(&self, config: &ActiveConfig, headers: &Headers) -> Option<Arc<ClientInfo>> {
+        let gateway = &config.settings.config.gateway;
         let peer = self.client.peer.ip().to_canonical();
         if !gateway.trusts(peer) {
             return None;
@@ -187,12 +187,12 @@ impl ClientConnection {
 
     /// The request's login if no verification is needed: no users are configured, or the credentials are those of the
     /// last request and still valid.
-    pub fn cached_login(&self, live: &ActiveConfig, headers: &Headers) -> Option<Login> {
+    pub fn cached_login(&self, config: &ActiveConfig, headers: &Headers) -> Option<Login> {
         let value = headers.get("proxy-authorization");
-        if let Some(login) = value.and_then(|value| self.last_verified(live, value)) {
+        if let Some(login) = value.and_then(|value| self.last_verified(config, value)) {
             return Some(login);
         }
-        if live.settings.users.is_some() {
+        if config.settings.users.is_some() {
             return None;
         }
         let Some((value, claimed)) = value.and_then(|value| Some((value, BasicCredentials::from_basic(value)?))) else {
@@ -203,15 +203,16 @@ impl ClientConnection {
             *self.verified_credentials.lock() = Some((value.to_vec(), login.clone()));
             return Some(login);
         }
-        let named = live.settings.config.auth.accept_unverified_names && !claimed.name.is_empty();
+        let named = config.settings.config.auth.accept_unverified_names && !claimed.name.is_empty();
         Some(if named { Login::Claimed(claimed.name.into()) } else { Login::Anonymous })
     }
 
     /// The login of the credentials that were verified last, if these are the same and it still holds.
-    fn last_verified(&self, live: &ActiveConfig, value: &[u8]) -> Option<Login> {
-        let known = self.verified_credentials.lock();
+    fn last_verified(&self, config: &ActiveConfig, value: &[u8]) -> Option<Login> {
+        let credentials = self.verified_credentials.lock();
         // Compared as raw bytes: any change takes the slow path.
-        let known = known.as_ref().filter(|(shown, login)| shown == value && live.settings.accepts_login(login));
+        let known =
+            credentials.as_ref().filter(|(shown, login)| shown == value && config.settings.accepts_login(login));
         known.map(|(_, login)| login.clone())
     }
 
@@ -220,8 +221,8 @@ impl ClientConnection {
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if the credentials are missing, malformed or wrong; [`ErrorKind::Limited`] as for
     /// [`verify`](Self::verify).
-    pub async fn authenticate(&self, live: &ActiveConfig, headers: &Headers) -> Result<Login> {
-        if let Some(login) = self.cached_login(live, headers) {
+    pub async fn authenticate(&self, config: &ActiveConfig, headers: &Headers) -> Result<Login> {
+        if let Some(login) = self.cached_login(config, headers) {
             return Ok(login);
         }
         let Some(value) = headers.get("proxy-authorization") else {
@@ -229,7 +230,7 @@ impl ClientConnection {
         };
         let wrong = || Error::new(ErrorKind::Unauthorized, "the user name or the password is wrong");
         let credentials = BasicCredentials::from_basic(value).ok_or_else(wrong)?;
-        let login = self.verify(&live.settings, &credentials).await?.ok_or_else(wrong)?;
+        let login = self.verify(&config.settings, &credentials).await?.ok_or_else(wrong)?;
         *self.verified_credentials.lock() = Some((value.to_vec(), login.clone()));
         Ok(login)
     }
@@ -264,12 +265,12 @@ impl ClientConnection {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`], with the index of the rule.
-    pub fn plan(&self, live: &ActiveConfig, key: &PlanKey, method: &str, client: IpAddr) -> Result<Arc<RequestPlan>> {
-        let rules = &live.settings.rules;
+    pub fn plan(&self, config: &ActiveConfig, key: &PlanKey, method: &str, client: IpAddr) -> Result<Arc<RequestPlan>> {
+        let rules = &config.settings.rules;
         let mut last = self.last_plan.lock();
         // Rules that test the method must be checked for each request, so the last plan is reused only without them.
         if let Some((generation, allowed, known, plan)) = &*last
-            && *generation == live.generation
+            && *generation == config.generation
             && *allowed == client
             && known == key
             && rules.ignores_method()
@@ -277,9 +278,9 @@ impl ClientConnection {
             return Ok(Arc::clone(plan));
         }
         let request = AccessRequest { user: key.user.as_deref(), client, authority: &key.authority, method };
-        self.check_access(live, &request)?;
-        let plan = live.plans.get(&live.settings, key.clone());
-        *last = Some((live.generation, client, key.clone(), Arc::clone(&plan)));
+        self.check_access(config, &request)?;
+        let plan = config.plans.get(&config.settings, key.clone());
+        *last = Some((config.generation, client, key.clone(), Arc::clone(&plan)));
         Ok(plan)
     }
 
@@ -287,8 +288,8 @@ impl ClientConnection {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
-    pub fn check_access(&self, live: &ActiveConfig, request: &AccessRequest<'_>) -> Result<()> {
-        live.settings.rules.check(request).map_err(|i| {
+    pub fn check_access(&self, config: &ActiveConfig, request: &AccessRequest<'_>) -> Result<()> {
+        config.settings.rules.check(request).map_err(|i| {
             Error::new(ErrorKind::Denied, format!("access to {} is denied by access.rule[{i}]", request.authority))
         })
     }

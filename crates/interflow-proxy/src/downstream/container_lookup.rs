@@ -38,15 +38,15 @@ impl ContainerLookup {
             return None;
         }
         // Held during the query, so that concurrent connections wait for one list rather than fetch one each.
-        let mut known = self.known.lock();
+        let mut names = self.known.lock();
         // A container may have started since the list was fetched: an unknown client causes another query, but at
         // most one per `RETRY_INTERVAL`.
         for wait in [CACHE_TTL, RETRY_INTERVAL] {
-            if known.at.is_none_or(|at| at.elapsed() >= wait) {
-                *known = query_sockets(sockets);
+            if names.at.is_none_or(|at| at.elapsed() >= wait) {
+                *names = query_sockets(sockets);
             }
             // The id is exact; addresses are reused by containers on different networks.
-            let named = id.as_ref().and_then(|id| known.by_id.get(id)).or_else(|| known.by_address.get(&peer));
+            let named = id.as_ref().and_then(|id| names.by_id.get(id)).or_else(|| names.by_address.get(&peer));
             if named.is_some() {
                 return named.cloned();
             }
@@ -73,15 +73,15 @@ fn container_id(cgroup: &str) -> Option<String> {
 }
 
 fn query_sockets(sockets: &[PathBuf]) -> ContainerNames {
-    let mut known = ContainerNames { at: Some(Instant::now()), ..ContainerNames::default() };
+    let mut names = ContainerNames { at: Some(Instant::now()), ..ContainerNames::default() };
     for socket in sockets {
         match list_containers(socket) {
-            Ok(list) => list.as_array().into_iter().flatten().for_each(|c| known.add(c)),
+            Ok(list) => list.as_array().into_iter().flatten().for_each(|c| names.add(c)),
             Err(e) => tracing::debug!("containers: {}: {e}", socket.display()),
             // An engine that is not installed or not running is normal, hence no warning.
         }
     }
-    known
+    names
 }
 
 impl ContainerNames {
@@ -142,8 +142,8 @@ mod tests {
     fn engine(dir: &std::path::Path, status: &'static str) -> (PathBuf, Arc<AtomicUsize>) {
         let path = dir.join(format!("{}.sock", status.len()));
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&asked);
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -158,7 +158,7 @@ mod tests {
                 let _ = write!(stream, "HTTP/1.0 {status}\r\nContent-Type: application/json\r\n\r\n{body}");
             }
         });
-        (path, asked)
+        (path, requests)
     }
 
     #[test]

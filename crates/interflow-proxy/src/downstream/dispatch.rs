@@ -29,53 +29,53 @@ enum RequestStart<'a> {
 
 impl ClientConnection {
     fn begin_request(&self, incoming: IncomingRequest) -> RequestStart<'_> {
-        let live = self.worker.active_config();
+        let config = self.worker.active_config();
         let login = match &self.entry {
             ConnectionKind::Proxy => match &incoming.target {
                 RequestTarget::Authority(_) => {
                     // CONNECT authenticates and connects on its own; boxed, because it is rare beside requests.
-                    return RequestStart::Later(Box::pin(connect::http_connect(self, live, incoming)));
+                    return RequestStart::Later(Box::pin(connect::http_connect(self, config, incoming)));
                 }
-                RequestTarget::Absolute(_) => match self.cached_login(&live, &incoming.headers) {
+                RequestTarget::Absolute(_) => match self.cached_login(&config, &incoming.headers) {
                     Some(login) => login,
-                    None => return RequestStart::Later(Box::pin(self.authenticate_and_run(live, incoming))),
+                    None => return RequestStart::Later(Box::pin(self.authenticate_and_run(config, incoming))),
                 },
                 // Not a proxy request: it is answered with a help page, for which no user is needed.
                 RequestTarget::Origin(_) | RequestTarget::Asterisk => Login::Anonymous,
             },
             ConnectionKind::Gateway => Login::NotAsked(self.client_name()),
             // The tunnel may be older than the configuration.
-            ConnectionKind::Inside(inside) if !live.settings.accepts_login(&inside.login) => {
-                return self.enter_pipeline(live, incoming, Err(login_ended()));
+            ConnectionKind::Inside(inside) if !config.settings.accepts_login(&inside.login) => {
+                return self.enter_pipeline(config, incoming, Err(login_ended()));
             }
             ConnectionKind::Inside(inside) => inside.login.clone(),
         };
-        self.enter_pipeline(live, incoming, Ok(login))
+        self.enter_pipeline(config, incoming, Ok(login))
     }
 
-    async fn authenticate_and_run(&self, live: Arc<ActiveConfig>, incoming: IncomingRequest) -> ServiceReply {
-        let login = self.authenticate(&live, &incoming.headers).await;
+    async fn authenticate_and_run(&self, config: Arc<ActiveConfig>, incoming: IncomingRequest) -> ServiceReply {
+        let login = self.authenticate(&config, &incoming.headers).await;
         // Boxed, so that this rare case does not enlarge the future by the whole pipeline.
-        Box::pin(self.run(self.enter_pipeline(live, incoming, login))).await
+        Box::pin(self.run(self.enter_pipeline(config, incoming, login))).await
     }
 
     /// Finds where the request goes. `login` is the error of a client that could not be authenticated, whose request
     /// is denied in the pipeline.
     fn enter_pipeline(
         &self,
-        live: Arc<ActiveConfig>,
+        config: Arc<ActiveConfig>,
         mut incoming: IncomingRequest,
         login: Result<Login>,
     ) -> RequestStart<'_> {
         let user = login.as_ref().ok().and_then(Login::user);
-        let response = match resolve(self, &live, user, &mut incoming) {
+        let response = match resolve(self, &config, user, &mut incoming) {
             // `http://interflow.local/` is answered here, without a flow: it is not recorded, and no stage sees it.
             Resolution::Request(resolved) if login.is_ok() && resolved.is_builtin_page() => {
                 let agent = incoming.headers.get_str("user-agent").unwrap_or_default();
                 builtin_pages::serve_local(&resolved.url, agent, &self.worker.ca)
             }
             Resolution::Request(resolved) => {
-                return RequestStart::Pipeline(PipelineRequest::new(self, live, resolved, incoming, login));
+                return RequestStart::Pipeline(PipelineRequest::new(self, config, resolved, incoming, login));
             }
             Resolution::Reply(response) => response,
             Resolution::Refused(error) => {
@@ -84,7 +84,7 @@ impl ClientConnection {
                 tracing::debug!(client = %self.client.peer, "refused: {error}");
                 error_response(&error, None, None)
             }
-            Resolution::Malformed(error) => reject_malformed(self, &live, &error),
+            Resolution::Malformed(error) => reject_malformed(self, &config, &error),
         };
         RequestStart::Done(ServiceReply::Response(response))
     }

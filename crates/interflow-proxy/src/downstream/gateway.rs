@@ -82,13 +82,13 @@ impl GatewayRoutes {
             .iter()
             .map(|r| format!("<li><code>{}</code> to <code>{}</code></li>", escape(&r.path), escape(&r.target())))
             .collect();
-        let known = if list.is_empty() {
+        let candidates = if list.is_empty() {
             "<p>No route is configured: add <code>[[gateway.route]]</code> with <code>path</code> and <code>to</code>.</p>".into()
         } else {
             format!("<p>The routes are:</p><ul>{list}</ul>")
         };
         let body =
-            format!("<h1>No route</h1><p>This gateway has no route for <code>{}</code>.</p>{known}", escape(path));
+            format!("<h1>No route</h1><p>This gateway has no route for <code>{}</code>.</p>{candidates}", escape(path));
         Response::full(StatusCode::NOT_FOUND, "text/html; charset=utf-8", html_page("No route", &body))
     }
 }

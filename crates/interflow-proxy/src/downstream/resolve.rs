@@ -64,7 +64,7 @@ pub(crate) enum Resolution {
 /// Finds where a request goes. Takes the target, and those fields of the head that only name it.
 pub(crate) fn resolve(
     conn: &ClientConnection,
-    live: &ActiveConfig,
+    config: &ActiveConfig,
     user: Option<Arc<str>>,
     incoming: &mut IncomingRequest,
 ) -> Resolution {
@@ -72,7 +72,7 @@ pub(crate) fn resolve(
     let target = std::mem::replace(&mut incoming.target, RequestTarget::Asterisk);
     match &conn.entry {
         ConnectionKind::Proxy => resolve_proxy(conn, user, target),
-        ConnectionKind::Gateway => resolve_gateway(conn, live, user, target, incoming),
+        ConnectionKind::Gateway => resolve_gateway(conn, config, user, target, incoming),
         ConnectionKind::Inside(inside) => resolve_inside(conn, inside, user, target, incoming),
     }
 }
@@ -95,18 +95,18 @@ fn resolve_proxy(conn: &ClientConnection, user: Option<Arc<str>>, target: Reques
 /// A request on the gateway port: for a configured route, or for a component's endpoint.
 fn resolve_gateway(
     conn: &ClientConnection,
-    live: &ActiveConfig,
+    config: &ActiveConfig,
     user: Option<Arc<str>>,
     target: RequestTarget,
     incoming: &mut IncomingRequest,
 ) -> Resolution {
-    let settings = &live.settings;
+    let settings = &config.settings;
     // The port also accepts connections without TLS, and a connection may be older than the configuration.
     if settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
         let text = "this gateway requires a client certificate: use https:// and present one";
         return Resolution::Refused(Error::new(ErrorKind::Denied, text));
     }
-    let forwarded = conn.forwarded_client(live, &incoming.headers);
+    let forwarded = conn.forwarded_client(config, &incoming.headers);
     let (path, named, unreadable) = match target {
         RequestTarget::Origin(path) => {
             let named = incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok());
@@ -126,15 +126,15 @@ fn resolve_gateway(
         host: named.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let found = gateway::find_target(&settings.routes, &settings.mounts, &request);
-    let authorized = matches!(found, Some((_, true)));
+    let target = gateway::find_target(&settings.routes, &settings.mounts, &request);
+    let authorized = matches!(target, Some((_, true)));
     // A mount that authorizes requests itself (signed links, for instance) may be used by any page.
     if !authorized && let Err(refusal) = settings.web_pages.check(named.as_ref(), unreadable, &incoming.headers) {
         let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
         tracing::debug!(%client, ?refusal, "gateway: a web page's request was refused");
         return Resolution::Reply(refusal.response());
     }
-    match found.map(|(mounted, _)| mounted) {
+    match target.map(|(mounted, _)| mounted) {
         Some(MountTarget::Forward { url, keep_host, endpoint }) => {
             if !keep_host {
                 // Set again for the origin.
@@ -174,8 +174,8 @@ fn resolve_inside(
 ) -> Resolution {
     let named = retarget_by_host(conn, inside, incoming);
     let inside = named.as_ref().unwrap_or(inside);
-    let place = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };
-    let url = match hop_by_hop::resolve_tunnel_url(target, &place, &mut incoming.headers) {
+    let tunnel_target = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };
+    let url = match hop_by_hop::resolve_tunnel_url(target, &tunnel_target, &mut incoming.headers) {
         Ok(url) => url,
         Err(e) => return Resolution::Malformed(e),
     };

@@ -20,17 +20,17 @@ use crate::upstream::plan::RequestPlan;
 /// Wraps a gRPC body so that stages see its messages, if one wants to. `Content-Length` is removed, because it may no
 /// longer be correct. If the flow's policy is strict, what stages cannot inspect as a whole ends the body: it fails
 /// closed.
-pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, headers: &mut Headers, body: Body) -> Body {
-    if matches!(body, Body::Empty) || !is_grpc(headers) || !tracker.wants_messages() {
+pub(crate) fn inspect_body(guard: &mut FlowGuard, direction: Direction, headers: &mut Headers, body: Body) -> Body {
+    if matches!(body, Body::Empty) || !is_grpc(headers) || !guard.wants_messages() {
         return body;
     }
-    let strict = MessagePolicy::is_strict(&tracker.flow);
+    let strict = MessagePolicy::is_strict(&guard.flow);
     let Some(kind) = GrpcKind::from_headers(headers) else {
         let why = "a body in base64 or with a content coding is not divided into messages";
         return if strict { Body::stream(BlockedBody(Some(unread(why)))) } else { body };
     };
     headers.remove("content-length");
-    let (plan, lent) = (Arc::clone(&tracker.plan), tracker.fork());
+    let (plan, lent) = (Arc::clone(&guard.plan), guard.fork());
     Body::stream(GrpcBody {
         body,
         direction,
@@ -66,9 +66,9 @@ impl BodyStream for GrpcBody {
         loop {
             if let Some(decision) = &mut self.decision {
                 // Kept across polls, since a stage may take long to decide.
-                let said = ready!(decision.as_mut().poll(cx));
+                let verdict = ready!(decision.as_mut().poll(cx));
                 self.decision = None;
-                match said {
+                match verdict {
                     Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
                     // The message was dropped: nothing is sent for it.
                     Ok(None) => {}

@@ -115,8 +115,8 @@ fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
     if head.version != HttpVersion::Http11 || !head.headers.has_token("connection", "upgrade") {
         return None;
     }
-    let wanted = head.headers.list_items("upgrade").find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
-    std::str::from_utf8(wanted).ok().map(ByteStr::from)
+    let protocol = head.headers.list_items("upgrade").find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
+    std::str::from_utf8(protocol).ok().map(ByteStr::from)
 }
 
 /// Strips a response's hop-by-hop fields; with `upgraded`, keeps those that a 101 needs.

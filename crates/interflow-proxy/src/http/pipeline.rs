@@ -29,8 +29,8 @@ use crate::upstream::route;
 /// A request as it enters the pipeline, with its flow. Boxed, because it is moved between futures before they first
 /// run.
 pub(crate) struct PipelineRequest {
-    live: Arc<ActiveConfig>,
-    tracker: FlowGuard,
+    config: Arc<ActiveConfig>,
+    guard: FlowGuard,
     head: RequestHead,
     body: Body,
     interim: InformationalSender,
@@ -45,7 +45,7 @@ impl PipelineRequest {
     /// authenticated.
     pub fn new(
         conn: &ClientConnection,
-        live: Arc<ActiveConfig>,
+        config: Arc<ActiveConfig>,
         resolved: ResolvedRequest,
         incoming: IncomingRequest,
         login: Result<Login>,
@@ -54,7 +54,7 @@ impl PipelineRequest {
         conn.worker.counters.request_started(resolved.key.transport);
         let mut flow = begin_flow(conn, &resolved, clock);
         flow.client_http2 = opening;
-        if flow.client_tls.is_some() && live.settings.recorder.is_some() {
+        if flow.client_tls.is_some() && config.settings.recorder.is_some() {
             // Computed before hop-by-hop fields are stripped, because JA4H covers the names of all fields in their
             // order.
             flow.ja4h = Some(ja4h(&method, version, &headers).into());
@@ -70,18 +70,18 @@ impl PipelineRequest {
         let allowed = login.and_then(|login| match &fronted {
             Some(authority) => {
                 let (user, client) = (flow.user.as_deref(), flow.client.peer.ip());
-                conn.check_access(&live, &AccessRequest { user, client, authority, method }).map(|()| login)
+                conn.check_access(&config, &AccessRequest { user, client, authority, method }).map(|()| login)
             }
             None => Ok(login),
         });
         let allowed = allowed.map(|login| login_watch = LoginWatch::of_revocable(&conn.worker, login));
-        let (plan, denied) = match allowed.and_then(|()| conn.plan(&live, &key, method, flow.client.peer.ip())) {
+        let (plan, denied) = match allowed.and_then(|()| conn.plan(&config, &key, method, flow.client.peer.ip())) {
             Ok(plan) => (plan, None),
             // A denied request needs a plan too: its error response passes through the same guard and recording.
-            Err(e) => (live.plans.get(&live.settings, key), Some(e)),
+            Err(e) => (config.plans.get(&config.settings, key), Some(e)),
         };
-        let tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
-        Box::new(Self { live, tracker, head, body, interim, handler, denied })
+        let guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
+        Box::new(Self { config, guard, head, body, interim, handler, denied })
     }
 }
 
@@ -127,15 +127,15 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
 /// Cancel safety: when the client disconnects, the server drops this future, and the guard in it ends the flow as
 /// aborted by the client.
 pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
-    let Some(login) = request.tracker.login().cloned() else { return run_phases(conn, request).await };
-    let live = Arc::clone(&request.live);
+    let Some(login) = request.guard.login().cloned() else { return run_phases(conn, request).await };
+    let config = Arc::clone(&request.config);
     tokio::select! {
         biased;
         reply = run_phases(conn, request) => reply,
         // The guard records the error.
         error = login.ended() => {
             let answer = error_response(&error, None, None);
-            ServiceReply::Response(challenge(answer, &live.settings.config.auth.realm))
+            ServiceReply::Response(challenge(answer, &config.settings.config.auth.realm))
         }
     }
 }
@@ -143,17 +143,17 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
 /// Request phases, recording, route, sending, response phases. The order is fixed, and the comments below say why each
 /// step is where it is.
 async fn run_phases(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
-    let PipelineRequest { live, mut tracker, mut head, body, interim, handler, denied } = *request;
+    let PipelineRequest { config, mut guard, mut head, body, interim, handler, denied } = *request;
     // The loop check comes first: a looping request must not reach stages, which could answer it.
-    let admitted = match denied.map_or_else(|| live.settings.pseudonym.check(&head.headers), Err) {
+    let admitted = match denied.map_or_else(|| config.settings.pseudonym.check(&head.headers), Err) {
         // From here on the head is what the stages see, not what the client sent.
-        Ok(()) => request_phases(&mut tracker, &mut head, body, &interim, &live).await,
+        Ok(()) => request_phases(&mut guard, &mut head, body, &interim, &config).await,
         Err(denied) => Err(EarlyExit::Deny(denied)),
     };
     // Recorded from here on, with the head as the stages left it; denied requests are recorded too.
-    tracker.begin_capture(&live.settings, Some(&head)).await;
-    let recording = tracker.recording();
-    let reply = exchange(conn, live, tracker, head, admitted, interim, handler).await;
+    guard.begin_capture(&config.settings, Some(&head)).await;
+    let recording = guard.recording();
+    let reply = exchange(conn, config, guard, head, admitted, interim, handler).await;
     let waits = match &reply {
         // A flow with a body to come ends with it, and its tap waits likewise.
         ServiceReply::Response(Response { body, .. }) => matches!(body, Body::Empty | Body::Full(_)),
@@ -170,8 +170,8 @@ async fn run_phases(conn: &ClientConnection, request: Box<PipelineRequest>) -> S
 /// From the end of the request phases to the response.
 async fn exchange(
     conn: &ClientConnection,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     mut head: RequestHead,
     admitted: Result<(Body, Option<PendingExpectation>), EarlyExit>,
     interim: InformationalSender,
@@ -179,105 +179,105 @@ async fn exchange(
 ) -> ServiceReply {
     let (body, expectation) = match admitted {
         Ok(admitted) => admitted,
-        Err(end) => return exit_early(tracker, &live, &head, end),
+        Err(end) => return exit_early(guard, &config, &head, end),
     };
     if let Some(handler) = handler {
-        return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
+        return Box::pin(serve_locally(guard, &config, head, body, &*handler)).await;
     }
     // Tested after the request stages, which may add or remove `Authorization`.
     let exclusive = conn.exclusive_upstream(&head.headers);
-    if tracker.plan.wants(Phase::UpstreamConnect) {
+    if guard.plan.wants(Phase::UpstreamConnect) {
         // The work may decide on the route, so a stage of this phase needs its result.
-        tracker.join_deferred().await;
+        guard.join_deferred().await;
     }
-    let route = match route::select_route(&mut tracker, &live, &head, exclusive, &conn.client_fingerprint).await {
+    let route = match route::select_route(&mut guard, &config, &head, exclusive, &conn.client_fingerprint).await {
         Ok(route) => route,
-        Err(end) => return exit_early(tracker, &live, &head, end),
+        Err(end) => return exit_early(guard, &config, &head, end),
     };
     // Message stages wrap the body before the recorder does, so that the recorder sees what they produce.
-    let body = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, body);
-    let body = tracker.request_body(body, &head);
+    let body = grpc::inspect_body(&mut guard, Direction::Request, &mut head.headers, body);
+    let body = guard.request_body(body, &head);
     // After the recorder: what this phase inserts, such as a secret, is sent to the origin but not recorded.
-    let (mut leaving, body) = match before_send(&mut tracker, &head, body).await {
+    let (mut leaving, body) = match before_send(&mut guard, &head, body).await {
         Ok(leaving) => leaving,
-        Err(end) => return exit_early(tracker, &live, &head, end),
+        Err(end) => return exit_early(guard, &config, &head, end),
     };
     if let Some(expectation) = expectation {
         expectation.finish(leaving.get_or_insert_with(|| head.clone()), &body);
     }
-    if let Some(error) = conn.unreachable(&head, &tracker.plan) {
-        return fail(tracker, &live, &head, &error);
+    if let Some(error) = conn.unreachable(&head, &guard.plan) {
+        return fail(guard, &config, &head, &error);
     }
     // After the decision on the route, because only some routes can loop.
-    live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
+    config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
     let leaving = leaving.as_ref().unwrap_or(&head);
-    let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
+    let answer = match send(&mut guard, &config.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,
         // The request may have been sent already: the error is the client's answer in any case, and nothing is
         // retried here.
-        Err(e) => return fail(tracker, &live, &head, &route::explain_http2_error(e, &route, &head)),
+        Err(e) => return fail(guard, &config, &head, &route::explain_http2_error(e, &route, &head)),
     };
     match answer.upgrade {
         // The guard moves on: into the upgraded connection, or else into the response body.
-        Some(upstream) => upgrade::complete_upgrade(tracker, &live, head, answer.head, upstream),
-        None => deliver(tracker, &live, &head, answer.head, answer.body).await,
+        Some(upstream) => upgrade::complete_upgrade(guard, &config, head, answer.head, upstream),
+        None => deliver(guard, &config, &head, answer.head, answer.body).await,
     }
 }
 
 /// The last phase before the request is sent. What stages change here goes into a separate copy of the head, hidden
 /// from recorder and other stages.
 pub(crate) async fn before_send(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     head: &RequestHead,
     mut body: Body,
 ) -> Result<(Option<RequestHead>, Body), EarlyExit> {
     // Cloned, because the stages borrow the plan while the flow in the same guard is changed.
-    let plan = Arc::clone(&tracker.plan);
+    let plan = Arc::clone(&guard.plan);
     if !plan.wants(Phase::BeforeSend) {
         return Ok((None, body));
     }
     let mut leaving = head.clone();
     for stage in plan.stages(Phase::BeforeSend) {
-        body = stage.before_send(&mut tracker.flow, &mut leaving, body).resolve().await?;
+        body = stage.before_send(&mut guard.flow, &mut leaving, body).resolve().await?;
     }
     Ok((Some(leaving), body))
 }
 
 /// Answers the request from a local handler. Its response goes through the response phases like an origin's.
 async fn serve_locally(
-    mut tracker: FlowGuard,
-    live: &ActiveConfig,
+    mut guard: FlowGuard,
+    config: &ActiveConfig,
     head: RequestHead,
     body: Body,
     handler: &dyn LocalHandler,
 ) -> ServiceReply {
-    let body = tracker.request_body(body, &head);
-    let served = handler.serve(&mut tracker.flow, Request { head: head.clone(), body }).await;
+    let body = guard.request_body(body, &head);
+    let served = handler.serve(&mut guard.flow, Request { head: head.clone(), body }).await;
     match served {
-        Ok(Response { head: answered, body }) => deliver(tracker, live, &head, answered, body).await,
-        Err(e) => fail(tracker, live, &head, &e),
+        Ok(Response { head: answered, body }) => deliver(guard, config, &head, answered, body).await,
+        Err(e) => fail(guard, config, &head, &e),
     }
 }
 
 /// Processes the request head from as received to as sent upstream. Also returns the expectation of a client that
 /// waits for 100.
 async fn request_phases(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     head: &mut RequestHead,
     mut body: Body,
     interim: &InformationalSender,
-    live: &ActiveConfig,
+    config: &ActiveConfig,
 ) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
     // Before any stage, so that stages see only end-to-end fields.
     hop_by_hop::clean_request(head);
     // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
-    hop_by_hop::set_host_for(head, tracker.flow.transport);
-    tracker.flow.has_request_body = Some(!body.is_empty());
-    let plan = Arc::clone(&tracker.plan);
+    hop_by_hop::set_host_for(head, guard.flow.transport);
+    guard.flow.has_request_body = Some(!body.is_empty());
+    let plan = Arc::clone(&guard.plan);
     // Requests in a tunnel were authorized with their tunnel.
-    if tracker.flow.is_outside_tunnel() {
+    if guard.flow.is_outside_tunnel() {
         for stage in plan.stages(Phase::Authority) {
-            match stage.authority(&mut tracker.flow).resolve().await {
+            match stage.authority(&mut guard.flow).resolve().await {
                 // Whether TLS is decrypted is not in question for a request that was read.
                 TunnelVerdict::Continue | TunnelVerdict::Intercept | TunnelVerdict::Tunnel => {}
                 TunnelVerdict::Deny(error) => return Err(EarlyExit::Deny(error)),
@@ -291,8 +291,8 @@ async fn request_phases(
     for stage in plan.stages(Phase::RequestHead) {
         // A client that disconnects withdraws a request that waits for an operator's decision.
         let may_wait = stage.may_wait_for_human();
-        let preview = if may_wait { body_preview::preview_of(&mut tracker.flow, head, &body) } else { None };
-        let verdict = match stage.request_head(&mut tracker.flow, head) {
+        let preview = if may_wait { body_preview::preview_of(&mut guard.flow, head, &body) } else { None };
+        let verdict = match stage.request_head(&mut guard.flow, head) {
             MaybeFuture::Ready(verdict) => verdict,
             later if may_wait => {
                 // The client's timeouts would otherwise end a request that waits for a person.
@@ -302,7 +302,7 @@ async fn request_phases(
                 interim.pause_timeouts(false);
                 // Only an approval may replace the body; after a denial the preview is dropped with the flow.
                 if let (RequestVerdict::Continue, Some(preview)) = (&verdict, &preview) {
-                    body_preview::apply_replacement(preview, &mut tracker.flow, head);
+                    body_preview::apply_replacement(preview, &mut guard.flow, head);
                 }
                 verdict
             }
@@ -315,13 +315,13 @@ async fn request_phases(
     let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::BeforeSend);
     let (mut body, expectation) = PendingExpectation::defer(reads, head, body, interim);
     for stage in plan.stages(Phase::RequestBody) {
-        body = stage.request_body(&mut tracker.flow, head, body).resolve().await?;
+        body = stage.request_body(&mut guard.flow, head, body).resolve().await?;
     }
     // A stage may have removed `Host`, which every HTTP/1.1 request must have (RFC 9112 3.2).
     if !head.headers.contains("host") {
         hop_by_hop::set_host(head);
     }
-    let via = &live.settings.config.proxy.via;
+    let via = &config.settings.config.proxy.via;
     if !via.is_empty() {
         let version = head.version;
         hop_by_hop::add_via(&mut head.headers, version, via);
@@ -330,20 +330,20 @@ async fn request_phases(
 }
 
 pub(crate) async fn send(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     egress: &UpstreamClient,
     route: &UpstreamRoute,
     head: &RequestHead,
     body: Body,
     interim: &InformationalSender,
 ) -> Result<UpstreamResponse> {
-    let filter = ResponseHeadFilter::for_flow(&tracker.flow);
+    let filter = ResponseHeadFilter::for_flow(&guard.flow);
     // 1xx heads are kept and recorded after the exchange, because `tracker` is borrowed by the report until then.
     let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
     let mut forward = |head| relay.relay(head);
-    let answer = egress.send_parts(route, head, body, &mut tracker.upstream_report(&mut forward)).await;
+    let answer = egress.send_parts(route, head, body, &mut guard.upstream_report(&mut forward)).await;
     for head in &relay.heads {
-        tracker.interim(head);
+        guard.interim(head);
     }
     answer
 }
@@ -370,44 +370,44 @@ impl InterimRelay<'_> {
 
 /// Processes the origin's response and hands it to the client.
 async fn deliver(
-    mut tracker: FlowGuard,
-    live: &ActiveConfig,
+    mut guard: FlowGuard,
+    config: &ActiveConfig,
     request: &RequestHead,
     mut head: ResponseHead,
     mut body: Body,
 ) -> ServiceReply {
     hop_by_hop::clean_response(&mut head.headers, false);
-    RequestId::echo(&tracker.flow, &mut head.headers);
-    let plan = Arc::clone(&tracker.plan);
+    RequestId::echo(&guard.flow, &mut head.headers);
+    let plan = Arc::clone(&guard.plan);
     // Messages of a gRPC request may still be running: they pause while the response phases use the flow.
-    let held = tracker.hold_messages().await;
-    tracker.join_deferred().await;
+    let held = guard.hold_messages().await;
+    guard.join_deferred().await;
     for stage in plan.stages(Phase::ResponseHead) {
-        let verdict = stage.response_head(&mut tracker.flow, request, &mut head).resolve().await;
+        let verdict = stage.response_head(&mut guard.flow, request, &mut head).resolve().await;
         if let Err(end) = verdict.into_result() {
-            return exit_early(tracker, live, request, end);
+            return exit_early(guard, config, request, end);
         }
     }
     for stage in plan.stages(Phase::ResponseBody) {
         // The recorder must not see restored secrets: it gets the body as it is before the first such stage.
-        if stage.restores_secrets(&tracker.flow) {
-            body = tracker.record_before_restore(body, &head);
+        if stage.restores_secrets(&guard.flow) {
+            body = guard.record_before_restore(body, &head);
         }
-        body = match stage.response_body(&mut tracker.flow, request, &mut head, body).resolve().await {
+        body = match stage.response_body(&mut guard.flow, request, &mut head, body).resolve().await {
             Ok(body) => body,
-            Err(end) => return exit_early(tracker, live, request, end),
+            Err(end) => return exit_early(guard, config, request, end),
         };
     }
-    let via = &live.settings.config.proxy.via;
+    let via = &config.settings.config.proxy.via;
     if !via.is_empty() {
         let version = head.version;
         hop_by_hop::add_via(&mut head.headers, version, via);
     }
-    tracker.release_messages(held);
+    guard.release_messages(held);
     let body = hop_by_hop::strip_forbidden_body(request, &head, body);
-    let body = grpc::inspect_body(&mut tracker, Direction::Response, &mut head.headers, body);
-    tracker.response(&head);
-    let body = tracker.response_body(body, &head);
+    let body = grpc::inspect_body(&mut guard, Direction::Response, &mut head.headers, body);
+    guard.response(&head);
+    let body = guard.response_body(body, &head);
     // The guard now lives in the body: the flow ends when the server has polled its last frame, or drops it.
     ServiceReply::Response(Response { head, body })
 }

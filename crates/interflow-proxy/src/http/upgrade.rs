@@ -27,16 +27,16 @@ use crate::state::ActiveConfig;
 
 /// The origin switched protocols: answers the client in its own HTTP version, then relays.
 pub(crate) fn complete_upgrade(
-    mut tracker: FlowGuard,
-    live: &Arc<ActiveConfig>,
+    mut guard: FlowGuard,
+    config: &Arc<ActiveConfig>,
     request: RequestHead,
     mut head: ResponseHead,
     upstream: IoStream,
 ) -> ServiceReply {
     // `true` keeps `Connection` and `Upgrade`, which are hop-by-hop but make up the upgrade itself.
     hop_by_hop::clean_response(&mut head.headers, true);
-    ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
-    RequestId::echo(&tracker.flow, &mut head.headers);
+    ResponseHeadFilter::for_flow(&guard.flow).apply(&mut head);
+    RequestId::echo(&guard.flow, &mut head.headers);
     match request.version {
         // Extended CONNECT is answered with 200, and HTTP/2 forbids the fields of an HTTP/1.1 upgrade (RFC 8441 5).
         HttpVersion::H2 => {
@@ -51,15 +51,15 @@ pub(crate) fn complete_upgrade(
             set_upgrade_headers(&request, &mut head);
         }
     }
-    tracker.response(&head);
-    tracker.store_open();
-    let idle = live.settings.config.timeouts.tunnel_idle.0;
+    guard.response(&head);
+    guard.store_open();
+    let idle = config.settings.config.timeouts.tunnel_idle.0;
     let websocket = request.protocol.as_deref() == Some("websocket");
-    let leg = |direction| WsDirection::new(direction, &head.headers);
+    let direction_state = |direction| WsDirection::new(direction, &head.headers);
     // For another protocol, the bytes are relayed without parsing.
-    let legs = websocket.then(|| (leg(Direction::Request), leg(Direction::Response)));
+    let legs = websocket.then(|| (direction_state(Direction::Request), direction_state(Direction::Response)));
     // Relaying starts only when the server has written the head and hands over the connection.
-    ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(tracker, client, upstream, legs, idle))))
+    ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(guard, client, upstream, legs, idle))))
 }
 
 /// Sets what a 101 over HTTP/1 needs if the origin answered over HTTP/2, or if Interflow used its own key (RFC 6455
@@ -82,7 +82,7 @@ fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
 /// State shared by both directions of an upgraded connection. One async lock covers it: each direction holds it while
 /// its stages run, so messages of both directions are processed one at a time.
 struct UpgradedState {
-    tracker: FlowGuard,
+    guard: FlowGuard,
     bytes: ByteCounts,
     /// When bytes last arrived in either direction, for the idle timeout.
     moved: tokio::time::Instant,
@@ -136,7 +136,7 @@ const fn direction_index(direction: Direction) -> usize {
 /// The two directions of a WebSocket; `None` for another protocol.
 type WsDirections = Option<(WsDirection, WsDirection)>;
 
-async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: WsDirections, idle: Duration) {
+async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsDirections, idle: Duration) {
     let (client_read, mut client_write) = tokio::io::split(client);
     let (upstream_read, mut upstream_write) = tokio::io::split(upstream);
     let websocket = legs.is_some();
@@ -144,10 +144,10 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     let moved = tokio::time::Instant::now();
     // `up` and `down` share the state through the mutex; each has its own read half and borrows a write half.
     let bytes = ByteCounts::default();
-    let (followed, closed) = (tracker.wants_messages(), [false; 2]);
-    let login = tracker.login().cloned();
+    let (followed, closed) = (guard.wants_messages(), [false; 2]);
+    let login = guard.login().cloned();
     let carried = Mutex::new(UpgradedState {
-        tracker,
+        guard,
         bytes,
         moved,
         closed,
@@ -196,9 +196,9 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
     // Both directions are dropped by now, and with them their borrows.
-    let UpgradedState { tracker, bytes, .. } = carried.into_inner();
+    let UpgradedState { guard, bytes, .. } = carried.into_inner();
     match end {
-        Ok(()) => tracker.tunnelled(bytes),
+        Ok(()) => guard.tunnelled(bytes),
         Err(e) => {
             // Only errors of a policy or limit are explained to the client: the others mean that a connection is
             // broken.
@@ -207,7 +207,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
             if websocket && explained.contains(&e.kind()) {
                 send_close_frame(&mut client_write, &e).await;
             }
-            tracker.tunnel_failed(&e, bytes);
+            guard.tunnel_failed(&e, bytes);
         }
     }
 }
@@ -223,12 +223,12 @@ async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
     let mut frame = Vec::new();
     // From the server's side: not masked.
     websocket::write_frame(&mut frame, websocket::Opcode::Close, &payload, None);
-    let told = async {
+    let handshake = async {
         client.write_all(&frame).await?;
         client.shutdown().await
     };
     // The connection is ending anyway: a client that does not read gets one second.
-    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), handshake).await;
 }
 
 /// Copies one direction until its end, and forwards the end.
@@ -305,13 +305,12 @@ impl UpgradedCopy<'_> {
         let _held = std::mem::take(&mut carried.held[direction_index(self.direction)]);
         for message in std::mem::take(&mut carried.injected[direction_index(self.direction)]) {
             if self.direction == Direction::Response {
-                carried.tracker.message(&message);
+                carried.guard.message(&message);
                 leg.write_injected(out, &message);
                 continue;
             }
             let mut back = Vec::new();
-            let (messages, asked) =
-                websocket_messages::inspect_injected(&mut carried.tracker, message, &mut back).await;
+            let (messages, asked) = websocket_messages::inspect_injected(&mut carried.guard, message, &mut back).await;
             messages.iter().for_each(|message| leg.write_injected(out, message));
             carried.inject_reply(self.direction, back, self.waiting)?;
             asked?;
@@ -328,8 +327,8 @@ impl UpgradedCopy<'_> {
             Direction::Request => carried.bytes.sent += bytes.len() as u64,
             Direction::Response => carried.bytes.received += bytes.len() as u64,
         }
-        let tracker = &mut carried.tracker;
-        std::future::poll_fn(|cx| tracker.poll_ready(cx)).await;
+        let guard = &mut carried.guard;
+        std::future::poll_fn(|cx| guard.poll_ready(cx)).await;
         let Some(leg) = &mut self.leg else {
             out.extend_from_slice(bytes);
             return Ok(());
@@ -342,9 +341,9 @@ impl UpgradedCopy<'_> {
                 match seen {
                     WsEvent::Message(message, _) => {
                         carried.closed[direction_index(self.direction)] |= message.kind == MessageKind::Close;
-                        tracker.message(&message);
+                        guard.message(&message);
                     }
-                    WsEvent::Overloaded => tracker.flow.tag("messages:overloaded"),
+                    WsEvent::Overloaded => guard.flow.tag("messages:overloaded"),
                     WsEvent::Part(..) | WsEvent::Lost(_) => {}
                 }
             }
@@ -354,7 +353,7 @@ impl UpgradedCopy<'_> {
                 // Read before the stages run, which may drop the message.
                 let close = matches!(&seen, WsEvent::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[direction_index(self.direction)] |= close;
-                let (back, asked) = websocket_messages::run_message_stages(&mut carried.tracker, leg, seen, out).await;
+                let (back, asked) = websocket_messages::run_message_stages(&mut carried.guard, leg, seen, out).await;
                 carried.inject_reply(self.direction, back, self.waiting)?;
                 asked?;
             }

@@ -16,18 +16,18 @@ use crate::observe::flow_guard::FlowGuard;
 /// If the flow's policy is strict, anything that stages cannot inspect as a whole ends the connection: it fails
 /// closed.
 pub(crate) async fn run_message_stages(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     leg: &mut WsDirection,
     seen: WsEvent,
     out: &mut Vec<u8>,
 ) -> (Vec<StreamMessage>, Result<()>) {
     let mut back = Vec::new();
-    let asked = run_stages(tracker, leg, seen, out, &mut back).await;
-    (back, asked)
+    let verdict = run_stages(guard, leg, seen, out, &mut back).await;
+    (back, verdict)
 }
 
 async fn run_stages(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     leg: &mut WsDirection,
     seen: WsEvent,
     out: &mut Vec<u8>,
@@ -37,7 +37,7 @@ async fn run_stages(
     let unread = |why: &str| {
         Err(Error::new(ErrorKind::Denied, format!("message blocked: every message must be inspected, and {why}")))
     };
-    let strict = MessagePolicy::is_strict(&tracker.flow);
+    let strict = MessagePolicy::is_strict(&guard.flow);
     let (message, frames) = match seen {
         WsEvent::Overloaded => {
             let what = "the memory budget for WebSocket messages is exhausted (limits.held_bytes)";
@@ -59,38 +59,38 @@ async fn run_stages(
     };
     let mut batch = MessageBatch { messages: vec![(message, true)], denied: None };
     // Recorded before the first stage that restores secrets, as bodies are; otherwise after all stages.
-    let mut shown = false;
-    let plan = Arc::clone(&tracker.plan);
+    let mut is_reported = false;
+    let plan = Arc::clone(&guard.plan);
     for stage in plan.stages(Phase::Message) {
         // After a denial the loop goes on only to reach the end; no further stage sees the batch.
-        if batch.denied.is_some() || batch.messages.is_empty() || !stage.wants_messages(&tracker.flow) {
+        if batch.denied.is_some() || batch.messages.is_empty() || !stage.wants_messages(&guard.flow) {
             continue;
         }
-        if leg.direction() == Direction::Response && !shown && stage.restores_secrets(&tracker.flow) {
-            batch.record(tracker);
-            shown = true;
+        if leg.direction() == Direction::Response && !is_reported && stage.restores_secrets(&guard.flow) {
+            batch.record(guard);
+            is_reported = true;
         }
-        batch.run_stage(stage, &mut tracker.flow, back).await;
+        batch.run_stage(stage, &mut guard.flow, back).await;
     }
-    if !shown {
-        batch.record(tracker);
+    if !is_reported {
+        batch.record(guard);
     }
     // After recording: what is inserted here, such as a secret, is sent but not recorded.
     for stage in plan.stages(Phase::Message) {
         // Cannot fail or drop: it only replaces placeholders in what is sent.
-        batch.messages.iter_mut().for_each(|(message, _)| stage.before_message_send(&mut tracker.flow, message));
+        batch.messages.iter_mut().for_each(|(message, _)| stage.before_message_send(&mut guard.flow, message));
     }
-    let mut kept = false;
+    let mut is_buffered = false;
     for (message, own) in &batch.messages {
         if *own {
-            kept = true;
+            is_buffered = true;
             leg.write(out, Some(message), &frames).map_err(too_large)?;
         } else {
             leg.write_injected(out, message);
         }
     }
     // The forwarder must know of a dropped message, because the receiver's compression window misses it.
-    if !kept {
+    if !is_buffered {
         leg.write(out, None, &frames).map_err(too_large)?;
     }
     batch.denied.map_or(Ok(()), Err)
@@ -99,18 +99,18 @@ async fn run_stages(
 /// Runs the stages that inspect injected messages on those going to the origin; returns what is to be sent, and adds
 /// their replies to the client to `back`.
 pub(crate) async fn inspect_injected(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     put_in: StreamMessage,
     back: &mut Vec<StreamMessage>,
 ) -> (Vec<StreamMessage>, Result<()>) {
     let mut batch = MessageBatch { messages: vec![(put_in, false)], denied: None };
-    let plan = Arc::clone(&tracker.plan);
+    let plan = Arc::clone(&guard.plan);
     for stage in plan.stages(Phase::Message) {
-        if batch.denied.is_none() && stage.inspects_injected_messages() && stage.wants_messages(&tracker.flow) {
-            batch.run_stage(stage, &mut tracker.flow, back).await;
+        if batch.denied.is_none() && stage.inspects_injected_messages() && stage.wants_messages(&guard.flow) {
+            batch.run_stage(stage, &mut guard.flow, back).await;
         }
     }
-    batch.record(tracker);
+    batch.record(guard);
     (batch.messages.into_iter().map(|(message, _)| message).collect(), batch.denied.map_or(Ok(()), Err))
 }
 
@@ -122,8 +122,8 @@ struct MessageBatch {
 
 impl MessageBatch {
     /// Records all messages of the batch in their order.
-    fn record(&self, tracker: &FlowGuard) {
-        self.messages.iter().for_each(|(message, _)| tracker.message(message));
+    fn record(&self, guard: &FlowGuard) {
+        self.messages.iter().for_each(|(message, _)| guard.message(message));
     }
 
     /// Runs a stage on all of them; those that it injects are passed only to later stages.

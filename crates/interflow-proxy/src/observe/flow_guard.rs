@@ -245,7 +245,7 @@ impl FlowGuard {
                 // The guard moves into the tap; dropping the body unread ends the flow as aborted.
                 let login_end =
                     self.login.clone().map(|login| Box::pin(async move { login.ended().await }) as BoxFuture<'_, _>);
-                Body::stream(ResponseTap { body, tracker: Some(self), messages, withheld: None, login_end })
+                Body::stream(ResponseTap { body, guard: Some(self), messages, withheld: None, login_end })
             }
         }
     }
@@ -270,7 +270,7 @@ impl FlowGuard {
                 let withheld = WithheldEnd { stored, frame: Some(Ok(BodyFrame::Data(bytes))) };
                 Body::stream(ResponseTap {
                     body: Body::Empty,
-                    tracker: None,
+                    guard: None,
                     messages: None,
                     withheld: Some(withheld),
                     login_end: None,
@@ -505,8 +505,8 @@ impl BodyStream for RequestTap {
         if let Some(shared) = &self.shared {
             match &frame {
                 Some(Ok(f)) => {
-                    let seen = shared.record_frame(Direction::Request, f, self.messages.as_mut());
-                    self.counters.messages.fetch_add(seen as u64, Relaxed);
+                    let recorded = shared.record_frame(Direction::Request, f, self.messages.as_mut());
+                    self.counters.messages.fetch_add(recorded as u64, Relaxed);
                 }
                 // At least 1, because 0 stands for a body that has not ended.
                 None => shared.request_body.store(self.clock.micros().max(1), Relaxed),
@@ -547,7 +547,7 @@ impl BodyStream for PreRestoreTap {
 /// Counts and records a response body; the flow ends with it.
 struct ResponseTap {
     body: Body,
-    tracker: Option<FlowGuard>,
+    guard: Option<FlowGuard>,
     messages: Option<MessageTap>,
     withheld: Option<WithheldEnd>,
     /// Ready when the login that the response was allowed for has ended.
@@ -567,8 +567,8 @@ impl BodyStream for ResponseTap {
             return Poll::Ready(self.withheld.take().and_then(|end| end.frame));
         }
         // After the end, the remaining polls pass through.
-        let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
-        std::task::ready!(tracker.poll_ready(cx));
+        let Some(guard) = &mut self.guard else { return self.body.poll_frame(cx) };
+        std::task::ready!(guard.poll_ready(cx));
         let frame = match self.login_end.as_mut().map(|end| end.as_mut().poll(cx)) {
             Some(Poll::Ready(error)) => {
                 self.login_end = None;
@@ -580,12 +580,12 @@ impl BodyStream for ResponseTap {
         match &frame {
             Some(Ok(f)) => {
                 if let BodyFrame::Data(data) = f {
-                    tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
+                    guard.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
                 }
                 // What a stage restored is counted as sent, but not recorded.
-                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.response_recorded) {
-                    let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
-                    tracker.counters.messages.fetch_add(seen as u64, Relaxed);
+                if let Some(shared) = guard.shared.as_ref().filter(|_| !guard.response_recorded) {
+                    let recorded = shared.record_frame(Direction::Response, f, self.messages.as_mut());
+                    guard.counters.messages.fetch_add(recorded as u64, Relaxed);
                 }
                 // Nothing follows the trailers, and a body of known length ends with its last byte: the server need
                 // not poll again.
@@ -613,13 +613,13 @@ impl BodyStream for ResponseTap {
 impl ResponseTap {
     /// Ends the flow; returns what the end of the body waits for.
     fn finish(&mut self, end: Result<(), &Error>) -> Option<FlowStored> {
-        let mut tracker = self.tracker.take()?;
-        let stored = tracker.stored();
+        let mut guard = self.guard.take()?;
+        let stored = guard.stored();
         // Taken, so that the end is reported once even if the body is polled again.
-        tracker.flow.timings.last_byte = Some(tracker.flow.clock.micros());
+        guard.flow.timings.last_byte = Some(guard.flow.clock.micros());
         match end {
-            Ok(()) => tracker.complete(),
-            Err(e) => tracker.fail(e),
+            Ok(()) => guard.complete(),
+            Err(e) => guard.fail(e),
         }
         stored
     }

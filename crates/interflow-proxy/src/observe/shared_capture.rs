@@ -41,14 +41,14 @@ impl SharedCapture {
 
     /// Records a frame; returns how many messages were complete with it.
     pub fn record_frame(&self, direction: Direction, frame: &BodyFrame, messages: Option<&mut MessageTap>) -> usize {
-        let mut seen = 0;
+        let mut count = 0;
         if let Some(capture) = self.capture.lock().as_mut() {
             match frame {
                 BodyFrame::Data(data) => {
                     capture.data(direction, data);
                     if let Some(tap) = messages {
                         tap.feed(data, |m| {
-                            seen += 1;
+                            count += 1;
                             capture.message(m);
                         });
                     }
@@ -56,7 +56,7 @@ impl SharedCapture {
                 BodyFrame::Trailers(trailers) => capture.trailers(direction, trailers),
             }
         }
-        seen
+        count
     }
 
     pub fn original_request(self: &Arc<Self>, original: OriginalMessage<RequestHead>) {
@@ -86,13 +86,13 @@ impl SharedCapture {
             Some(OriginalBody::Passing(passing)) => {
                 let shared = Arc::clone(self);
                 // The body is still being read by the stage that edited it: it is recorded as it passes.
-                let shown = passing.subscribe(move |bytes| {
+                let subscription = passing.subscribe(move |bytes| {
                     if let Some(capture) = shared.capture.lock().as_mut() {
                         capture.original_data(direction, bytes);
                     }
                 });
                 // Too late: part of the body has gone by, and half an original would mislead.
-                if !shown && let Some(capture) = self.capture.lock().as_mut() {
+                if !subscription && let Some(capture) = self.capture.lock().as_mut() {
                     capture.original_lost(direction);
                 }
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use interflow_limits::ConnectionRejection;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{EntryKind, Error, ErrorKind, FlowTimings, Passthrough};
-use schemars::JsonSchema;
 use tokio::sync::Notify;
 
 /// Upper bounds of the latency histograms' buckets, in microseconds; a last bucket counts the rest.

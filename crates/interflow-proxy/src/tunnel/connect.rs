@@ -38,8 +38,8 @@ pub(crate) struct TunnelRequest {
 /// A tunnel that was allowed. Nothing has been sent to the client yet.
 pub(crate) struct OpenTunnel {
     context: TunnelContext,
-    live: Arc<ActiveConfig>,
-    tracker: FlowGuard,
+    config: Arc<ActiveConfig>,
+    guard: FlowGuard,
     login: Option<LoginWatch>,
     interception: InterceptOverride,
     /// The connection to the origin, and why bytes are passed through, unless the SNI changes the decision.
@@ -48,21 +48,21 @@ pub(crate) struct OpenTunnel {
 
 /// A tunnel that was denied, or whose origin could not be reached. Its flow has not ended: the caller records it.
 pub(crate) struct RefusedTunnel {
-    pub tracker: FlowGuard,
+    pub guard: FlowGuard,
     pub error: Error,
 }
 
 impl RefusedTunnel {
     /// Ends and records the flow, for clients that are not told a reason.
-    pub async fn end(self, live: &ActiveConfig) {
-        end_tunnel(self.tracker, live, Err(&self.error)).await;
+    pub async fn end(self, config: &ActiveConfig) {
+        end_tunnel(self.guard, config, Err(&self.error)).await;
     }
 }
 
 /// Applies users, access rules and stages, and connects a tunnel that is to be passed through.
 pub(crate) async fn open_tunnel(
     conn: &ClientConnection,
-    live: &Arc<ActiveConfig>,
+    config: &Arc<ActiveConfig>,
     request: TunnelRequest,
 ) -> Result<OpenTunnel, RefusedTunnel> {
     let TunnelRequest { transport, authority, login, received_via } = request;
@@ -70,50 +70,50 @@ pub(crate) async fn open_tunnel(
     // The scheme is a guess: what the tunnel carries is not known before its first bytes.
     let key = conn.plan_key(Scheme::Https, authority.clone(), None, transport, name.clone());
     let flow = conn.flow(FlowClock::start(), transport, Scheme::Https, authority, name);
-    let planned = login.and_then(|login| Ok((conn.plan(live, &key, "CONNECT", conn.client.peer.ip())?, login)));
+    let planned = login.and_then(|login| Ok((conn.plan(config, &key, "CONNECT", conn.client.peer.ip())?, login)));
     let (plan, login) = match planned {
         Ok((plan, login)) => (plan, Ok(login)),
         // A denied tunnel needs a plan for its flow; no stage runs.
-        Err(e) => (live.plans.get(&live.settings, key), Err(e)),
+        Err(e) => (config.plans.get(&config.settings, key), Err(e)),
     };
-    let mut tracker = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
+    let mut guard = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
     let opened = match login {
         Err(error) => Err(error),
-        Ok(login) => decide(live, &mut tracker, received_via).await.map(|decided| (decided, login)),
+        Ok(login) => decide(config, &mut guard, received_via).await.map(|decided| (decided, login)),
     };
     match opened {
         Ok(((interception, passthrough), login)) => {
             let watch = LoginWatch::new(&conn.worker, login.clone());
-            let tracker = tracker.with_login(watch.clone());
-            let (context, live) = (TunnelContext::new(conn, login), Arc::clone(live));
-            Ok(OpenTunnel { context, live, tracker, login: watch, interception, passthrough })
+            let guard = guard.with_login(watch.clone());
+            let (context, config) = (TunnelContext::new(conn, login), Arc::clone(config));
+            Ok(OpenTunnel { context, config, guard, login: watch, interception, passthrough })
         }
-        Err(error) => Err(RefusedTunnel { tracker, error }),
+        Err(error) => Err(RefusedTunnel { guard, error }),
     }
 }
 
 /// Runs the stages of the phase `Authority`. The result is their decision about TLS, and the connection to the origin
 /// if the tunnel is passed through.
 async fn decide(
-    live: &ActiveConfig,
-    tracker: &mut FlowGuard,
+    config: &ActiveConfig,
+    guard: &mut FlowGuard,
     received_via: Option<Arc<str>>,
 ) -> Result<(InterceptOverride, Option<(IoStream, Passthrough)>)> {
-    let plan = Arc::clone(&tracker.plan);
+    let plan = Arc::clone(&guard.plan);
     let mut interception = InterceptOverride::None;
     for stage in plan.stages(Phase::Authority) {
-        interception.apply_verdict(stage.authority(&mut tracker.flow).resolve().await)?;
+        interception.apply_verdict(stage.authority(&mut guard.flow).resolve().await)?;
     }
     if received_via.is_some() {
-        *tracker.flow.extension_mut() = ReceivedVia(received_via);
+        *guard.flow.extension_mut() = ReceivedVia(received_via);
     }
-    let Authority { host, port } = &tracker.flow.authority;
+    let Authority { host, port } = &guard.flow.authority;
     // The name of the built-in pages resolves nowhere, so it can only be intercepted.
-    let why = interception.passthrough(&live.settings, &[host], *port).filter(|_| !builtin_pages::is_local(host));
+    let why = interception.passthrough(&config.settings, &[host], *port).filter(|_| !builtin_pages::is_local(host));
     // Only a tunnel that is passed through is connected before the client is answered, so that a CONNECT can report
     // the failure. Otherwise the requests inside report it.
     match why {
-        Some(why) => Ok((interception, Some((dial(tracker, live).await?, why)))),
+        Some(why) => Ok((interception, Some((dial(guard, config).await?, why)))),
         None => Ok((interception, None)),
     }
 }
@@ -121,10 +121,10 @@ async fn decide(
 impl OpenTunnel {
     /// Serves the client, which knows that the tunnel is open.
     pub fn serve(self, io: IoStream) -> BoxFuture<'static, ()> {
-        let Self { context, live, tracker, login, interception, passthrough } = self;
+        let Self { context, config, guard, login, interception, passthrough } = self;
         let serve = match passthrough {
-            None => inspect(context, live, tracker, io, interception),
-            Some((upstream, why)) => inspect_passthrough(context, live, tracker, (io, upstream), interception, why),
+            None => inspect(context, config, guard, io, interception),
+            Some((upstream, why)) => inspect_passthrough(context, config, guard, (io, upstream), interception, why),
         };
         let Some(login) = login else { return serve };
         Box::pin(async move {
@@ -140,7 +140,7 @@ impl OpenTunnel {
 /// A CONNECT request (RFC 9110 9.3.6). The 200 is sent by the driver before the tunnel is served.
 pub(crate) async fn http_connect(
     conn: &ClientConnection,
-    live: Arc<ActiveConfig>,
+    config: Arc<ActiveConfig>,
     incoming: IncomingRequest,
 ) -> ServiceReply {
     let IncomingRequest { target, headers, method, version, protocol, .. } = incoming;
@@ -149,19 +149,19 @@ pub(crate) async fn http_connect(
     };
     let url = Url { scheme: Scheme::Https, authority: authority.clone(), path: ByteStr::from_static("/") };
     let head = RequestHead { method, url, version, headers, protocol };
-    let login = conn.authenticate(&live, &head.headers).await;
-    let login = login.and_then(|login| live.settings.pseudonym.check(&head.headers).map(|()| login));
+    let login = conn.authenticate(&config, &head.headers).await;
+    let login = login.and_then(|login| config.settings.pseudonym.check(&head.headers).map(|()| login));
     let received_via = received_via(&head.headers);
     let request = TunnelRequest { transport: EntryKind::Connect, authority, login, received_via };
-    match open_tunnel(conn, &live, request).await {
+    match open_tunnel(conn, &config, request).await {
         Ok(tunnel) => {
             let established =
                 ResponseHead { reason: "Connection established".into(), ..ResponseHead::new(StatusCode::OK) };
             ServiceReply::Upgrade(established, Box::new(move |io| tunnel.serve(io)))
         }
-        Err(RefusedTunnel { mut tracker, error }) => {
-            tracker.begin_capture(&live.settings, Some(&head)).await;
-            fail(tracker, &live, &head, &error)
+        Err(RefusedTunnel { mut guard, error }) => {
+            guard.begin_capture(&config.settings, Some(&head)).await;
+            fail(guard, &config, &head, &error)
         }
     }
 }

@@ -43,8 +43,8 @@ impl TunnelContext {
     }
 
     /// The program that sent this flow's ClientHello.
-    fn program(&self, tracker: &FlowGuard) -> ClientProgram {
-        ClientProgram::from_client(&self.client, tracker.flow.client_tls.as_ref().and_then(|tls| tls.ja4.as_ref()))
+    fn program(&self, guard: &FlowGuard) -> ClientProgram {
+        ClientProgram::from_client(&self.client, guard.flow.client_tls.as_ref().and_then(|tls| tls.ja4.as_ref()))
     }
 
     fn tunnel_connection(&self, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) -> Arc<ClientConnection> {
@@ -57,15 +57,27 @@ impl TunnelContext {
         Arc::new(conn.with_client_hello(self.hello.clone()))
     }
 
-    async fn serve_http1(&self, live: &ActiveConfig, io: IoStream, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) {
-        let options = live.settings.http_options(false);
+    async fn serve_http1(
+        &self,
+        config: &ActiveConfig,
+        io: IoStream,
+        inside: TunnelTarget,
+        tls: Option<Arc<ClientTls>>,
+    ) {
+        let options = config.settings.http_options(false);
         let served =
             ingress::serve_http1(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
         self.worker.log_end(&self.client, served);
     }
 
-    async fn serve_http2(&self, live: &ActiveConfig, io: IoStream, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) {
-        let options = live.settings.http_options(false);
+    async fn serve_http2(
+        &self,
+        config: &ActiveConfig,
+        io: IoStream,
+        inside: TunnelTarget,
+        tls: Option<Arc<ClientTls>>,
+    ) {
+        let options = config.settings.http_options(false);
         let served =
             ingress::serve_http2(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
         self.worker.log_end(&self.client, served);
@@ -108,43 +120,43 @@ impl InterceptOverride {
 /// Serves an established tunnel by the protocol of its first bytes. Boxed, because requests inside may open tunnels
 /// again.
 pub(crate) fn inspect(
-    place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    tracker: FlowGuard,
+    context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    guard: FlowGuard,
     io: IoStream,
     interception: InterceptOverride,
 ) -> BoxFuture<'static, ()> {
-    Box::pin(sniff(place, live, tracker, io, interception))
+    Box::pin(sniff(context, config, guard, io, interception))
 }
 
 async fn sniff(
-    place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     io: IoStream,
     interception: InterceptOverride,
 ) {
     // Bounded: a client that sends nothing must not keep the tunnel's protocol undecided forever.
-    let expect = sniff_timeouts(&live);
+    let expect = sniff_timeouts(&config);
     let (mut detected, mut io) = match ingress::sniff(io, expect).await {
         Ok(found) => found,
-        Err(e) => return fail_sniff(tracker, &live, &e).await,
+        Err(e) => return fail_sniff(guard, &config, &e).await,
     };
     let mut upstream = None;
     if matches!(detected, ClientProtocol::Timeout) {
         // A slow client, or a protocol in which the server speaks first: wait for both sides.
-        let (near, expect) = match dial(&mut tracker, &live).await {
+        let (near, expect) = match dial(&mut guard, &config).await {
             // A client that was only slow can be told why, in its own protocol.
             Err(e) => {
                 upstream = Some(Err(e));
                 (io, SniffTimeouts { first: LATE_CLIENT_TIMEOUT, ..expect })
             }
-            Ok(far) => match first_speaker(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
+            Ok(far) => match first_speaker(io, far, config.settings.config.timeouts.tunnel_idle.0).await {
                 FirstSpeaker::Server(near, far) => {
-                    tracker.flow.passthrough = Some(Passthrough::ServerFirst);
-                    return passthrough(tracker, &live, near, far).await;
+                    guard.flow.passthrough = Some(Passthrough::ServerFirst);
+                    return passthrough(guard, &config, near, far).await;
                 }
-                FirstSpeaker::Nobody => return tracker.tunnelled(ByteCounts::default()),
+                FirstSpeaker::Nobody => return guard.tunnelled(ByteCounts::default()),
                 FirstSpeaker::Client(near, far) => {
                     // The connection is kept for the case that the protocol turns out to be unknown.
                     upstream = Some(Ok(far));
@@ -154,19 +166,19 @@ async fn sniff(
         };
         (detected, io) = match ingress::sniff(near, expect).await {
             Ok(found) => found,
-            Err(e) => return fail_sniff(tracker, &live, &e).await,
+            Err(e) => return fail_sniff(guard, &config, &e).await,
         };
         if let (ClientProtocol::Closed | ClientProtocol::Timeout, Some(Err(e))) = (&detected, &upstream) {
-            return end_tunnel(tracker, &live, Err(e)).await;
+            return end_tunnel(guard, &config, Err(e)).await;
         }
     }
     let inside = TunnelTarget {
         scheme: Scheme::Http,
-        authority: tracker.flow.authority.clone(),
+        authority: guard.flow.authority.clone(),
         dial: None,
-        transport: tracker.flow.transport,
-        login: place.login.clone(),
-        received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+        transport: guard.flow.transport,
+        login: context.login.clone(),
+        received_via: guard.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
         unreachable: upstream.as_ref().and_then(|dialled| dialled.as_ref().err()).map(FailedDial::new),
     };
     let detected = match detected {
@@ -175,19 +187,19 @@ async fn sniff(
     };
     match detected {
         ClientProtocol::Tls(hello) => {
-            decide_interception(place, live, tracker, (io, upstream), *hello, interception).await
+            decide_interception(context, config, guard, (io, upstream), *hello, interception).await
         }
         ClientProtocol::Http1 => {
             // The requests inside are flows of their own.
-            tracker.discard();
-            place.serve_http1(&live, io, inside, None).await;
+            guard.discard();
+            context.serve_http1(&config, io, inside, None).await;
         }
         ClientProtocol::Http2 => {
-            tracker.discard();
-            place.serve_http2(&live, io, inside, None).await;
+            guard.discard();
+            context.serve_http2(&config, io, inside, None).await;
         }
         // Closed without a byte: nothing worth recording happened.
-        ClientProtocol::Closed => tracker.discard(),
+        ClientProtocol::Closed => guard.discard(),
         ClientProtocol::ProxyRequest(_)
         | ClientProtocol::Socks5
         | ClientProtocol::Socks4
@@ -195,25 +207,24 @@ async fn sniff(
         | ClientProtocol::Timeout => {
             // A proxy protocol within the tunnel is not for Interflow: it goes to the proxy at the tunnel's end.
             let nested = matches!(detected, ClientProtocol::ProxyRequest(_) | ClientProtocol::Socks5);
-            tracker.flow.passthrough =
-                Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
+            guard.flow.passthrough = Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
             let far = match upstream {
                 Some(far) => far,
-                None => dial(&mut tracker, &live).await,
+                None => dial(&mut guard, &config).await,
             };
             match far {
-                Ok(far) => passthrough(tracker, &live, io, far).await,
-                Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
+                Ok(far) => passthrough(guard, &config, io, far).await,
+                Err(e) => end_tunnel(guard, &config, Err(&e)).await,
             }
         }
     }
 }
 
-fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
+fn sniff_timeouts(config: &ActiveConfig) -> SniffTimeouts {
     SniffTimeouts {
         // At least 1 ms: with 0, the timer would fire before the first read.
-        first: live.settings.config.intercept.sniff_timeout.0.max(Duration::from_millis(1)),
-        rest: live.settings.config.timeouts.header_timeout.0,
+        first: config.settings.config.intercept.sniff_timeout.0.max(Duration::from_millis(1)),
+        rest: config.settings.config.timeouts.header_timeout.0,
         place: ingress::SniffContext::Tunnel,
     }
 }
@@ -221,95 +232,95 @@ fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
 /// A tunnel that is passed through unless its SNI changes the decision. The upstream connection already exists, so
 /// either side may send first.
 pub(crate) fn inspect_passthrough(
-    place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     (io, upstream): (IoStream, IoStream),
     interception: InterceptOverride,
     why: Passthrough,
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        tracker.flow.passthrough = Some(why);
+        guard.flow.passthrough = Some(why);
         // Nobody would use the name: relaying can begin at once.
-        if !live.settings.needs_tls_name() {
-            return passthrough(tracker, &live, io, upstream).await;
+        if !config.settings.needs_tls_name() {
+            return passthrough(guard, &config, io, upstream).await;
         }
-        match first_speaker(io, upstream, live.settings.config.timeouts.tunnel_idle.0).await {
-            FirstSpeaker::Server(near, far) => passthrough(tracker, &live, near, far).await,
+        match first_speaker(io, upstream, config.settings.config.timeouts.tunnel_idle.0).await {
+            FirstSpeaker::Server(near, far) => passthrough(guard, &config, near, far).await,
             FirstSpeaker::Nobody => {
-                end_tunnel(tracker, &live, Ok(ByteCounts::default())).await;
+                end_tunnel(guard, &config, Ok(ByteCounts::default())).await;
             }
-            FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
+            FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&config)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(place, live, tracker, (near, Some(Ok(far))), *hello, interception).await
+                    decide_interception(context, config, guard, (near, Some(Ok(far))), *hello, interception).await
                 }
                 // Not TLS: the decision to pass through stands.
-                Ok((_, near)) => passthrough(tracker, &live, near, far).await,
-                Err(e) => fail_sniff(tracker, &live, &e).await,
+                Ok((_, near)) => passthrough(guard, &config, near, far).await,
+                Err(e) => fail_sniff(guard, &config, &e).await,
             },
         }
     })
 }
 
 /// Ends a tunnel whose protocol could not be detected.
-async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
+async fn fail_sniff(guard: FlowGuard, config: &ActiveConfig, error: &Error) {
     match error.kind() {
         // A timeout is recorded. Other errors mean that the client disconnected before it sent anything, which is
         // not.
-        ErrorKind::ClientTimeout => end_tunnel(tracker, live, Err(error)).await,
-        _ => tracker.fail(error),
+        ErrorKind::ClientTimeout => end_tunnel(guard, config, Err(error)).await,
+        _ => guard.fail(error),
     }
 }
 
 /// Decides whether TLS in a tunnel is intercepted or passed through, after access rules and stages have seen its
 /// ClientHello and SNI.
 async fn decide_interception(
-    place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     (io, upstream): (IoStream, Option<Result<IoStream>>),
     hello: ClientHello,
     mut interception: InterceptOverride,
 ) {
-    let tunnel = tracker.flow.authority.clone();
+    let tunnel = guard.flow.authority.clone();
     let identity = tls_authority(&tunnel, &hello);
     // Set again below if the tunnel is passed through after all.
-    tracker.flow.passthrough = None;
-    tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
+    guard.flow.passthrough = None;
+    guard.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
     // Kept, because the stages of the SNI's plan must not decide on a tunnel that goes to another address.
-    let by_tunnel = Arc::clone(&tracker.plan);
-    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
-        return end_tunnel(tracker, &live, Err(&e)).await;
+    let by_tunnel = Arc::clone(&guard.plan);
+    if let Err(e) = authorize_hello(&context, &config, &mut guard, &identity, &mut interception).await {
+        return end_tunnel(guard, &config, Err(&e)).await;
     }
     // Both names count for exclusions, see `CompiledConfig::passthrough`.
-    let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host], tunnel.port);
+    let mut passes = interception.passthrough(&config.settings, &[&tunnel.host, &identity.host], tunnel.port);
     // A pinning bypass yields to a stage's decision, to stages that protect the host, and to programs started by
     // `interflow exec`, which are expected to trust the CA.
-    let program = place.program(&tracker);
+    let program = context.program(&guard);
     if passes.is_none()
         && interception == InterceptOverride::None
-        && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
-        && !place.login.is_exec()
-        && protecting_stage(&place, &live, &tracker, &identity).is_none()
+        && context.worker.shared.pinning.is_bypassed(&program, &identity.host)
+        && !context.login.is_exec()
+        && protecting_stage(&context, &config, &guard, &identity).is_none()
     {
         passes = Some(Passthrough::PinningBypass);
     }
     // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         let unreachable = upstream.and_then(Result::err).as_ref().map(FailedDial::new);
-        return terminate(place, live, tracker, io, (tunnel, identity, unreachable), &hello).await;
+        return terminate(context, config, guard, io, (tunnel, identity, unreachable), &hello).await;
     };
     // The SNI is not verified: the tunnel goes to the requested address.
-    tracker.plan = by_tunnel;
-    tracker.flow.authority = tunnel;
-    tracker.flow.passthrough = Some(why);
+    guard.plan = by_tunnel;
+    guard.flow.authority = tunnel;
+    guard.flow.passthrough = Some(why);
     let upstream = match upstream {
         Some(upstream) => upstream,
-        None => dial(&mut tracker, &live).await,
+        None => dial(&mut guard, &config).await,
     };
     match upstream {
-        Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
-        Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
+        Ok(upstream) => passthrough(guard, &config, io, upstream).await,
+        Err(e) => end_tunnel(guard, &config, Err(&e)).await,
     }
 }
 
@@ -319,32 +330,32 @@ async fn decide_interception(
 /// # Errors
 /// The connection is denied.
 async fn authorize_hello(
-    place: &TunnelContext,
-    live: &ActiveConfig,
-    tracker: &mut FlowGuard,
+    context: &TunnelContext,
+    config: &ActiveConfig,
+    guard: &mut FlowGuard,
     identity: &Authority,
     interception: &mut InterceptOverride,
 ) -> Result<()> {
-    run_stages(tracker, Phase::ClientHello, interception).await?;
-    let flow = &mut tracker.flow;
+    run_stages(guard, Phase::ClientHello, interception).await?;
+    let flow = &mut guard.flow;
     // The usual case: CONNECT named the same host, and its checks apply.
     if identity.host == flow.authority.host {
         return Ok(());
     }
     // The requested authority was allowed; the name in the SNI is a second destination, which must be allowed too.
     let tunnel = std::mem::replace(&mut flow.authority, identity.clone());
-    let asked = AccessRequest {
+    let access_request = AccessRequest {
         user: flow.user.as_deref(),
-        client: place.client.peer.ip(),
+        client: context.client.peer.ip(),
         authority: identity,
         method: "CONNECT",
     };
-    live.settings.rules.check(&asked).map_err(|i| {
+    config.settings.rules.check(&access_request).map_err(|i| {
         let text = format!("access to {identity} (the client's SNI) is denied by access.rule[{i}]");
         Error::new(ErrorKind::Denied, text)
     })?;
     let key = PlanKey {
-        listener: Arc::clone(&place.client.listener),
+        listener: Arc::clone(&context.client.listener),
         user: flow.user.clone(),
         scheme: Scheme::Https,
         authority: identity.clone(),
@@ -352,17 +363,17 @@ async fn authorize_hello(
         dial: Some(tunnel),
         transport: flow.transport,
     };
-    tracker.plan = live.plans.get(&live.settings, key);
+    guard.plan = config.plans.get(&config.settings, key);
     // From here on with the stages of the name's plan, whose `Authority` phase has not seen this tunnel.
-    run_stages(tracker, Phase::Authority, interception).await?;
-    run_stages(tracker, Phase::ClientHello, interception).await
+    run_stages(guard, Phase::Authority, interception).await?;
+    run_stages(guard, Phase::ClientHello, interception).await
 }
 
 /// Runs the plan's stages in a phase before interception is decided.
-async fn run_stages(tracker: &mut FlowGuard, phase: Phase, interception: &mut InterceptOverride) -> Result<()> {
-    let plan = Arc::clone(&tracker.plan);
+async fn run_stages(guard: &mut FlowGuard, phase: Phase, interception: &mut InterceptOverride) -> Result<()> {
+    let plan = Arc::clone(&guard.plan);
     for stage in plan.stages(phase) {
-        let flow = &mut tracker.flow;
+        let flow = &mut guard.flow;
         let step = if phase == Phase::Authority { stage.authority(flow) } else { stage.client_hello(flow) };
         interception.apply_verdict(step.resolve().await)?;
     }
@@ -372,21 +383,21 @@ async fn run_stages(tracker: &mut FlowGuard, phase: Phase, interception: &mut In
 /// The stage, if any, that protects traffic to this host: it must not be passed through uninspected because the
 /// client refuses the leaf.
 fn protecting_stage(
-    place: &TunnelContext,
-    live: &ActiveConfig,
-    tracker: &FlowGuard,
+    context: &TunnelContext,
+    config: &ActiveConfig,
+    guard: &FlowGuard,
     identity: &Authority,
 ) -> Option<&'static str> {
     let scope = PlanScope {
-        listener: &place.client.listener,
-        user: tracker.flow.user.as_deref(),
+        listener: &context.client.listener,
+        user: guard.flow.user.as_deref(),
         authority: identity,
-        transport: tracker.flow.transport,
+        transport: guard.flow.transport,
         intercepted: true,
     };
-    let by_method = || live.settings.rules.needs_method(&identity.host).then_some("access.rule");
+    let by_method = || config.settings.rules.needs_method(&identity.host).then_some("access.rule");
     // Rules for methods could not be enforced on bytes that are not decrypted.
-    tracker.plan.protected_by(&scope).or_else(by_method)
+    guard.plan.protected_by(&scope).or_else(by_method)
 }
 
 /// The authority that the client means: the SNI on the tunnel's port, or else the tunnel's authority.
@@ -410,42 +421,42 @@ fn client_tls_info(hello: &ClientHello) -> ClientTls {
 
 /// Terminates the client's TLS as its server.
 async fn terminate(
-    mut place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    mut context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     io: IoStream,
     (tunnel, identity, unreachable): (Authority, Authority, Option<Arc<FailedDial>>),
     hello: &ClientHello,
 ) {
     // Cloning a ClientHello is pointless in builds that cannot imitate it.
-    place.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
+    context.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
     // The certificate is for the name, the connection to the address.
     let dial = (identity != tunnel).then_some(tunnel);
     let mut inside = TunnelTarget {
         scheme: Scheme::Https,
         authority: identity.clone(),
         dial,
-        transport: tracker.flow.transport,
-        login: place.login.clone(),
-        received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+        transport: guard.flow.transport,
+        login: context.login.clone(),
+        received_via: guard.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
         unreachable,
     };
-    tracker.flow.authority = identity;
-    let alpn = alpn_for_client(&mut tracker, &live, &mut inside, hello).await;
+    guard.flow.authority = identity;
+    let alpn = alpn_for_client(&mut guard, &config, &mut inside, hello).await;
     let host = &inside.authority.host;
-    let leaf = match select_leaf(&place, &live, &tracker, host, alpn).await {
+    let leaf = match select_leaf(&context, &config, &guard, host, alpn).await {
         Ok(leaf) => leaf,
-        Err(e) => return end_tunnel(tracker, &live, Err(&e)).await,
+        Err(e) => return end_tunnel(guard, &config, Err(&e)).await,
     };
-    let facts = tracker.flow.client_tls.clone().unwrap_or_default();
-    let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
+    let facts = guard.flow.client_tls.clone().unwrap_or_default();
+    let (io, agreed) = match tls::accept_tls(io, &leaf, config.settings.config.timeouts.handshake.0).await {
         Ok(done) => done,
         Err(e) => {
-            return handle_leaf_refusal(&place, &live, tracker, &inside, RefusalEvidence::Handshake, e).await;
+            return handle_leaf_refusal(&context, &config, guard, &inside, RefusalEvidence::Handshake, e).await;
         }
     };
     // Counted after the handshake: before it, the client may still refuse.
-    place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    context.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let both = Arc::new(ClientTls {
         version: agreed.version,
         cipher: agreed.cipher,
@@ -453,24 +464,24 @@ async fn terminate(
         certificates: agreed.certificates,
         ..(*facts).clone()
     });
-    tracker.flow.client_tls = Some(Arc::clone(&both));
-    serve_intercepted_tls(place, live, tracker, io, inside, both).await;
+    guard.flow.client_tls = Some(Arc::clone(&both));
+    serve_intercepted_tls(context, config, guard, io, inside, both).await;
 }
 
 /// Selects the certificate for the client: an issued leaf, or one that a stage named.
 async fn select_leaf(
-    place: &TunnelContext,
-    live: &ActiveConfig,
-    tracker: &FlowGuard,
+    context: &TunnelContext,
+    config: &ActiveConfig,
+    guard: &FlowGuard,
     host: &Host,
     alpn: Alpn,
 ) -> Result<Arc<ServerTls>> {
-    match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
+    match guard.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         // A browser of `interflow browser` recognises the CA by its key, for which it must be sent.
-        None if place.login.is_exec() => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
+        None if context.login.is_exec() => Ok(context.worker.ca.server_tls_with_root(host, alpn)),
         // From the leaf cache, or signed now.
-        None => Ok(place.worker.ca.server_tls(host, alpn)),
-        Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
+        None => Ok(context.worker.ca.server_tls(host, alpn)),
+        Some(files) => config.settings.leaf_from_files(files, alpn).await.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }
@@ -478,14 +489,14 @@ async fn select_leaf(
 
 /// The ALPN protocol to negotiate with the client: the one that the origin supports, to avoid translation.
 async fn alpn_for_client(
-    tracker: &mut FlowGuard,
-    live: &ActiveConfig,
+    guard: &mut FlowGuard,
+    config: &ActiveConfig,
     inside: &mut TunnelTarget,
     hello: &ClientHello,
 ) -> Alpn {
     let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
     // A client that offers only HTTP/2 would fail the handshake, so its HTTP/2 is accepted.
-    if http1 && tracker.flow.extension::<ClientTlsOverride>().is_some_and(|s| s.http1) {
+    if http1 && guard.flow.extension::<ClientTlsOverride>().is_some_and(|s| s.http1) {
         return Alpn::Http1;
     }
     match (http2, http1) {
@@ -502,13 +513,13 @@ async fn alpn_for_client(
     }
     // A stage may still change route, address or resolver, and the fingerprint may be the client's own: the origin
     // must not be contacted before that is known.
-    if tracker.plan.wants(Phase::UpstreamConnect) || live.settings.fingerprints.mirrors(&inside.authority) {
+    if guard.plan.wants(Phase::UpstreamConnect) || config.settings.fingerprints.mirrors(&inside.authority) {
         return Alpn::Both;
     }
-    let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
-    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    let mut route = config.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
     // The connection made here goes into the pool, and the first request uses it.
-    match live.egress.alpn(&route, &mut tracker.upstream_report(&mut |_| ())).await {
+    match config.egress.alpn(&route, &mut guard.upstream_report(&mut |_| ())).await {
         Ok(HttpVersion::H2) => Alpn::Both,
         Ok(_) => Alpn::Http1,
         // The request gets the same error, without waiting for it again, and can report it to the client.
@@ -521,32 +532,32 @@ async fn alpn_for_client(
 
 /// The client refused the leaf, or its TLS failed otherwise.
 async fn handle_leaf_refusal(
-    place: &TunnelContext,
-    live: &ActiveConfig,
-    tracker: FlowGuard,
+    context: &TunnelContext,
+    config: &ActiveConfig,
+    guard: FlowGuard,
     inside: &TunnelTarget,
     evidence: RefusalEvidence,
     error: Error,
 ) {
     let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
-        return end_tunnel(tracker, live, Err(&error)).await;
+        return end_tunnel(guard, config, Err(&error)).await;
     };
     // Counted for every refusal, also where no bypass may follow.
-    place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let config = &live.settings.config.intercept;
+    context.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let intercept = &config.settings.config.intercept;
     let host = &inside.authority.host;
-    let program = place.program(&tracker);
-    let protected = protecting_stage(place, live, &tracker, &inside.authority);
+    let program = context.program(&guard);
+    let protected = protecting_stage(context, config, &guard, &inside.authority);
     // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
-    let may_bypass = evidence == RefusalEvidence::Handshake && !place.login.is_exec() && protected.is_none();
-    let failures = if may_bypass { config.pinning_failures } else { 0 };
-    let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
-    let why = leaf_refusal::explain(refusal, place.login.is_exec(), protected, evidence, config.pinning_bypass);
+    let may_bypass = evidence == RefusalEvidence::Handshake && !context.login.is_exec() && protected.is_none();
+    let failures = if may_bypass { intercept.pinning_failures } else { 0 };
+    let refusal = context.worker.shared.pinning.record_refusal(&program, host, failures, intercept.pinning_bypass.0);
+    let why = leaf_refusal::explain(refusal, context.login.is_exec(), protected, evidence, intercept.pinning_bypass);
     // Once per bypass, not per refusal: only now does the operator lose sight of this traffic.
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
-        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
+        tracing::warn!(client = %context.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
-    end_tunnel(tracker, live, Err(&leaf_refusal::error(failure, &why))).await;
+    end_tunnel(guard, config, Err(&leaf_refusal::error(failure, &why))).await;
 }
 
 /// A client that closes this soon after the handshake without sending anything may have refused the leaf: some verify
@@ -555,38 +566,38 @@ const REFUSAL_WINDOW: Duration = Duration::from_secs(3);
 
 /// The client closed before it sent anything inside the intercepted TLS.
 async fn handle_early_close(
-    place: &TunnelContext,
-    live: &ActiveConfig,
-    mut tracker: FlowGuard,
+    context: &TunnelContext,
+    config: &ActiveConfig,
+    mut guard: FlowGuard,
     inside: &TunnelTarget,
     since: Instant,
     error: Option<Error>,
 ) {
     if let Some(error) = error {
         if error.kind() != ErrorKind::ClientGone {
-            return end_tunnel(tracker, live, Err(&error)).await;
+            return end_tunnel(guard, config, Err(&error)).await;
         }
         // TLS 1.3 clients verify the certificate after the server believes the handshake to be complete.
         if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
-            return handle_leaf_refusal(place, live, tracker, inside, RefusalEvidence::Handshake, error).await;
+            return handle_leaf_refusal(context, config, guard, inside, RefusalEvidence::Handshake, error).await;
         }
     }
     // Some clients open connections in advance and close them unused: one that accepted this leaf before is taken for
     // such a client.
-    let known = place.worker.shared.pinning.accepted_leaf(&place.program(&tracker), &inside.authority.host);
-    if !known && since.elapsed() < REFUSAL_WINDOW {
+    let accepted_leaf = context.worker.shared.pinning.accepted_leaf(&context.program(&guard), &inside.authority.host);
+    if !accepted_leaf && since.elapsed() < REFUSAL_WINDOW {
         let error = ClientTlsFailure::ClosedAfterLeaf.into_error();
-        return handle_leaf_refusal(place, live, tracker, inside, RefusalEvidence::Silence, error).await;
+        return handle_leaf_refusal(context, config, guard, inside, RefusalEvidence::Silence, error).await;
     }
-    tracker.flow.tag("no_request");
-    end_tunnel(tracker, live, Ok(ByteCounts::default())).await;
+    guard.flow.tag("no_request");
+    end_tunnel(guard, config, Ok(ByteCounts::default())).await;
 }
 
 /// Serves decrypted TLS: usually HTTP, but only the client's first bytes tell.
 async fn serve_intercepted_tls(
-    place: TunnelContext,
-    live: Arc<ActiveConfig>,
-    mut tracker: FlowGuard,
+    context: TunnelContext,
+    config: Arc<ActiveConfig>,
+    mut guard: FlowGuard,
     io: IoStream,
     inside: TunnelTarget,
     tls: Arc<ClientTls>,
@@ -594,24 +605,24 @@ async fn serve_intercepted_tls(
     let since = Instant::now();
     let http2 = tls.alpn.as_deref() == Some("h2");
     let agreed = http2 || tls.alpn.as_deref() == Some("http/1.1");
-    let mut expect = sniff_timeouts(&live);
+    let mut expect = sniff_timeouts(&config);
     // The handshake settled the protocol, so a silent client is idle and does not wait for the server to speak.
     if agreed {
-        expect.first = live.settings.config.timeouts.idle.0;
+        expect.first = config.settings.config.timeouts.idle.0;
     }
-    let found = tokio::select! {
-        found = ingress::sniff(io, expect) => found,
+    let sniffed = tokio::select! {
+        sniffed = ingress::sniff(io, expect) => sniffed,
         // A connection without a request need not delay shutdown.
-        () = place.worker.drain.drained(), if agreed => return tracker.discard(),
+        () = context.worker.drain.drained(), if agreed => return guard.discard(),
     };
-    let (detected, io) = match found {
-        Ok(found) => found,
-        Err(e) => return handle_early_close(&place, &live, tracker, &inside, since, Some(e)).await,
+    let (detected, io) = match sniffed {
+        Ok(sniffed) => sniffed,
+        Err(e) => return handle_early_close(&context, &config, guard, &inside, since, Some(e)).await,
     };
     let detected = match detected {
-        ClientProtocol::Closed => return handle_early_close(&place, &live, tracker, &inside, since, None).await,
+        ClientProtocol::Closed => return handle_early_close(&context, &config, guard, &inside, since, None).await,
         ClientProtocol::Timeout if agreed => {
-            return handle_early_close(&place, &live, tracker, &inside, since, None).await;
+            return handle_early_close(&context, &config, guard, &inside, since, None).await;
         }
         // After ALPN h2 anything but the preface is an error, which the HTTP/2 driver reports.
         _ if http2 => ClientProtocol::Http2,
@@ -623,23 +634,23 @@ async fn serve_intercepted_tls(
     };
     // A client that only waits has not shown that it accepts the leaf.
     if !matches!(detected, ClientProtocol::Timeout) {
-        place.worker.shared.pinning.record_acceptance(&place.program(&tracker), &inside.authority.host);
+        context.worker.shared.pinning.record_acceptance(&context.program(&guard), &inside.authority.host);
     }
     match detected {
         ClientProtocol::Http1 => {
-            tracker.discard();
-            place.serve_http1(&live, io, inside, Some(tls)).await;
+            guard.discard();
+            context.serve_http1(&config, io, inside, Some(tls)).await;
         }
         ClientProtocol::Http2 => {
-            tracker.discard();
-            place.serve_http2(&live, io, inside, Some(tls)).await;
+            guard.discard();
+            context.serve_http2(&config, io, inside, Some(tls)).await;
         }
         _ => {
             // Not HTTP: Interflow ends TLS on both sides and relays what is inside.
-            tracker.flow.passthrough = Some(Passthrough::NotHttp);
-            match dial_tls(&mut tracker, &live, &inside).await {
-                Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
-                Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
+            guard.flow.passthrough = Some(Passthrough::NotHttp);
+            match dial_tls(&mut guard, &config, &inside).await {
+                Ok(upstream) => passthrough(guard, &config, io, upstream).await,
+                Err(e) => end_tunnel(guard, &config, Err(&e)).await,
             }
         }
     }

@@ -17,37 +17,37 @@ use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 use crate::upstream::route;
 
-pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
-    let planned = tracker.plan.route.clone();
-    let route = route::select_tunnel_route(tracker, live, planned).await?;
-    live.egress.connect(&route, &mut tracker.upstream_report(&mut |_| ())).await
+pub(crate) async fn dial(guard: &mut FlowGuard, config: &ActiveConfig) -> Result<IoStream> {
+    let planned = guard.plan.route.clone();
+    let route = route::select_tunnel_route(guard, config, planned).await?;
+    config.egress.connect(&route, &mut guard.upstream_report(&mut |_| ())).await
 }
 
 /// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS. No ALPN is offered,
 /// since the protocol is unknown.
-pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
-    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
-    let route = route::select_tunnel_route(tracker, live, route).await?;
-    let io = live.egress.connect(&route, &mut tracker.upstream_report(&mut |_| ())).await?;
-    let limit = live.settings.config.timeouts.handshake.0;
+pub(crate) async fn dial_tls(guard: &mut FlowGuard, config: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
+    let route = config.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let route = route::select_tunnel_route(guard, config, route).await?;
+    let io = config.egress.connect(&route, &mut guard.upstream_report(&mut |_| ())).await?;
+    let limit = config.settings.config.timeouts.handshake.0;
     let (io, agreed) = tls::connect_tls(io, &inside.authority.host, &route.tls, Alpn::None, limit).await?;
-    if let Some(upstream) = &mut tracker.flow.upstream {
+    if let Some(upstream) = &mut guard.flow.upstream {
         upstream.tls = Some(Arc::new(agreed));
     }
     Ok(io)
 }
 
 /// Relays bytes both ways until both sides have closed. The recording begins here, and has no body.
-pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
-    tracker.begin_capture(&live.settings, None).await;
-    if let Some(recording) = tracker.recording() {
-        tracker.store_open();
+pub(crate) async fn passthrough(mut guard: FlowGuard, config: &ActiveConfig, client: IoStream, upstream: IoStream) {
+    guard.begin_capture(&config.settings, None).await;
+    if let Some(recording) = guard.recording() {
+        guard.store_open();
         recording.wait_until_stored().await;
     }
-    tracker.counters().tunnel_passed_through(tracker.flow.passthrough);
-    let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
+    guard.counters().tunnel_passed_through(guard.flow.passthrough);
+    let options = TunnelOptions { idle: config.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();
-    let login = tracker.login().cloned();
+    let login = guard.login().cloned();
     let relayed = tokio::select! {
         relayed = relay::tunnel(client, upstream, &options, &counters) => {
             relayed.map_err(|e| e.with_error_source(ErrorSource::Upstream))
@@ -55,18 +55,18 @@ pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, cli
         error = LoginWatch::ended_if(login.as_ref()) => Err(error),
     };
     match relayed {
-        Ok(bytes) => tracker.tunnelled(bytes),
+        Ok(bytes) => guard.tunnelled(bytes),
         // The counters hold what was relayed before the error.
-        Err(e) => tracker.tunnel_failed(&e, counters.get()),
+        Err(e) => guard.tunnel_failed(&e, counters.get()),
     }
 }
 
 /// Ends a tunnel that carried nothing, because it failed or neither side sent anything. Its recording begins here.
-pub(crate) async fn end_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, outcome: Result<ByteCounts, &Error>) {
-    tracker.begin_capture(&live.settings, None).await;
+pub(crate) async fn end_tunnel(mut guard: FlowGuard, config: &ActiveConfig, outcome: Result<ByteCounts, &Error>) {
+    guard.begin_capture(&config.settings, None).await;
     match outcome {
-        Ok(bytes) => tracker.tunnelled(bytes),
-        Err(error) => tracker.fail(error),
+        Ok(bytes) => guard.tunnelled(bytes),
+        Err(error) => guard.fail(error),
     }
 }
 

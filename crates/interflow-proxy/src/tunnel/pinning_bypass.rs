@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use hashlink::LruCache;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 
 /// A program, identified by its address, its TLS fingerprint and, if known, its process name. Two programs with the
 /// same TLS library on one machine cannot be told apart without the process.
@@ -156,7 +156,7 @@ impl PinningBypass {
 
     pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
         let now = Instant::now();
-        let left = |s: &PinningHistory| s.pass_until.and_then(|until| until.checked_duration_since(now));
+        let remaining = |s: &PinningHistory| s.pass_until.and_then(|until| until.checked_duration_since(now));
         self.state
             .lock()
             .seen
@@ -167,7 +167,7 @@ impl PinningBypass {
                     ja4: program.ja4.to_string(),
                     process: program.process.as_ref().map(ToString::to_string),
                     host: host.to_string(),
-                    seconds_left: left(s)?.as_secs(),
+                    seconds_left: remaining(s)?.as_secs(),
                 })
             })
             .collect()

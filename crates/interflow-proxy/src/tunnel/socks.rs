@@ -13,9 +13,9 @@ use crate::state::ActiveConfig;
 use crate::tunnel::connect::{TunnelRequest, open_tunnel};
 
 /// A SOCKS5 connection, from its method negotiation on.
-pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
-    let timeout = live.settings.config.timeouts.header_timeout.0;
-    let settings = Arc::clone(&live.settings);
+pub(crate) async fn serve_socks(conn: &ClientConnection, config: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
+    let timeout = config.settings.config.timeouts.header_timeout.0;
+    let settings = Arc::clone(&config.settings);
     let verified = Mutex::new(None);
     // Credentials of `interflow exec` and `interflow browser` count without users, too.
     let check = |name: &str, password: &str| {
@@ -29,7 +29,7 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
             right
         }) as BoxFuture<'_, bool>
     };
-    let auth = match (&live.settings.users, live.settings.config.auth.accept_unverified_names) {
+    let auth = match (&config.settings.users, config.settings.config.auth.accept_unverified_names) {
         (Some(_), _) => socks5::SocksAuth::Password(&check),
         (None, true) => socks5::SocksAuth::Named(&check),
         (None, false) => socks5::SocksAuth::Open(&check),
@@ -40,14 +40,14 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
         None => Login::Anonymous,
     });
     let request = TunnelRequest { transport: EntryKind::Socks5, authority, login: Ok(login), received_via: None };
-    match open_tunnel(conn, &live, request).await {
+    match open_tunnel(conn, &config, request).await {
         Ok(tunnel) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
             tunnel.serve(io).await;
         }
         Err(refused) => {
             let _ = socks5::reply(&mut io, socks_reply(refused.error.kind()), None).await;
-            refused.end(&live).await;
+            refused.end(&config).await;
         }
     }
     Ok(())

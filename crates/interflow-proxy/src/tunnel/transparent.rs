@@ -16,15 +16,15 @@ use crate::tunnel::connect::{TunnelRequest, open_tunnel};
 /// not expect a proxy's answer.
 pub(crate) async fn serve_transparent(
     conn: &ClientConnection,
-    live: Arc<ActiveConfig>,
+    config: Arc<ActiveConfig>,
     io: IoStream,
     transport: EntryKind,
     authority: Authority,
 ) {
     let request = TunnelRequest { transport, authority, login: Ok(Login::NotAsked(None)), received_via: None };
-    match open_tunnel(conn, &live, request).await {
+    match open_tunnel(conn, &config, request).await {
         Ok(tunnel) => tunnel.serve(io).await,
-        Err(refused) => refused.end(&live).await,
+        Err(refused) => refused.end(&config).await,
     }
 }
 
@@ -36,11 +36,11 @@ pub(crate) async fn serve_transparent(
 pub(crate) async fn serve_reverse(
     worker: &Arc<ProxyWorker>,
     client: &Arc<ClientInfo>,
-    live: Arc<ActiveConfig>,
+    config: Arc<ActiveConfig>,
     io: IoStream,
     port: Option<u16>,
 ) -> Result<()> {
-    let timeouts = &live.settings.config.timeouts;
+    let timeouts = &config.settings.config.timeouts;
     let expect =
         SniffTimeouts { first: timeouts.idle.0, rest: timeouts.header_timeout.0, place: ingress::SniffContext::Port };
     let (detected, io) = ingress::sniff(io, expect).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn serve_reverse(
         let name = hello.server_name.as_deref().and_then(|n| Host::parse(n).ok()).ok_or_else(nameless)?;
         // The port that the client used is the listener's own, which says nothing about the origin's.
         let authority = Authority::new(name, port.unwrap_or(443));
-        serve_transparent(&conn(ConnectionKind::Proxy), live, io, EntryKind::Reverse, authority).await;
+        serve_transparent(&conn(ConnectionKind::Proxy), config, io, EntryKind::Reverse, authority).await;
         return Ok(());
     }
     if matches!(detected, ClientProtocol::Closed | ClientProtocol::Timeout) {
@@ -71,7 +71,7 @@ pub(crate) async fn serve_reverse(
         received_via: None,
         unreachable: None,
     };
-    let (options, drain) = (live.settings.http_options(false), worker.drain.clone());
+    let (options, drain) = (config.settings.http_options(false), worker.drain.clone());
     // Each request names its origin in `Host`, see `resolve::retarget_by_host`.
     let conn = Arc::new(conn(ConnectionKind::Inside(inside)));
     match detected {

@@ -143,8 +143,8 @@ impl LocalClient {
         // Any worker would do; the first exists always.
         let index = here.unwrap_or(0);
         let worker = Arc::clone(&workers.workers[index]);
-        let live = worker.active_config();
-        let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &live));
+        let config = worker.active_config();
+        let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &config));
         let (mut flow, client) = self.begin_flow(&worker, &request, parent);
         if is_chosen && parent.is_none() {
             flow.tag("composed");
@@ -154,9 +154,12 @@ impl LocalClient {
         let is_direct = self.is_direct;
         let send = async move {
             let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
-            let egress = filtered.as_deref().unwrap_or(&live.egress);
-            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct, is_chosen, until }, request)
-                .await
+            let egress = filtered.as_deref().unwrap_or(&config.egress);
+            send_local(
+                LocalRequest { conn: &conn, config: &config, egress, flow, is_direct, is_chosen, until },
+                request,
+            )
+            .await
         };
         // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
         // Dropping the caller's future does not cancel that task.
@@ -198,13 +201,13 @@ impl LocalClient {
     /// Any failure of an upstream request: DNS, connection, certificate.
     pub async fn open_tls(&self, authority: &Authority) -> Result<IoStream> {
         self.workers.wait().await;
-        let live = self.workers()?.workers[0].active_config();
-        let route = live.settings.route(Scheme::Https, authority, None);
+        let config = self.workers()?.workers[0].active_config();
+        let route = config.settings.route(Scheme::Https, authority, None);
         let (clock, mut timings, mut upstream) = (FlowClock::start(), FlowTimings::default(), None);
         let mut report =
             UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
-        let io = live.egress.connect(&route, &mut report).await?;
-        let limit = live.settings.config.timeouts.handshake.0;
+        let io = config.egress.connect(&route, &mut report).await?;
+        let limit = config.settings.config.timeouts.handshake.0;
         Ok(tls::connect_tls(io, &authority.host, &route.tls, Alpn::Http1, limit).await?.0)
     }
 }
@@ -252,23 +255,23 @@ struct FilteredClient {
 }
 
 impl AddressFilter {
-    fn client(&self, set: &WorkerSet, index: usize, live: &ActiveConfig) -> Arc<UpstreamClient> {
+    fn client(&self, set: &WorkerSet, index: usize, config: &ActiveConfig) -> Arc<UpstreamClient> {
         let clients = self.clients.get_or_init(|| set.workers.iter().map(|_| ArcSwapOption::empty()).collect());
         let slot = &clients[index];
         // After a reload, limits, resolvers and rules may differ: the client is built again, and old pooled connections
         // are dropped.
-        if let Some(known) = slot.load_full().filter(|known| known.generation == live.generation) {
+        if let Some(known) = slot.load_full().filter(|known| known.generation == config.generation) {
             return Arc::clone(&known.egress);
         }
-        let unresolved = match live.settings.config.access.allow_unresolved {
+        let unresolved = match config.settings.config.access.allow_unresolved {
             true => UnresolvedNames::All,
             false => UnresolvedNames::Public,
         };
         let filter = PrivateAddressFilter::new(true, self.allow.clone(), set.listeners.clone())
             .with_config_key(self.key)
             .with_unresolved(unresolved);
-        let egress = Arc::new(ActiveConfig::egress(&live.settings, &set.workers[index].shared, Arc::new(filter)));
-        slot.store(Some(Arc::new(FilteredClient { generation: live.generation, egress: Arc::clone(&egress) })));
+        let egress = Arc::new(ActiveConfig::egress(&config.settings, &set.workers[index].shared, Arc::new(filter)));
+        slot.store(Some(Arc::new(FilteredClient { generation: config.generation, egress: Arc::clone(&egress) })));
         egress
     }
 }

@@ -19,7 +19,7 @@ use crate::state::ActiveConfig;
 
 pub(crate) struct LocalRequest<'a> {
     pub conn: &'a ClientConnection,
-    pub live: &'a ActiveConfig,
+    pub config: &'a ActiveConfig,
     /// The worker's client, or one that filters addresses.
     pub egress: &'a UpstreamClient,
     pub flow: Box<Flow>,
@@ -34,26 +34,26 @@ pub(crate) struct LocalRequest<'a> {
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other, unless
 /// it is marked as not recorded.
 pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
-    let LocalRequest { conn, live, egress, mut flow, is_direct, is_chosen, until } = local;
+    let LocalRequest { conn, config, egress, mut flow, is_direct, is_chosen, until } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
     // The request did not arrive: it begins complete.
     flow.timings.request_head = Some(0);
-    let plan = live.plans.get(&live.settings, key);
+    let plan = config.plans.get(&config.settings, key);
     conn.worker.counters.request_started(EntryKind::Internal);
-    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let mut guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     hop_by_hop::clean_request(&mut head);
     hop_by_hop::set_host_for(&mut head, EntryKind::Internal);
     // A component's request is its own.
-    let allowed = if is_chosen { recheck_replay(&mut tracker, &mut head).await } else { Ok(()) };
-    tracker.begin_capture(&live.settings, Some(&head)).await;
+    let allowed = if is_chosen { recheck_replay(&mut guard, &mut head).await } else { Ok(()) };
+    guard.begin_capture(&config.settings, Some(&head)).await;
     if let Err(e) = allowed {
-        tracker.fail(&e);
+        guard.fail(&e);
         return Err(e);
     }
-    let body = tracker.request_body(body, &head);
+    let body = guard.request_body(body, &head);
     // Not the plan's route, which is for clients: no user, and no isolation between them.
-    let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
+    let mut route = config.settings.route(head.url.scheme, &head.url.authority, None);
     if is_direct {
         route.via = Arc::from([]);
     }
@@ -61,18 +61,18 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     if is_chosen
         && head.version == HttpVersion::H2
         && head.url.scheme == Scheme::Http
-        && !live.settings.is_http1_only(&head.url.authority)
+        && !config.settings.is_http1_only(&head.url.authority)
     {
         route.protocol = UpstreamProtocol::Http2;
     }
-    let leaving = before_send(&mut tracker, &head, body).await;
+    let leaving = before_send(&mut guard, &head, body).await;
     let sent = match leaving {
         Ok((mut leaving, body)) => {
-            live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
+            config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
             let leaving = leaving.as_ref().unwrap_or(&head);
             // Nobody waits for 1xx responses.
             let informational = InformationalSender::default();
-            let sent = send(&mut tracker, egress, &route, leaving, body, &informational);
+            let sent = send(&mut guard, egress, &route, leaving, body, &informational);
             match until {
                 None => sent.await,
                 Some(until) => tokio::time::timeout_at(until.into(), sent).await.unwrap_or_else(|_| Err(late(&head))),
@@ -83,22 +83,22 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     let answer = match sent {
         Ok(answer) => answer,
         Err(e) => {
-            tracker.fail(&e);
+            guard.fail(&e);
             return Err(e);
         }
     };
     let UpstreamResponse { head: mut response, mut body, .. } = answer;
     hop_by_hop::clean_response(&mut response.headers, false);
     // A replay inserts the same secrets as the original did, and the response may repeat them.
-    body = match mask_replay_response(&mut tracker, &head, &mut response, body).await {
+    body = match mask_replay_response(&mut guard, &head, &mut response, body).await {
         Ok(body) => body,
         Err(e) => {
-            tracker.fail(&e);
+            guard.fail(&e);
             return Err(e);
         }
     };
-    tracker.response(&response);
-    let body = tracker.response_body(body, &response);
+    guard.response(&response);
+    let body = guard.response_body(body, &response);
     Ok(Response { head: response, body })
 }
 
@@ -119,10 +119,10 @@ fn exit_error(exit: EarlyExit) -> Error {
 
 /// Runs the stages of the phase `BeforeSend` on a replay or a composed request. All stages saw a replayed request when it
 /// was recorded, but these control what may be reached, and the rules or the destination may have changed.
-async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
-    let plan = Arc::clone(&tracker.plan);
+async fn recheck_replay(guard: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
+    let plan = Arc::clone(&guard.plan);
     for stage in plan.stages(Phase::BeforeSend) {
-        stage.request_head(&mut tracker.flow, head).resolve().await.into_result().map_err(exit_error)?;
+        stage.request_head(&mut guard.flow, head).resolve().await.into_result().map_err(exit_error)?;
     }
     Ok(())
 }
@@ -130,16 +130,16 @@ async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Resu
 /// Masks in the response what the stages of the phase `BeforeSend` inserted into the request. Without such stages,
 /// the response is unchanged.
 async fn mask_replay_response(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     request: &RequestHead,
     head: &mut ResponseHead,
     mut body: Body,
 ) -> Result<Body> {
-    let plan = Arc::clone(&tracker.plan);
+    let plan = Arc::clone(&guard.plan);
     for stage in plan.stages(Phase::BeforeSend) {
-        let verdict = stage.response_head(&mut tracker.flow, request, head).resolve().await;
+        let verdict = stage.response_head(&mut guard.flow, request, head).resolve().await;
         verdict.into_result().map_err(exit_error)?;
-        let masked = stage.response_body(&mut tracker.flow, request, head, body).resolve().await;
+        let masked = stage.response_body(&mut guard.flow, request, head, body).resolve().await;
         body = masked.map_err(exit_error)?;
     }
     Ok(body)

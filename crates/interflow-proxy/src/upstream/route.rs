@@ -40,27 +40,27 @@ impl Deref for SelectedRoute {
 /// # Errors
 /// A stage answered or denied, or its overrides are invalid.
 pub(crate) async fn select_route(
-    tracker: &mut FlowGuard,
-    live: &ActiveConfig,
+    guard: &mut FlowGuard,
+    config: &ActiveConfig,
     head: &RequestHead,
     exclusive: Option<u64>,
     seen: &ClientFingerprint,
 ) -> Result<SelectedRoute, EarlyExit> {
-    let plan = Arc::clone(&tracker.plan);
+    let plan = Arc::clone(&guard.plan);
     // A stage may have changed the destination.
     // Then the plan's route leads to the wrong origin, and one is made for the new destination.
     let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
-    let transport = tracker.flow.transport;
+    let transport = guard.flow.transport;
     let own = || match planned {
         // Without an address to connect to: `dial` belongs to the client's destination, not to the stage's.
         true => plan.route.clone(),
-        false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
+        false => config.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
-    let way = collect_overrides(tracker, Some(head)).await?;
-    let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
-    let http2 = knows_http2(transport, head, planned) && !live.settings.is_http1_only(&head.url.authority);
+    let overrides = collect_overrides(guard, Some(head)).await?;
+    let tunnelled = !plan.route.via.is_empty() && guard.flow.extension::<ReceivedVia>().is_some();
+    let http2 = knows_http2(transport, head, planned) && !config.settings.is_http1_only(&head.url.authority);
     // The common case shares the plan's route instead of copying it.
-    if planned && exclusive.is_none() && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
+    if planned && exclusive.is_none() && overrides.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(SelectedRoute::Planned(plan));
     }
     let mut route = own();
@@ -70,14 +70,14 @@ pub(crate) async fn select_route(
     if http2 {
         route.protocol = UpstreamProtocol::Http2;
     }
-    let way = way.unwrap_or_default();
-    let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
-    if let Some(tls) = dressed.select_tls(&route, &way).await.map_err(EarlyExit::Deny)? {
+    let overrides = overrides.unwrap_or_default();
+    let selection = TlsSelection { settings: &config.settings, seen, opening: guard.flow.client_http2.as_deref() };
+    if let Some(tls) = selection.select_tls(&route, &overrides).await.map_err(EarlyExit::Deny)? {
         route.tls = tls;
     }
-    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
     // Last, because a stage's override takes precedence over everything decided so far.
-    apply_overrides(&mut route, way, live, tracker.flow.client.connection).map_err(EarlyExit::Deny)?;
+    apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map_err(EarlyExit::Deny)?;
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
@@ -115,14 +115,18 @@ struct TlsSelection<'a> {
 impl TlsSelection<'_> {
     /// The TLS profile with the overrides of the stages, and the fingerprint of stages or configuration; `None` if
     /// the route already has it.
-    async fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
+    async fn select_tls(
+        &self,
+        route: &UpstreamRoute,
+        overrides: &UpstreamOverrides,
+    ) -> Result<Option<Arc<TlsProfile>>> {
         let to = &route.authority;
-        let target = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
+        let target = overrides.fingerprint.as_deref().map(fingerprint::parse).transpose();
         let target = target.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an invalid fingerprint").with_source(e)
         })?;
         let mirrors = target.is_none() && self.settings.fingerprints.mirrors(to);
-        let how = TlsOverride::from_overrides(way);
+        let how = TlsOverride::from_overrides(overrides);
         // Neither overridden nor mirrored: the route already has the configured profile.
         if how == TlsOverride::default() && target.is_none() && !mirrors {
             return Ok(None);
@@ -146,14 +150,16 @@ impl TlsSelection<'_> {
 /// # Errors
 /// A stage denied, or its overrides are invalid.
 pub(crate) async fn select_tunnel_route(
-    tracker: &mut FlowGuard,
-    live: &ActiveConfig,
+    guard: &mut FlowGuard,
+    config: &ActiveConfig,
     mut route: UpstreamRoute,
 ) -> Result<UpstreamRoute> {
-    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
-    match collect_overrides(tracker, None).await {
+    config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
+    match collect_overrides(guard, None).await {
         Ok(None) => Ok(route),
-        Ok(Some(way)) => apply_overrides(&mut route, way, live, tracker.flow.client.connection).map(|()| route),
+        Ok(Some(overrides)) => {
+            apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map(|()| route)
+        }
         Err(EarlyExit::Deny(e)) => Err(e),
         Err(EarlyExit::Answer(_)) => {
             Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
@@ -163,44 +169,44 @@ pub(crate) async fn select_tunnel_route(
 
 /// Runs the stages; `None` if none overrides anything.
 async fn collect_overrides(
-    tracker: &mut FlowGuard,
+    guard: &mut FlowGuard,
     head: Option<&RequestHead>,
 ) -> Result<Option<UpstreamOverrides>, EarlyExit> {
-    if !tracker.plan.wants(Phase::UpstreamConnect) {
+    if !guard.plan.wants(Phase::UpstreamConnect) {
         return Ok(None);
     }
-    let plan = Arc::clone(&tracker.plan);
-    let mut way = UpstreamOverrides::default();
+    let plan = Arc::clone(&guard.plan);
+    let mut overrides = UpstreamOverrides::default();
     for stage in plan.stages(Phase::UpstreamConnect) {
-        stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await.into_result()?;
+        stage.upstream_connect(&mut guard.flow, head, &mut overrides).resolve().await.into_result()?;
     }
-    Ok((way != UpstreamOverrides::default()).then_some(way))
+    Ok((overrides != UpstreamOverrides::default()).then_some(overrides))
 }
 
 fn apply_overrides(
     route: &mut UpstreamRoute,
-    way: UpstreamOverrides,
-    live: &ActiveConfig,
+    overrides: UpstreamOverrides,
+    config: &ActiveConfig,
     client_connection: u64,
 ) -> Result<()> {
-    if let Some(version) = way.version {
+    if let Some(version) = overrides.version {
         route.protocol = if version == HttpVersion::H2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
     }
     // The number of the connection as pool key: no other client can use the upstream connection.
-    if way.own_connection {
+    if overrides.own_connection {
         route.isolation.client_connection = Some(client_connection);
     }
-    if let Some(server) = way.dns_over_https {
-        let names = live.settings.resolver_for(&server);
+    if let Some(server) = overrides.dns_over_https {
+        let names = config.settings.resolver_for(&server);
         let failed =
             |e: String| Error::new(ErrorKind::StageFailed, "a stage selected an invalid DNS server").with_source(e);
         // The server is part of the route's identity: connections to addresses of another resolver are not reused.
         route.resolver = Some(RouteResolver { resolver: names.map_err(failed)?, server: server.into() });
     }
-    if let Some(dial) = way.dial {
+    if let Some(dial) = overrides.dial {
         route.connect_to = Some(dial);
     }
-    if let Some(via) = way.via {
+    if let Some(via) = overrides.via {
         let parse = |url: &String| url.parse::<UpstreamProxy>();
         let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
         route.via = via

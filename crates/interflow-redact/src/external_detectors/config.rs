@@ -1,7 +1,7 @@
 //! The configuration of an external detector.
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An external PII detector that is called in addition to the built-in detectors.

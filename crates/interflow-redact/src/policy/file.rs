@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyBuilder, StrategyCondition, compile, default_kinds};

@@ -1,6 +1,6 @@
 //! Locates errors in a policy's text by line and column.
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::{Policy, PolicyFile, file};

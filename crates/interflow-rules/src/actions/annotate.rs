@@ -95,21 +95,21 @@ pub(super) fn capture_selected(
         },
         Err(why) => return action_failed(program, rule, at.flow, unread_error(&rule.name, at, &why)),
     };
-    let mut found: Vec<(String, String)> = Vec::new();
+    let mut captures: Vec<(String, String)> = Vec::new();
     match &c.regex {
-        None => found.push((c.name.clone(), lossy(&text))),
+        None => captures.push((c.name.clone(), lossy(&text))),
         Some(regex) => {
             let Some(groups) = regex.captures(&text) else { return ActionEffect::Continue };
             // The first group if there is one, else the whole match.
-            found.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m.as_bytes()))));
-            found.extend(
+            captures.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m.as_bytes()))));
+            captures.extend(
                 crate::matching::text_predicate::group_names(regex)
                     .filter_map(|n| Some((n.to_owned(), lossy(groups.name(n)?.as_bytes())))),
             );
         }
     }
     let state = at.state();
-    found.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
+    captures.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
     ActionEffect::Continue
 }
 

@@ -145,10 +145,10 @@ async fn on_disk<T: Send + 'static>(
     private: PrivateFiles,
     read: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
-    let shown = path.display().to_string();
+    let file_name = path.display().to_string();
     disk::run(move || private.check_read(&path).and_then(|()| read(&path)))
         .await
-        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {shown} cannot be read: {e}")))
+        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {file_name} cannot be read: {e}")))
 }
 
 fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> ActionEffect {
@@ -160,8 +160,8 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgr
     let is_head = at.request().is_some_and(|r| r.method == Method::HEAD);
     let private = program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-        let found = disk::run(move || Ok(wanted.find())).await;
-        let found = found.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
+        let lookup = disk::run(move || Ok(wanted.find())).await;
+        let found = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
         let Some(found) = found else {
             return Ok(if fall_through {
                 FileOutcome::Nothing

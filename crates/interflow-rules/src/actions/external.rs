@@ -85,8 +85,8 @@ pub(super) fn apply_script_outcome(
     let outcome = match ran {
         Ok(outcome) => outcome,
         Err(e) => {
-            let place = format!("{}:{}", rule.file, rule.line);
-            tracing::warn!(flow = %at.flow.id, rule = rule.name, place, "the script failed: {e}");
+            let location = format!("{}:{}", rule.file, rule.line);
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, location, "the script failed: {e}");
             let error = Error::new(ErrorKind::StageFailed, format!("rule `{}`: the script failed: {e}", rule.name));
             return action_failed(program, rule, at.flow, error);
         }
@@ -169,13 +169,14 @@ pub(super) async fn call_service(
     let message = if request {
         crate::service::request_message(&hello, &id, at.flow, head, body)
     } else {
-        let asked = at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
+        let request_body =
+            at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
         let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
         crate::service::response_message(
             &hello,
             &id,
             at.flow,
-            (head, asked.as_ref().map(|b| &b.text()[..])),
+            (head, request_body.as_ref().map(|b| &b.text()[..])),
             response,
             body,
         )

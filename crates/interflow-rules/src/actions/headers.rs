@@ -407,8 +407,8 @@ fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffec
     match own {
         Some(value) => program.runtime.sessions.store_header(&key, "Authorization", &value),
         None => {
-            let kept = program.runtime.sessions.headers(&key);
-            if let (Some(r), Some((_, value))) = (at.request_mut(), kept.into_iter().next()) {
+            let stored = program.runtime.sessions.headers(&key);
+            if let (Some(r), Some((_, value))) = (at.request_mut(), stored.into_iter().next()) {
                 let _ = r.headers.set("Authorization", value);
             }
         }
@@ -420,13 +420,13 @@ fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffec
 fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &RuleProgram) {
     let view = at.view(program);
     let Some(path) = view.request.map(|r| r.url.path_only().to_owned()) else { return };
-    let kept = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_types::Scheme::Https);
+    let cookies = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_types::Scheme::Https);
     drop(view);
     let Some(r) = at.request_mut() else { return };
     if !merge {
         r.headers.remove("cookie");
     }
-    for (name, value) in kept {
+    for (name, value) in cookies {
         if cookies::request_cookie(&r.headers, &name).is_none() {
             cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
         }
@@ -456,9 +456,9 @@ fn session_action(at: &mut ActionContext<'_>, action: &Action, program: &RulePro
                 apply_cookies(at, &domain, s.merge, program);
             }
             if s.headers {
-                let kept = sessions.headers(&domain);
+                let stored = sessions.headers(&domain);
                 if let Some(r) = at.request_mut() {
-                    for (n, v) in kept {
+                    for (n, v) in stored {
                         let _ = r.headers.set(&n, v);
                     }
                 }

@@ -155,13 +155,13 @@ pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, pr
     if rule.captures.is_empty() {
         return;
     }
-    let mut found = Vec::new();
+    let mut edits = Vec::new();
     {
         let view = at.view(program);
         for (place, regex) in &rule.captures {
             let _ = place.evaluate(&view, &mut |value| {
                 let Some(groups) = regex.captures(value) else { return false };
-                found.extend(crate::matching::text_predicate::group_names(regex).filter_map(|n| {
+                edits.extend(crate::matching::text_predicate::group_names(regex).filter_map(|n| {
                     Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
                 }));
                 true
@@ -169,5 +169,5 @@ pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, pr
         }
     }
     let state = at.state();
-    found.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
+    edits.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
 }

@@ -145,11 +145,11 @@ pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
 
 /// The file for a path below a folder; `index.html` for a folder; `None` if there is none.
 pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
-    let found = resolve_below(folder, path)?;
-    if found.is_dir() {
-        return ["index.html", "index.htm"].into_iter().map(|i| found.join(i)).find(|f| f.is_file());
+    let file = resolve_below(folder, path)?;
+    if file.is_dir() {
+        return ["index.html", "index.htm"].into_iter().map(|i| file.join(i)).find(|f| f.is_file());
     }
-    found.is_file().then_some(found)
+    file.is_file().then_some(file)
 }
 
 #[cfg(test)]

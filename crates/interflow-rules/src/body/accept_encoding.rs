@@ -17,8 +17,8 @@ pub(crate) fn accepts_others(headers: &Headers) -> bool {
 
 /// Leaves the codings that can be decoded, with their weights.
 pub(crate) fn keep_readable(headers: &mut Headers) {
-    let kept: Vec<_> = headers.list_items("accept-encoding").filter(|item| is_readable(item)).collect();
-    let list = if kept.is_empty() { b"identity".to_vec() } else { kept.join(&b", "[..]) };
+    let readable: Vec<_> = headers.list_items("accept-encoding").filter(|item| is_readable(item)).collect();
+    let list = if readable.is_empty() { b"identity".to_vec() } else { readable.join(&b", "[..]) };
     let _ = headers.set("Accept-Encoding", list);
 }
 

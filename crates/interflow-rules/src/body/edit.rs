@@ -93,8 +93,8 @@ pub(crate) fn expand(parts: &[ReplacementPart], groups: &regex::bytes::Captures<
         match part {
             ReplacementPart::Text(text) => out.extend_from_slice(text),
             ReplacementPart::Group(name) => {
-                let found = name.parse().map_or_else(|_| groups.name(name), |n: usize| groups.get(n));
-                out.extend_from_slice(found.map_or(&[], |m| m.as_bytes()));
+                let group = name.parse().map_or_else(|_| groups.name(name), |n: usize| groups.get(n));
+                out.extend_from_slice(group.map_or(&[], |m| m.as_bytes()));
             }
         }
     }

@@ -123,8 +123,8 @@ impl BodyStream for FaultyBody {
         let Some(Ok(BodyFrame::Data(mut data))) = frame else { return Poll::Ready(frame) };
         match self.fault {
             BodyFault::Truncate(after) | BodyFault::Reset(after) => {
-                let left = usize::try_from(after - self.seen).unwrap_or(usize::MAX);
-                data.truncate(left);
+                let remaining = usize::try_from(after - self.seen).unwrap_or(usize::MAX);
+                data.truncate(remaining);
             }
             BodyFault::Corrupt(every) => data = flip_bits(data, self.seen, every.max(1)),
         }

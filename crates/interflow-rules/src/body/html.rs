@@ -99,8 +99,8 @@ impl HtmlInjector {
         }
         let name = self.tag.as_bytes();
         let behind = &held[1..];
-        let seen = behind.len().min(name.len());
-        if !behind[..seen].eq_ignore_ascii_case(&name[..seen]) {
+        let overlap = behind.len().min(name.len());
+        if !behind[..overlap].eq_ignore_ascii_case(&name[..overlap]) {
             return TagMatch::Other;
         }
         let Some(next) = behind.get(name.len()) else { return TagMatch::More };

@@ -27,9 +27,9 @@ pub(crate) fn tee_to_file(body: Body, path: PathBuf, private: PrivateFiles) -> B
     let (to, from) = channel(QUEUE_CHUNKS);
     let shown = path.display().to_string();
     tokio::spawn(async move {
-        let shown = path.display().to_string();
+        let file_name = path.display().to_string();
         if let Err(e) = write_chunks(path, private, from).await {
-            tracing::error!("the body for {shown} is not saved: {e}");
+            tracing::error!("the body for {file_name} is not saved: {e}");
         }
     });
     let mut to: Option<Sender<Bytes>> = Some(to);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
 
 /// A flow, and the expected result.

@@ -326,7 +326,7 @@ fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
         ConditionExpr::Text(place, test) => all.extend(test.capturing_regex().map(|r| (place.clone(), r.clone()))),
         ConditionExpr::Query(query) => query.expr().visit(&mut |term| {
             let TermTest::Text(TextPattern::Regex(source)) = &term.test else { return };
-            let place = match (term.key, &term.name) {
+            let position = match (term.key, &term.name) {
                 (Key::Host, _) => TextField::Host,
                 (Key::Url | Key::Word, _) => TextField::Url,
                 (Key::Path, _) => TextField::Path,
@@ -341,7 +341,7 @@ fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
             if let Ok(regex) = crate::matching::regex_limits::build_regex(source.source(), source.ignore_case)
                 && group_names(&regex).next().is_some()
             {
-                all.push((place, regex));
+                all.push((position, regex));
             }
         }),
         _ => {}

@@ -1,5 +1,6 @@
 //! Constants of rule files and of services' environments.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
@@ -24,6 +25,7 @@ impl<'de> Deserialize<'de> for FileConstant {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for FileConstant {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Constant".into()

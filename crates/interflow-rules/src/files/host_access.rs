@@ -20,25 +20,25 @@ pub(crate) fn find(parsed: &ParsedRuleFile) -> Vec<RuleProblem> {
 }
 
 fn find_in_own(parsed: &ParsedRuleFile, file: &RuleFile) -> Vec<RuleProblem> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for i in 0..file.include.0.len() {
         let at = [PathSegment::Key("include"), PathSegment::Index(i)];
-        found.push(parsed.problem(&at, None, "it includes another file"));
+        paths.push(parsed.problem(&at, None, "it includes another file"));
     }
     for (name, _) in file.variables.iter().filter(|(_, constant)| constant.reads_env) {
         let at = [PathSegment::Key("variables"), PathSegment::Key(name)];
-        found.push(parsed.problem(&at, None, READS_ENV));
+        paths.push(parsed.problem(&at, None, READS_ENV));
     }
     for (name, _) in file.services.iter().filter(|(_, service)| service.command.is_some()) {
         let at = [PathSegment::Key("services"), PathSegment::Key(name)];
-        found.push(parsed.problem(&at, None, format!("the service `{name}` starts a program")));
+        paths.push(parsed.problem(&at, None, format!("the service `{name}` starts a program")));
     }
     for (i, rule) in file.rules.iter().enumerate() {
         let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
         let uses = rule.then.0.iter().find_map(of_action).or_else(|| of_condition(&rule.when.0));
-        found.extend(uses.map(|why| parsed.problem(&at, rule.name.as_deref(), why)));
+        paths.extend(uses.map(|why| parsed.problem(&at, rule.name.as_deref(), why)));
     }
-    found
+    paths
 }
 
 fn find_in_converted(converted: &ConvertedRules) -> Vec<RuleProblem> {

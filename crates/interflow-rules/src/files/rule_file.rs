@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::action::ActionList;
@@ -63,6 +63,7 @@ impl<'de> Deserialize<'de> for PhaseName {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for PhaseName {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Phase".into()
@@ -84,6 +85,7 @@ impl<'de> Deserialize<'de> for IncludeFiles {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for IncludeFiles {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Files".into()
@@ -94,11 +96,17 @@ impl JsonSchema for IncludeFiles {
     }
 }
 
-/// The JSON Schema of a rule file.
-pub fn schema() -> serde_json::Value {
+/// The JSON Schema of a rule file, generated from its types.
+#[cfg(feature = "schema")]
+pub fn generate_schema() -> serde_json::Value {
     let mut schema = schemars::schema_for!(RuleFile).to_value();
     schema["title"] = "Interflow rules".into();
     schema
+}
+
+/// The JSON Schema of a rule file: the committed form of what is generated.
+pub fn schema() -> serde_json::Value {
+    serde_json::from_str(include_str!("../../../../docs/reference/schemas/rules.json")).expect("a test parses it")
 }
 
 #[cfg(test)]

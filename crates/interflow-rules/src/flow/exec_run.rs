@@ -61,11 +61,11 @@ impl ExecAnswers {
     /// The program that must run before the rule can be decided. If there is none it is decided, and the answers are
     /// dropped: another rule runs its programs itself.
     pub(crate) fn take_wanted(&mut self) -> Option<Box<ExecRun>> {
-        let wanted = self.wanted.take();
-        if wanted.is_none() {
+        let pending = self.wanted.take();
+        if pending.is_none() {
             self.known.clear();
         }
-        wanted
+        pending
     }
 
     pub(crate) fn record(&mut self, (condition, path): (Arc<ExecCondition>, Option<ByteStr>), answer: bool) {

@@ -92,11 +92,11 @@ impl TemplateVariable {
             Self::Env(name) => out.push_str(&std::env::var(name).unwrap_or_default()),
             Self::Var(name) => out.push_str(view.variable(name).unwrap_or_default()),
             Self::Group(name) => {
-                let found = with.groups.and_then(|g| match name.parse::<usize>() {
+                let group = with.groups.and_then(|g| match name.parse::<usize>() {
                     Ok(n) => g.get(n),
                     Err(_) => g.name(name),
                 });
-                if let Some(m) = found {
+                if let Some(m) = group {
                     lossy(out, m.as_bytes());
                 }
             }

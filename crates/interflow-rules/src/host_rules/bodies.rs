@@ -49,8 +49,8 @@ impl HostRules {
     }
 
     async fn read_and_apply_edits(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
-        let seen = self.read_body(&mut at, body).await?;
-        self.apply_whole_body_edits(at, seen).await
+        let read_state = self.read_body(&mut at, body).await?;
+        self.apply_whole_body_edits(at, read_state).await
     }
 
     async fn run_on_whole_body(
@@ -59,13 +59,13 @@ impl HostRules {
         body: Body,
         picked: Option<Candidates>,
     ) -> Result<Body, EarlyExit> {
-        let seen = self.read_body(&mut at, body).await?;
+        let read_state = self.read_body(&mut at, body).await?;
         let verdict = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
             WalkResult::Done(verdict) => verdict,
             WalkResult::Wait(cursor, waiting) => self.resume(&mut at, picked.as_ref(), cursor, waiting).await,
         };
         verdict.into_result()?;
-        self.apply_whole_body_edits(at, seen).await
+        self.apply_whole_body_edits(at, read_state).await
     }
 
     async fn apply_whole_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {

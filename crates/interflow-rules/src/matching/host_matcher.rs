@@ -1,9 +1,9 @@
 //! The matcher `host` of a condition: host patterns, or a text pattern such as `{ regex: "^api[0-9]" }`.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use interflow_types::HostPattern;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
@@ -63,8 +63,9 @@ impl<'de> Deserialize<'de> for HostMatcher {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for HostMatcher {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "HostPattern".into()
     }
 

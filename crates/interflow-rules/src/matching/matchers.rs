@@ -1,11 +1,12 @@
 //! `when:` of a rule file: a query, or a map of matchers.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use interflow_query::Query;
 use interflow_types::Direction;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use interflow_types::schema::JsonSchema;
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
@@ -50,8 +51,9 @@ impl<'de> Deserialize<'de> for RuleCondition {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for RuleCondition {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "When".into()
     }
 

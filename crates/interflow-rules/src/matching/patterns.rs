@@ -1,9 +1,10 @@
 //! Patterns of texts in a rule file: a text, a list of them, or a map such as `{ regex: "^/v[0-9]/" }`.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use interflow_types::schema::JsonSchema;
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
@@ -48,8 +49,8 @@ impl PatternMap {
             (MatchMode::Suffix, self.suffix),
             (MatchMode::Regex, self.regex),
         ];
-        let mut given = forms.into_iter().filter_map(|(mode, t)| t.map(|t| (mode, t)));
-        match (given.next(), given.next()) {
+        let mut modes = forms.into_iter().filter_map(|(mode, t)| t.map(|t| (mode, t)));
+        match (modes.next(), modes.next()) {
             (Some((mode, text)), None) => {
                 TextPredicate::new(mode, text, self.ignore_case.unwrap_or(mode != MatchMode::Regex))
             }
@@ -103,8 +104,9 @@ impl<'de> Deserialize<'de> for FieldPattern {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for FieldPattern {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Pattern".into()
     }
 
@@ -159,8 +161,9 @@ impl<'de> Deserialize<'de> for NamedPatterns {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for NamedPatterns {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Named".into()
     }
 

@@ -294,13 +294,13 @@ impl TextField {
 
     /// The values, for explanations: at most three, of 80 bytes each.
     pub(crate) fn sample_values(&self, view: &FlowView<'_>) -> Vec<String> {
-        let mut seen = Vec::new();
+        let mut values = Vec::new();
         let _ = self.evaluate(view, &mut |v| {
             let text = String::from_utf8_lossy(&v[..v.len().min(80)]).into_owned();
-            seen.push(if v.len() > 80 { text + "…" } else { text });
-            seen.len() == 3
+            values.push(if v.len() > 80 { text + "…" } else { text });
+            values.len() == 3
         });
-        seen
+        values
     }
 
     /// The name in explanations.

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use interflow_types::schema::JsonSchema;
 use regex::bytes::Regex;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::{RegexParam, TemplatePairs};
@@ -106,8 +108,8 @@ impl TryFrom<AnswerMap> for AnswerParams {
 
     fn try_from(m: AnswerMap) -> Result<Self, String> {
         use base64::Engine as _;
-        let given = [m.body.is_some(), m.json.is_some(), m.base64.is_some(), m.file.is_some()];
-        if given.iter().filter(|g| **g).count() > 1 {
+        let sources = [m.body.is_some(), m.json.is_some(), m.base64.is_some(), m.file.is_some()];
+        if sources.iter().filter(|g| **g).count() > 1 {
             return Err("an answer has one of body, json, base64 and file".into());
         }
         let mut content_type = m.content_type;

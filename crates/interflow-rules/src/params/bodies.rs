@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::ByteSize;
 use regex::bytes::Regex;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::answers::AnswerBody;
@@ -123,7 +125,7 @@ impl TryFrom<EditMap> for EditParams {
 
     fn try_from(m: EditMap) -> Result<Self, String> {
         let with = m.with;
-        let given = [
+        let sources = [
             m.find.is_some(),
             m.regex.is_some(),
             m.set.is_some(),
@@ -132,7 +134,7 @@ impl TryFrom<EditMap> for EditParams {
             m.json_remove.is_some(),
             m.json_patch.is_some(),
         ];
-        if given.iter().filter(|g| **g).count() != 1 {
+        if sources.iter().filter(|g| **g).count() != 1 {
             return Err("an edit has one of find, regex, set, file, json_set, json_remove and json_patch".into());
         }
         if with.is_some() && m.find.is_none() && m.regex.is_none() {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use interflow_types::schema::JsonSchema;
 use regex::bytes::Regex;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::RegexParam;

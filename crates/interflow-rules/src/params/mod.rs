@@ -33,6 +33,7 @@ macro_rules! shorthand {
             }
         }
 
+        #[cfg(feature = "schema")]
         impl JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()

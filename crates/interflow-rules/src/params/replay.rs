@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::yes;
@@ -68,6 +70,7 @@ impl<'de> Deserialize<'de> for OnMiss {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for OnMiss {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Extra".into()

@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use interflow_codec::fingerprint::FingerprintTarget;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Authority, CertificateFiles, HostPattern, HostPatternError, TlsVersion};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "schema")]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::NameList;
@@ -85,6 +87,7 @@ impl<'de> Deserialize<'de> for TlsVersionParam {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for TlsVersionParam {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "TlsOnly".into()
@@ -113,9 +116,9 @@ impl DnsServerParam {
     /// # Errors
     /// Neither of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let known = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
+        let is_alias = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
         let plain = text.strip_suffix("{?dns}").unwrap_or(text);
-        if known || plain.starts_with("https://") && crate::text::url::parse_url(plain).is_ok() {
+        if is_alias || plain.starts_with("https://") && crate::text::url::parse_url(plain).is_ok() {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
@@ -124,6 +127,7 @@ impl DnsServerParam {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for DnsServerParam {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "DnsServer".into()

@@ -1,9 +1,9 @@
 //! Parameters that several actions take.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use regex::bytes::Regex;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -41,8 +41,9 @@ impl<'de> Deserialize<'de> for NoParams {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for NoParams {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Nothing".into()
     }
 
@@ -92,8 +93,9 @@ fn check_name(name: &TextTemplate) -> Result<(), String> {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for TemplatePairs {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Pairs".into()
     }
 
@@ -115,8 +117,9 @@ impl<'de> Deserialize<'de> for VariableParams {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for VariableParams {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Variables".into()
     }
 
@@ -137,8 +140,9 @@ impl<'de> Deserialize<'de> for NameList {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for NameList {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Names".into()
     }
 
@@ -158,8 +162,9 @@ impl<'de> Deserialize<'de> for RegexParam {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for RegexParam {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Regex".into()
     }
 

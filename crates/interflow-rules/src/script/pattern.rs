@@ -128,9 +128,9 @@ impl<'a> LuaPatternMatcher<'a> {
             return malformed("pattern too complex");
         }
         self.depth += 1;
-        let found = self.matches(s, p);
+        let is_match = self.matches(s, p);
         self.depth -= 1;
-        found
+        is_match
     }
 
     fn matches(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
@@ -226,22 +226,22 @@ impl<'a> LuaPatternMatcher<'a> {
         }
         self.captures[self.level] = CaptureSlot { start: s, length };
         self.level += 1;
-        let found = self.run(s, p)?;
-        if found.is_none() {
+        let range = self.run(s, p)?;
+        if range.is_none() {
             self.level -= 1;
         }
-        Ok(found)
+        Ok(range)
     }
 
     fn close_capture(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
         let open = self.captures[..self.level].iter().rposition(|c| c.length == CaptureLength::Unfinished);
         let Some(open) = open else { return malformed("invalid pattern capture") };
         self.captures[open].length = CaptureLength::Bytes(s - self.captures[open].start);
-        let found = self.run(s, p)?;
-        if found.is_none() {
+        let range = self.run(s, p)?;
+        if range.is_none() {
             self.captures[open].length = CaptureLength::Unfinished;
         }
-        Ok(found)
+        Ok(range)
     }
 
     fn back_reference(&mut self, s: usize, digit: u8) -> Result<Option<usize>> {

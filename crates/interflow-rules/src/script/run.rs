@@ -190,9 +190,9 @@ fn populate_globals(
         table.set("body", body("message")?)?;
         globals.set("message", table)?;
     }
-    let kept = Arc::clone(tags);
+    let script_tags = Arc::clone(tags);
     let tag = lua.create_function(move |_, tag: String| {
-        if let Ok(mut all) = kept.lock()
+        if let Ok(mut all) = script_tags.lock()
             && all.len() < MAX_MARKS
         {
             all.push(tag);

@@ -212,8 +212,8 @@ fn headers_json(headers: &Headers) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (name, value) in headers {
         let (name, value) = (String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned());
-        let known = all.keys().find(|k| k.eq_ignore_ascii_case(&name)).cloned().unwrap_or(name);
-        match all.entry(known).or_insert_with(|| Value::Array(Vec::new())) {
+        let header_name = all.keys().find(|k| k.eq_ignore_ascii_case(&name)).cloned().unwrap_or(name);
+        match all.entry(header_name).or_insert_with(|| Value::Array(Vec::new())) {
             Value::Array(list) => list.push(value.into()),
             _ => continue,
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{BoxFuture, HttpClient};
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,7 +82,7 @@ impl ExternalService {
         opener: Option<Arc<dyn TlsConnector>>,
     ) -> Result<Arc<Self>, String> {
         Self::check(&def)?;
-        let way = match (&def.url, &def.command, &def.post) {
+        let transport = match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => {
                 start_connection(name, connection::ServiceTarget::web_socket(url, def.auth_header.as_deref())?, opener)?
             }
@@ -92,7 +92,7 @@ impl ExternalService {
             (None, None, Some(post)) => ServiceKind::Post { url: crate::text::url::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
-        Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
+        Ok(Arc::new(Self { name: name.to_owned(), def, kind: transport }))
     }
 
     /// Validates a definition without connecting.
@@ -152,7 +152,7 @@ impl ExternalService {
     /// # Errors
     /// The service is down, or the reply timed out.
     pub(crate) async fn ask(&self, id: &str, message: Value) -> Result<ServiceDecision, String> {
-        let asked = async {
+        let handshake = async {
             let answer = match &self.kind {
                 ServiceKind::Link { queue, .. } => {
                     let (answer, answered) = oneshot::channel();
@@ -166,7 +166,7 @@ impl ExternalService {
             message::parse_decision(&self.name, &answer)
         };
         let late = |_| Err(format!("it did not answer within {:?}", self.timeout()));
-        tokio::time::timeout(self.timeout(), asked).await.unwrap_or_else(late)
+        tokio::time::timeout(self.timeout(), handshake).await.unwrap_or_else(late)
     }
 
     /// Posts a message; the reply is at most 64 MiB.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{ClientInfo, FlowId, Phase, Timestamp};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 

@@ -82,10 +82,10 @@ impl DomainSessions {
 
     fn update_domain(&self, domain: &str, change: impl FnOnce(&mut DomainSession)) {
         let mut domains = self.domains.lock();
-        let kept = domains.entry(domain.to_ascii_lowercase()).or_insert_with(DomainSession::default);
-        change(kept);
-        kept.cookies.truncate(MAX_ENTRIES);
-        kept.headers.truncate(MAX_ENTRIES);
+        let session = domains.entry(domain.to_ascii_lowercase()).or_insert_with(DomainSession::default);
+        change(session);
+        session.cookies.truncate(MAX_ENTRIES);
+        session.headers.truncate(MAX_ENTRIES);
     }
 
     /// The cookies for a request, longer paths first (RFC 6265 5.4).
@@ -96,21 +96,21 @@ impl DomainSessions {
             // Marks the domains as used; below they are borrowed together, which `get` does not allow.
             let _used = domains.get(domain);
         }
-        let mut found: Vec<&SessionCookie> = Vec::new();
+        let mut cookies: Vec<&SessionCookie> = Vec::new();
         for domain in parent_domains(host) {
             let own = domain == host;
             let of = domains.peek(domain).into_iter().flat_map(|k| &k.cookies);
-            found.extend(of.filter(|c| {
+            cookies.extend(of.filter(|c| {
                 (own || c.below)
                     && (secure || !c.secure)
                     && path_matches(path, &c.path)
                     && c.expires.is_none_or(|e| e > now)
             }));
         }
-        found.sort_by_key(|c| std::cmp::Reverse(c.path.len()));
+        cookies.sort_by_key(|c| std::cmp::Reverse(c.path.len()));
         let mut out: Vec<(String, String)> = Vec::new();
         // The most specific path comes first, and others of that name would contradict it.
-        for c in found {
+        for c in cookies {
             if !out.iter().any(|(n, _)| *n == c.name) {
                 out.push((c.name.clone(), c.value.clone()));
             }

@@ -25,28 +25,28 @@ fn parse_pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Sets or removes one cookie of the request; the others keep their position and spelling.
 pub(crate) fn set_request_cookie(headers: &mut Headers, name: &str, value: Option<&str>) {
-    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut pairs: Vec<Vec<u8>> = Vec::new();
     let mut done = false;
     let new = |v: &str| [name.as_bytes(), b"=", v.as_bytes()].concat();
     for (n, v) in request_cookies(headers) {
         if n != name.as_bytes() {
-            kept.push([n, b"=", v].concat());
+            pairs.push([n, b"=", v].concat());
         } else if let Some(value) = value
             && !std::mem::replace(&mut done, true)
         {
-            kept.push(new(value));
+            pairs.push(new(value));
         }
     }
     if let Some(value) = value
         && !done
     {
-        kept.push(new(value));
+        pairs.push(new(value));
     }
-    if kept.is_empty() {
+    if pairs.is_empty() {
         headers.remove("cookie");
     } else {
         // Every byte comes from a header value or was checked by the caller.
-        let _ = headers.set("Cookie", kept.join(&b"; "[..]));
+        let _ = headers.set("Cookie", pairs.join(&b"; "[..]));
     }
 }
 

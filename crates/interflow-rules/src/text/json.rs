@@ -102,8 +102,8 @@ fn split_last_key(text: &str) -> Option<(Query, String)> {
 /// JSON Pointers (RFC 6901) to the matches, each once: what is inside of another or behind it in a list comes first, so
 /// that those left stay true when one is changed.
 fn pointers(query: &Query, value: &Value) -> Vec<String> {
-    let found = query.query_located(value);
-    let mut places: Vec<_> = found.locations().collect();
+    let nodes = query.query_located(value);
+    let mut places: Vec<_> = nodes.locations().collect();
     places.sort_by(|a, b| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
     places.dedup();
     places.into_iter().map(|place| place.to_json_pointer()).collect()

@@ -296,13 +296,13 @@ impl JsonSearch<'_> {
         for selector in &step.selectors {
             match selector {
                 StepSelector::Name(name) if kind == b'{' => {
-                    let mut found = None;
+                    let mut member = None;
                     for child in document.children(index) {
                         self.spend(1)?;
                         // Of members with the same name, the last counts, as for most parsers.
-                        found = if document.has_name(child, name) { Some(child) } else { found };
+                        member = if document.has_name(child, name) { Some(child) } else { member };
                     }
-                    out.extend(found);
+                    out.extend(member);
                 }
                 StepSelector::Wildcard => {
                     for child in document.children(index) {

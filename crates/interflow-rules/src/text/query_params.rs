@@ -43,18 +43,18 @@ pub(crate) fn encode_path(text: &str) -> String {
 pub(crate) fn set_param(target: &str, name: &str, value: Option<&str>) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let new = value.map(|v| format!("{}={}", encode(name), encode(v)));
-    let mut kept: Vec<Cow<'_, str>> = Vec::new();
+    let mut pairs: Vec<Cow<'_, str>> = Vec::new();
     let mut pending = new;
     for part in query.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
         let raw = part.split_once('=').map_or(part, |(n, _)| n);
         if decode(raw) != name {
-            kept.push(Cow::Borrowed(part));
+            pairs.push(Cow::Borrowed(part));
         } else if let Some(new) = pending.take() {
-            kept.push(Cow::Owned(new));
+            pairs.push(Cow::Owned(new));
         }
     }
-    kept.extend(pending.map(Cow::Owned));
-    if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
+    pairs.extend(pending.map(Cow::Owned));
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
 #[cfg(test)]

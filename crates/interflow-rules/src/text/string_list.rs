@@ -1,8 +1,8 @@
 //! One text or several, as rule files write them.
 
-use std::borrow::Cow;
 use std::fmt;
 
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -51,8 +51,9 @@ impl<'de> Deserialize<'de> for OneOrManyStrings {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for OneOrManyStrings {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Texts".into()
     }
 

@@ -1,8 +1,7 @@
 //! Text templates: texts with `${…}` variables, which `render` fills in from the current flow.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -284,9 +283,9 @@ fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
             return Ok((family.make)(rest.to_owned()));
         }
     }
-    let known =
+    let is_known =
         TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(TEMPLATE_FAMILIES.iter().map(|f| f.prefix)).chain(["previous"]);
-    Err(match closest_name(name, known) {
+    Err(match closest_name(name, is_known) {
         Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
         None => format!(
             "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"
@@ -339,8 +338,9 @@ impl Serialize for TextTemplate {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for TextTemplate {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Template".into()
     }
 
@@ -360,8 +360,9 @@ impl<'de> Deserialize<'de> for ReplacementTemplate {
     }
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for ReplacementTemplate {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Replacement".into()
     }
 

@@ -3,16 +3,18 @@
 use interflow_types::FlowId;
 use uuid::Uuid;
 
-use super::connect::PooledClient;
-use super::conversation_writes::detach_flows;
-use super::conversations::Failure;
-use super::database::Database;
-use super::insert::notify;
-use super::objects::{self, COUNT_DOWN};
-use super::rows::{self, READ, clean, uuid_of};
-use super::select::{Condition, borrowed};
 use crate::error::Result;
 use crate::model::FlowRow;
+use crate::shared::conversations::read::Failure;
+use crate::shared::conversations::write::detach_flows;
+use crate::shared::database::connect::PooledClient;
+use crate::shared::database::pool::Database;
+use crate::shared::database::rows;
+use crate::shared::database::rows::{READ, clean, uuid_of};
+use crate::shared::reading::select::{Condition, borrowed};
+use crate::shared::shipping::insert::notify;
+use crate::shared::shipping::objects;
+use crate::shared::shipping::objects::COUNT_DOWN;
 use crate::store::FlowAnnotation;
 use crate::store::details_blob;
 

@@ -10,19 +10,19 @@ use interflow_types::{Direction, FlowId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::connect::{SharedAccess, is_about_data};
-use super::database::Database;
-use super::dsn::PostgresUrl;
-use super::insert::InsertError;
 use super::partitions;
-use super::rows::clean;
-use super::shipper::{BATCH_BYTES, store_batch, stored_bytes};
-use super::spooled_flow::SpooledFlow;
 use super::store::SharedStore;
 use crate::config::RecordConfig;
 use crate::conversations::{ConversationNote, ConversationStore as _};
 use crate::error::{Result, StoreError};
 use crate::model::FlowState;
+use crate::shared::database::connect::{SharedAccess, is_about_data};
+use crate::shared::database::dsn::PostgresUrl;
+use crate::shared::database::pool::Database;
+use crate::shared::database::rows::clean;
+use crate::shared::shipping::insert::InsertError;
+use crate::shared::shipping::shipper::{BATCH_BYTES, store_batch, stored_bytes};
+use crate::shared::shipping::spooled_flow::SpooledFlow;
 use crate::store::conversation_notes::NoteOf;
 use crate::store::{FlowStore, ListOptions, ListOrder, NewFlow, SqliteStore};
 
@@ -146,10 +146,10 @@ fn notes_after(database: &Database, last: Option<&NoteOf>) -> Result<Vec<NoteOf>
 /// Those of these flows that are not in the database.
 fn missing(database: &Database, flows: Vec<SpooledFlow>) -> Result<Vec<SpooledFlow>> {
     let ids: Vec<_> = flows.iter().map(|flow| flow.uuid()).collect();
-    let found = database
+    let rows = database
         .run(move |client| async move { client.query("SELECT id FROM flows WHERE id = ANY($1)", &[&ids]).await })?;
-    let found: HashSet<Uuid> = found.iter().map(|row| row.get(0)).collect();
-    Ok(flows.into_iter().filter(|flow| !found.contains(&flow.uuid())).collect())
+    let present: HashSet<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+    Ok(flows.into_iter().filter(|flow| !present.contains(&flow.uuid())).collect())
 }
 
 /// How many of these flows go into one transaction.

@@ -9,13 +9,14 @@ use interflow_query::Query;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::{Authority, EntryKind, FlowId, Host, Scheme, Timestamp};
 
-use super::connect::{BoxedStream, Connector, SharedAccess, TlsClient, TlsHandshake};
-use super::database::{ConnectionRuntime, Database};
-use super::dsn::PostgresTls;
-use super::{SharedStore, migrate};
 use crate::config::RecordConfig;
 use crate::error::StoreError;
 use crate::model::{BodyRow, FlowRow, FlowState, RequestRow};
+use crate::shared::SharedStore;
+use crate::shared::database::connect::{BoxedStream, Connector, SharedAccess, TlsClient, TlsHandshake};
+use crate::shared::database::dsn::PostgresTls;
+use crate::shared::database::migrate;
+use crate::shared::database::pool::{ConnectionRuntime, Database};
 use crate::store::{FlowStore, ListOptions, NewFlow};
 
 struct NoTls;
@@ -88,8 +89,8 @@ fn a_replica_that_is_frozen_while_it_commits_holds_the_others_up_for_a_moment_on
         let client = frozen.client().await?;
         let sql = format!(
             "BEGIN; {}; SELECT pg_advisory_xact_lock({})",
-            super::insert::BEGIN_COMMIT,
-            super::insert::COMMIT_LOCK
+            crate::shared::shipping::insert::BEGIN_COMMIT,
+            crate::shared::shipping::insert::COMMIT_LOCK
         );
         client.batch_execute(&sql).await.map_err(|e| frozen.explain(&e))?;
         Ok(client)

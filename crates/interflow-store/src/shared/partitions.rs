@@ -8,13 +8,15 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, GenericClient, Transaction};
 use uuid::Uuid;
 
-use super::archive::ArchivedFlows;
-use super::conversation_writes::detach_flows;
-use super::database::Database;
-use super::objects::{self, COUNT_DOWN};
-use super::{instances, migrate};
 use crate::error::Result;
 use crate::retention_clock::RetentionClock;
+use crate::shared::archiving::archive::ArchivedFlows;
+use crate::shared::conversations::write::detach_flows;
+use crate::shared::database::migrate;
+use crate::shared::database::pool::Database;
+use crate::shared::shipping::objects;
+use crate::shared::shipping::objects::COUNT_DOWN;
+use crate::shared::state::instances;
 
 /// How often partitions are made and old ones dropped.
 const INTERVAL: Duration = Duration::from_secs(600);
@@ -65,8 +67,8 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
     if wait {
         migrate::lock(&database.connector, &client, LOCK, LOCK_LIMIT).await?;
     } else {
-        let taken = client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await.map_err(explain)?;
-        if !taken.get::<_, bool>(0) {
+        let lock = client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await.map_err(explain)?;
+        if !lock.get::<_, bool>(0) {
             return Ok(());
         }
     }

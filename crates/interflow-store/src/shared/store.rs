@@ -17,21 +17,25 @@ use interflow_types::{CertificateChain, Direction, FlowId, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
-use super::connect::{PooledClient, SharedAccess};
-use super::database::{ConnectionRuntime, Database};
-use super::dsn::PostgresUrl;
-use super::index::IndexTurn;
-use super::running::RunningPublisher;
-use super::select::{self, calls_in};
-use super::shipper::{Shipper, ship_rest};
-use super::{bodies, change, instances, live, objects, overview, partitions, verify};
 use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRow, MessageRow};
 use crate::overview::{Overview, OverviewOptions};
-use crate::store::chunk_refs::{CERTIFICATES, body_index, original_body_index};
+use crate::shared::conversations::index::IndexTurn;
+use crate::shared::database::connect::{PooledClient, SharedAccess};
+use crate::shared::database::dsn::PostgresUrl;
+use crate::shared::database::pool::{ConnectionRuntime, Database};
+use crate::shared::reading::running::RunningPublisher;
+use crate::shared::reading::select;
+use crate::shared::reading::select::calls_in;
+use crate::shared::reading::{bodies, live, overview, verify};
+use crate::shared::shipping::objects;
+use crate::shared::shipping::shipper::{Shipper, ship_rest};
+use crate::shared::state::instances;
+use crate::shared::{change, partitions};
+use crate::store::segments::chunk_refs::{CERTIFICATES, body_index, original_body_index};
 use crate::store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, ListOptions, ListOrder, NewFlow, RecordingState,
     SearchProgress, SharedStoreStats, SqliteStore, StoreStats, Subscription,
@@ -286,7 +290,7 @@ impl SharedStore {
 
     /// Those of these flows that are in the database.
     fn present(&self, ids: Vec<FlowId>) -> Result<u64> {
-        let ids: Vec<_> = ids.into_iter().map(super::rows::uuid_of).collect();
+        let ids: Vec<_> = ids.into_iter().map(crate::shared::database::rows::uuid_of).collect();
         let row = self.database.run(move |client| async move {
             client.query_one("SELECT count(*) FROM flows WHERE id = ANY($1)", &[&ids]).await
         })?;
@@ -425,11 +429,11 @@ impl FlowStore for SharedStore {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
         // To count them would take longer than to find the first.
         let total = select::estimate(&self.database, query)?;
-        let mut seen = HashSet::new();
+        let mut ids = HashSet::new();
         let mut stopped = false;
         if let Some(spool) = &self.spool {
             spool.search(query, progress, &mut |row| {
-                seen.insert(row.id);
+                ids.insert(row.id);
                 let next = each(row);
                 stopped = next.is_break();
                 next
@@ -440,7 +444,7 @@ impl FlowStore for SharedStore {
         }
         let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
         self.for_each_running(&options, &mut || progress(nothing), &mut |row| {
-            if !seen.insert(row.id) {
+            if !ids.insert(row.id) {
                 return ControlFlow::Continue(());
             }
             let next = each(row);
@@ -450,7 +454,7 @@ impl FlowStore for SharedStore {
         if stopped {
             return Ok(());
         }
-        let (looked, mut found) = (std::cell::Cell::new(0), seen.len() as u64);
+        let (looked, mut found) = (std::cell::Cell::new(0), ids.len() as u64);
         let count = std::cell::Cell::new(found);
         select::for_each_match(
             &self.database,
@@ -462,7 +466,7 @@ impl FlowStore for SharedStore {
                 progress(SearchProgress { looked: looked.get(), found: count.get(), total })
             },
             &mut |stored| {
-                if seen.contains(&stored.row.id) {
+                if ids.contains(&stored.row.id) {
                     return ControlFlow::Continue(());
                 }
                 found += 1;
@@ -531,18 +535,18 @@ impl FlowStore for SharedStore {
         if let (shared, true) = select::count(&self.database, query, &local, watch)? {
             return Ok(local.len() as u64 + shared);
         }
-        let mut seen: HashSet<FlowId> = local.into_iter().collect();
+        let mut ids: HashSet<FlowId> = local.into_iter().collect();
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
         self.for_each_running(&all, watch, &mut |row| {
-            seen.insert(row.id);
+            ids.insert(row.id);
             ControlFlow::Continue(())
         })?;
-        let mut found = seen.len() as u64;
+        let mut matches = ids.len() as u64;
         select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |stored| {
-            found += u64::from(!seen.contains(&stored.row.id));
+            matches += u64::from(!ids.contains(&stored.row.id));
             ControlFlow::Continue(())
         })?;
-        Ok(found)
+        Ok(matches)
     }
 
     fn insert(&self, flow: NewFlow) -> Result<bool> {

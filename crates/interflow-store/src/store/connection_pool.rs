@@ -22,9 +22,9 @@ impl ReadPool {
 
     /// Takes an idle connection, or opens a new one to the store in `dir`.
     pub(crate) fn acquire(&self, dir: &Path) -> Result<PooledConnection> {
-        let kept = self.0.lock().pop();
+        let idle = self.0.lock().pop();
         // A burst of readers opens more than the pool keeps.
-        let db = kept.map_or_else(|| schema::open_reader(dir), Ok)?;
+        let db = idle.map_or_else(|| schema::open_reader(dir), Ok)?;
         Ok(PooledConnection { db: Some(db), home: self.clone() })
     }
 }
@@ -45,10 +45,10 @@ impl Deref for PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let mut kept = self.home.0.lock();
+        let mut idle = self.home.0.lock();
         // More connections than this are opened during bursts, and closed afterwards.
-        if kept.len() < MAX_IDLE {
-            kept.extend(self.db.take());
+        if idle.len() < MAX_IDLE {
+            idle.extend(self.db.take());
         }
     }
 }

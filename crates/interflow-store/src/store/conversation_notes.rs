@@ -5,9 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::conversations::key_of;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
-use super::writer::StoreWriter;
 use crate::conversations::ConversationNote;
 use crate::error::Result;
+use crate::store::recording::writer::StoreWriter;
 
 /// Notes read per conversation; the rest of them is stored, but not shown.
 const MAX_NOTES: usize = 1000;

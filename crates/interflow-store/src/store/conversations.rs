@@ -10,12 +10,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::conversation_notes;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
-use super::writer::StoreWriter;
 use crate::conversations::{
     ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
     ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange,
 };
 use crate::error::{Result, StoreError};
+use crate::store::recording::writer::StoreWriter;
 
 /// The tables. `facts` and `body` hold opaque JSON of the conversations component; long bodies are compressed.
 pub(crate) const TABLES: &str = "
@@ -162,9 +162,9 @@ impl StoreWriter {
         let mut leave =
             db.prepare_cached("DELETE FROM conversation_exchanges WHERE flow = (SELECT id FROM flows WHERE seq = ?)")?;
         for seq in seqs {
-            let found = find.query_map([seq], |r| r.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-            if !found.is_empty() {
-                touched.extend(found);
+            let sessions = find.query_map([seq], |r| r.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            if !sessions.is_empty() {
+                touched.extend(sessions);
                 leave.execute([seq])?;
             }
         }
@@ -236,8 +236,8 @@ impl ConversationStore for SqliteStore {
 
     fn cursor(&self) -> Result<Option<FlowId>> {
         self.read(|db| {
-            let found = db.query_row("SELECT flow FROM conversation_cursor", [], |r| r.get::<_, [u8; 16]>(0));
-            Ok(found.optional()?.map(flow_of))
+            let cursor = db.query_row("SELECT flow FROM conversation_cursor", [], |r| r.get::<_, [u8; 16]>(0));
+            Ok(cursor.optional()?.map(flow_of))
         })
     }
 
@@ -248,18 +248,18 @@ impl ConversationStore for SqliteStore {
                 (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
             let mut statement = db.prepare_cached(sql)?;
             let bytes = cursor.to_u128().to_be_bytes();
-            let found = statement.query_map(params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
-            let mut found = found.collect::<Result<Vec<_>, _>>()?;
-            found.reverse();
-            Ok(found)
+            let rows = statement.query_map(params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
+            let mut flows = rows.collect::<Result<Vec<_>, _>>()?;
+            flows.reverse();
+            Ok(flows)
         })
     }
 
     fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
-            let found = statement.query_row([flow.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0)).optional()?;
-            Ok(found.map(i64::unsigned_abs))
+            let seq = statement.query_row([flow.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0)).optional()?;
+            Ok(seq.map(i64::unsigned_abs))
         })
     }
 
@@ -313,9 +313,9 @@ impl ConversationStore for SqliteStore {
             );
             let mut statement = db.prepare_cached(&sql)?;
             let mut rows = statement.query([id])?;
-            let mut found = Vec::new();
+            let mut summaries = Vec::new();
             while let Some(row) = rows.next()? {
-                found.push(MessageNodeRow {
+                summaries.push(MessageNodeRow {
                     conversation: id.to_owned(),
                     key: key_of(row.get_ref(0)?)?.unwrap_or_default(),
                     parent: key_of(row.get_ref(1)?)?,
@@ -324,7 +324,7 @@ impl ConversationStore for SqliteStore {
                     body: decompress_text(row.get_ref(4)?.as_blob().unwrap_or_default())?,
                 });
             }
-            Ok(found)
+            Ok(summaries)
         })
     }
 
@@ -382,18 +382,18 @@ pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
 }
 
 fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
-    let mut shown = String::from("1");
+    let mut condition = String::from("1");
     if !options.all && options.parent.is_none() {
-        shown.push_str(" AND parent IS NULL AND turns > 0");
+        condition.push_str(" AND parent IS NULL AND turns > 0");
     }
     if options.parent.is_some() {
-        shown.push_str(" AND parent = ?1");
+        condition.push_str(" AND parent = ?1");
     } else {
-        shown.push_str(" AND ?1 IS NULL");
+        condition.push_str(" AND ?1 IS NULL");
     }
     let sql = format!(
         // A row value comparison continues after the last row of the previous page, also among equal times.
-        "SELECT {CONVERSATION} FROM conversations c WHERE {shown} AND (updated, id) < (?2, ?3) \
+        "SELECT {CONVERSATION} FROM conversations c WHERE {condition} AND (updated, id) < (?2, ?3) \
          AND (?4 IS NULL OR EXISTS(SELECT 1 FROM conversation_exchanges e WHERE e.conversation = c.id \
          AND e.started >= ?4 AND e.started < ?5)) ORDER BY updated DESC, id DESC LIMIT {STEP}"
     );
@@ -408,21 +408,21 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
             (updated.unwrap_or(i64::MAX), id.clone())
         }
     };
-    let mut found = Vec::new();
+    let mut totals = Vec::new();
     let mut statement = db.prepare_cached(&sql)?;
     loop {
         let rows = statement
             .query_map(params![options.parent, at.0, at.1, during.map(|d| d.0), during.map(|d| d.1)], conversation)?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        let Some(last) = rows.last() else { return Ok(found) };
+        let Some(last) = rows.last() else { return Ok(totals) };
         at = (last.updated.micros() as i64, last.id.clone());
         // Filtered here and not in SQL: a query may refer to sums over the exchanges.
         for row in rows {
             let listed = with_usage(db, row)?;
             if options.query.matches(&listed) {
-                found.push(listed);
-                if found.len() >= options.limit {
-                    return Ok(found);
+                totals.push(listed);
+                if totals.len() >= options.limit {
+                    return Ok(totals);
                 }
             }
         }

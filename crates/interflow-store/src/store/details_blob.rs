@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{FlowId, FlowTimings, Headers, Timestamp};
 
-use super::chunk_refs::{CERTIFICATES, SIDES};
-use super::varint::{VarintReader, write_field, write_nested, write_number, write_varint};
 use crate::error::Result;
 use crate::model::*;
 use crate::originals::*;
+use crate::store::segments::chunk_refs::{CERTIFICATES, SIDES};
+use crate::store::segments::varint::{VarintReader, write_field, write_nested, write_number, write_varint};
 
 /// Tags of the outermost fields. They are stored, so a tag is never reused or given another meaning.
 mod tag {
@@ -218,17 +218,17 @@ pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
 
 /// A copy of a blob with another inline end of a body.
 pub(crate) fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
-    let wanted = tag::INLINE.get(side).copied();
+    let inline_tag = tag::INLINE.get(side).copied();
     let mut out = Vec::with_capacity(blob.len() + bytes.len() + 8);
     let mut input = VarintReader(blob);
     loop {
         let rest = input.0;
         let Some((t, _)) = input.field()? else { break };
-        if Some(t) != wanted {
+        if Some(t) != inline_tag {
             out.extend_from_slice(&rest[..rest.len() - input.0.len()]);
         }
     }
-    if let Some(t) = wanted.filter(|_| !bytes.is_empty()) {
+    if let Some(t) = inline_tag.filter(|_| !bytes.is_empty()) {
         write_field(&mut out, t, bytes);
     }
     Ok(out)

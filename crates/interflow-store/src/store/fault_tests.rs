@@ -12,12 +12,13 @@ use interflow_types::{
 };
 
 use super::store_state::{StoreState, WriterCommand};
-use super::writer::StoreWriter;
-use super::{FlowStore, SqliteStore, recover, schema, segments_dir};
 use crate::config::RecordConfig;
 use crate::error::StoreError;
 use crate::model::{FlowState, MissingReason};
 use crate::recorder::StoreRecorder;
+use crate::store::recording::writer::StoreWriter;
+use crate::store::upkeep::recover;
+use crate::store::{FlowStore, SqliteStore, schema, segments_dir};
 
 /// A writer with a disk that can be made to fail.
 struct Rig {

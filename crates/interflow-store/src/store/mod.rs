@@ -1,49 +1,24 @@
 //! The `FlowStore` trait and its embedded implementation (rows in SQLite, bodies in segment files).
 
-mod age_clock;
-pub(crate) mod batch_chunks;
-pub(crate) mod body;
-pub(crate) mod body_assembly;
-mod checkpoint;
-pub(crate) mod chunk_refs;
-pub(crate) mod chunker;
-pub(crate) mod chunks;
-mod commands;
-pub(crate) mod compress;
 mod connection_pool;
 pub(crate) mod conversation_notes;
 pub(crate) mod conversations;
-pub(crate) mod damage;
 pub(crate) mod details_blob;
-mod disk_reserve;
-mod disk_space;
 #[cfg(test)]
 mod fault_tests;
-mod garbage;
-mod header_masking;
-mod in_flight;
-mod messages;
 pub(crate) mod overview;
-pub(crate) mod pending_flow;
-mod quarantine;
-pub(crate) mod queue;
-mod reconfigure;
-mod recover;
-mod retention;
+pub(crate) mod recording;
 pub(crate) mod rows;
 mod schema;
 mod search;
-mod segment;
+pub(crate) mod segments;
 mod select;
 pub(crate) mod spool;
 mod sqlite_store;
 mod startup;
 pub(crate) mod store_state;
 mod subscriptions;
-mod varint;
-mod verify;
-mod write_batch;
-mod writer;
+pub(crate) mod upkeep;
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -53,21 +28,21 @@ use interflow_query::Query;
 use interflow_types::{CertificateChain, Direction, FlowId};
 use tokio::sync::broadcast;
 
-pub use body::BodyReader;
-pub use header_masking::HeaderMasker;
-pub use recover::StoreRecovery;
+pub use recording::header_masking::HeaderMasker;
+pub use segments::body::BodyReader;
 pub use select::{ListOptions, ListOrder, SearchProgress};
 pub use sqlite_store::SqliteStore;
 pub(crate) use store_state::keeps_unarchived;
 pub use store_state::{FlowAnnotation, NewFlow};
-pub use verify::CheckReport;
+pub use upkeep::recover::StoreRecovery;
+pub use upkeep::verify::CheckReport;
 
 use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 use crate::overview::{Overview, OverviewOptions};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 
 /// The folder of the segment files.
 pub(crate) fn segments_dir(dir: &Path) -> PathBuf {

@@ -10,12 +10,13 @@ use interflow_types::{Authority, FlowId, Headers, Host, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
-use super::chunk_refs::{self, ChunkRef, SIDES};
 use super::details_blob;
 use crate::error::{Result, StoreError};
 use crate::model::*;
 use crate::originals::*;
 use crate::serde_repr;
+use crate::store::segments::chunk_refs;
+use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
 
 /// A row as stored, with the references to its bodies.
 pub(crate) struct StoredRow {

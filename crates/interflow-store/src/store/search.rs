@@ -9,11 +9,11 @@ use interflow_query::Query;
 use interflow_query::sql::SqlCondition;
 use rusqlite::{OptionalExtension, params_from_iter};
 
-use super::damage::DamagedRows;
 use super::select::{self, SearchProgress};
 use super::{rows, schema};
 use crate::error::{Result, StoreError};
 use crate::model::FlowRow;
+use crate::store::upkeep::damage::DamagedRows;
 use crate::subject::SqliteTables;
 
 /// Flows that a thread takes at a time.

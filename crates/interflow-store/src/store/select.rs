@@ -9,15 +9,16 @@ use interflow_types::{Direction, FlowId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use super::body::{BodyReader, SegmentFiles, StoredBodyParts};
-use super::chunk_refs::body_index;
-use super::damage::DamagedRows;
 use super::rows::{self, StoredRow};
-use super::{conversations, messages, overview, segments_dir};
 use crate::conversations::{call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
 use crate::model::FlowRow;
+use crate::store::segments::body::{BodyReader, SegmentFiles, StoredBodyParts};
+use crate::store::segments::chunk_refs::body_index;
+use crate::store::segments::messages;
+use crate::store::upkeep::damage::DamagedRows;
+use crate::store::{conversations, overview, segments_dir};
 use crate::subject::SqliteTables;
 
 /// Maximum size of a decoded body that a search examines.
@@ -80,7 +81,7 @@ pub(crate) fn for_each_match(
     // Two statements: the first selects row numbers, the second reads one whole row.
     let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
     let mut after = options.after.map(|id| id.to_u128().to_be_bytes().to_vec());
-    let mut found = 0;
+    let mut count = 0;
     loop {
         // The same comparison continues the list after a page, since ids grow with time.
         let mut values = values.clone();
@@ -93,15 +94,15 @@ pub(crate) fn for_each_match(
         };
         // A residual predicate may need many rows, so there is no LIMIT; otherwise LIMIT lets SQLite stop sorting
         // early.
-        let left = options.limit - found;
-        let limit = if residual.is_none() { format!(" LIMIT {}", left.min(1 << 62)) } else { String::new() };
+        let remaining = options.limit - count;
+        let limit = if residual.is_none() { format!(" LIMIT {}", remaining.min(1 << 62)) } else { String::new() };
         // First the row numbers, then the rows: what SQLite may have to sort stays narrow, and often an index alone
         // suffices.
         let text = format!("SELECT f.seq, f.id FROM flows f WHERE {sql}{cursor} ORDER BY f.id {order}{limit}");
         let mut which = db.prepare_cached(&text)?;
         let mut chosen = which.query(params_from_iter(values))?;
         let mut skipped = false;
-        while found < options.limit
+        while count < options.limit
             && let Some(row) = chosen.next()?
         {
             if watch().is_break() {
@@ -123,14 +124,14 @@ pub(crate) fn for_each_match(
                 after = row.get(1).ok();
             }
             if selected {
-                found += 1;
+                count += 1;
                 if each(stored).is_break() {
                     return Ok(());
                 }
             }
         }
         // Skipped rows used up places of the LIMIT, so the next rows are fetched.
-        if !skipped || residual.is_some() || found >= options.limit || after.is_none() {
+        if !skipped || residual.is_some() || count >= options.limit || after.is_none() {
             return Ok(());
         }
     }
@@ -194,7 +195,7 @@ impl LazyFlowSubject<'_> {
     fn any_message(&self, direction: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
         let mut files = SegmentFiles::default();
         let segments = segments_dir(self.dir);
-        let mut reader = super::body::ChunkReader::new(self.db, &segments, &mut files);
+        let mut reader = crate::store::segments::body::ChunkReader::new(self.db, &segments, &mut files);
         let mut first = 0;
         // Loaded in steps, so that a long stream is not held in memory as a whole.
         while first < self.row().messages {

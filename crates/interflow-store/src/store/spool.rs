@@ -7,19 +7,20 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use interflow_query::Query;
 use interflow_types::Timestamp;
 
-use super::batch_chunks::BatchChunks;
-use super::body::{ChunkReader, SegmentFiles};
-use super::chunk_refs::ChunkRef;
 use super::rows;
 use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
 use super::store_state::{ReplyReceiver, WriterCommand};
-use super::{messages, segments_dir};
 use crate::error::Result;
 use crate::model::{FlowRow, MessageRow};
-use crate::shared::copy_format::CopyRows;
-use crate::shared::running::RunningFlow;
-use crate::shared::spooled_flow::{MORE_COLUMNS, SpooledFlow};
+use crate::shared::database::copy_format::CopyRows;
+use crate::shared::reading::running::RunningFlow;
+use crate::shared::shipping::spooled_flow::{MORE_COLUMNS, SpooledFlow};
+use crate::store::segments::batch_chunks::BatchChunks;
+use crate::store::segments::body::{ChunkReader, SegmentFiles};
+use crate::store::segments::chunk_refs::ChunkRef;
+use crate::store::segments::messages;
+use crate::store::segments_dir;
 
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
 const ROW_WEIGHT: i64 = 1024;
@@ -46,8 +47,8 @@ impl SqliteStore {
     pub(crate) fn reread(&self, batch: &[SpooledFlow]) -> Result<Vec<SpooledFlow>> {
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
         let (mut flows, _) = self.finished_between(first.seq - 1, last.seq, usize::MAX)?;
-        let wanted: HashSet<i64> = batch.iter().map(|flow| flow.seq).collect();
-        flows.retain(|flow| wanted.contains(&flow.seq));
+        let seqs: HashSet<i64> = batch.iter().map(|flow| flow.seq).collect();
+        flows.retain(|flow| seqs.contains(&flow.seq));
         Ok(flows)
     }
 
@@ -61,9 +62,9 @@ impl SqliteStore {
             );
             let mut statement = db.prepare_cached(&sql)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let mut found = statement.query(rusqlite::params![after, last, limit])?;
+            let mut rows = statement.query(rusqlite::params![after, last, limit])?;
             let (mut flows, mut last) = (Vec::new(), None);
-            while let Some(row) = found.next()? {
+            while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
                 last = Some(seq);
                 flows.extend(self.damages().skip_damaged(seq, SpooledFlow::read(db, row))?);
@@ -90,9 +91,9 @@ impl SqliteStore {
             let mut statement = db.prepare_cached(&sql)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let before = i64::try_from(before.micros()).unwrap_or(i64::MAX);
-            let mut found = statement.query(rusqlite::params![before, limit])?;
+            let mut rows = statement.query(rusqlite::params![before, limit])?;
             let mut running = Vec::new();
-            while let Some(row) = found.next()? {
+            while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
                 if let Some(flow) = self.damages().skip_damaged(seq, SpooledFlow::read(db, row))? {
                     let mut row = CopyRows::with_capacity(1024);

@@ -15,24 +15,28 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::broadcast;
 
-use super::age_clock::AgeClock;
-use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
-use super::chunk_refs::{self, body_index};
 use super::connection_pool::{PooledConnection, ReadPool};
-use super::damage::DamagedRows;
-use super::disk_reserve::DiskReserve;
-use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
-use super::{
-    CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, messages, overview, rows, schema,
-    search, segment, segments_dir, startup, verify,
-};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
 use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
+use crate::store::segments::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
+use crate::store::segments::chunk_refs;
+use crate::store::segments::chunk_refs::body_index;
+use crate::store::segments::{messages, segment};
+use crate::store::upkeep::age_clock::AgeClock;
+use crate::store::upkeep::damage::DamagedRows;
+use crate::store::upkeep::disk_reserve::DiskReserve;
+use crate::store::upkeep::recover;
+use crate::store::upkeep::recover::StoreRecovery;
+use crate::store::upkeep::verify;
+use crate::store::{
+    CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, overview, rows, schema, search,
+    segments_dir, startup,
+};
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
@@ -203,12 +207,12 @@ impl Drop for SqliteStore {
 impl FlowStore for SqliteStore {
     fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
         self.read(|db| {
-            let mut found = Vec::new();
+            let mut rows = Vec::new();
             select::for_each_match((db, &self.dir, &self.damages), options, watch, &mut |stored| {
-                found.push(stored.row);
+                rows.push(stored.row);
                 ControlFlow::Continue(())
             })?;
-            Ok(found)
+            Ok(rows)
         })
     }
 

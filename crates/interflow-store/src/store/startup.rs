@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::disk_reserve::DiskReserve;
-use super::recover::{self, StoreRecovery};
 use super::store_state::{StoreState, WriterCommand};
-use super::writer::{RETRY, StoreWriter};
-use super::{quarantine, schema, segments_dir};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
+use crate::store::recording::writer::{RETRY, StoreWriter};
+use crate::store::upkeep::disk_reserve::DiskReserve;
+use crate::store::upkeep::quarantine;
+use crate::store::upkeep::recover;
+use crate::store::upkeep::recover::StoreRecovery;
+use crate::store::{schema, segments_dir};
 
 /// The initial state of the writer thread.
 pub(crate) enum WriterStart {

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use super::conversation_notes::NoteOf;
 use super::overview::EncodedBlock;
-use super::queue::WriterQueue;
 use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
 use crate::conversations::ConversationUpdate;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
+use crate::store::recording::queue::WriterQueue;
 
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
 pub(crate) type ReplyReceiver<T> = Receiver<Result<T>>;

@@ -104,8 +104,8 @@ impl Subscriptions {
     }
 
     pub(crate) fn notify_row(&self, row: &FlowRow) {
-        let mut told = Notification::default();
-        self.add(row, &mut told);
-        self.notify(told);
+        let mut notification = Notification::default();
+        self.add(row, &mut notification);
+        self.notify(notification);
     }
 }

@@ -133,7 +133,7 @@ pub fn run(
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
-        ConfigCommand::Reference => reference::markdown(),
+        ConfigCommand::Reference => reference::markdown(&InterflowConfig::schema()),
     };
     print(&text);
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use interflow_llm::{RouteStrategy, Stickiness};
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use super::{Deployment, Route};

@@ -121,11 +121,11 @@ impl ResponsesWriter {
             self.close(out);
             self.push(ContentBlock::text(""), out);
             let part = json!({ "type": "output_text", "text": "", "annotations": [] });
-            let place = self.place("msg", "content_index", json!({ "part": part }));
-            self.event("response.content_part.added", place, out);
+            let event = self.place("msg", "content_index", json!({ "part": part }));
+            self.event("response.content_part.added", event, out);
         }
-        let place = self.place("msg", "content_index", json!({ "delta": text, "logprobs": [] }));
-        self.event("response.output_text.delta", place, out);
+        let event = self.place("msg", "content_index", json!({ "delta": text, "logprobs": [] }));
+        self.event("response.output_text.delta", event, out);
         if let Some(ContentBlock::Text { text: whole }) = self.reply.blocks.last_mut() {
             whole.push_str(&text);
         }
@@ -136,11 +136,11 @@ impl ResponsesWriter {
         if !(self.open && self.reply.blocks.last().is_some_and(|block| refusal_in(block).is_some())) {
             self.close(out);
             self.push(refusal_block(String::new()), out);
-            let place = self.place("msg", "content_index", json!({ "part": refusal_part("") }));
-            self.event("response.content_part.added", place, out);
+            let event = self.place("msg", "content_index", json!({ "part": refusal_part("") }));
+            self.event("response.content_part.added", event, out);
         }
-        let place = self.place("msg", "content_index", json!({ "delta": text }));
-        self.event("response.refusal.delta", place, out);
+        let event = self.place("msg", "content_index", json!({ "delta": text }));
+        self.event("response.refusal.delta", event, out);
         if let Some(ContentBlock::Other { value: Value::String(whole), .. }) = self.reply.blocks.last_mut() {
             whole.push_str(&text);
         }
@@ -152,11 +152,11 @@ impl ResponsesWriter {
             self.close(out);
             self.push(ContentBlock::thinking(""), out);
             let part = json!({ "type": "summary_text", "text": "" });
-            let place = self.place("rs", "summary_index", json!({ "part": part }));
-            self.event("response.reasoning_summary_part.added", place, out);
+            let event = self.place("rs", "summary_index", json!({ "part": part }));
+            self.event("response.reasoning_summary_part.added", event, out);
         }
-        let place = self.place("rs", "summary_index", json!({ "delta": text }));
-        self.event("response.reasoning_summary_text.delta", place, out);
+        let event = self.place("rs", "summary_index", json!({ "delta": text }));
+        self.event("response.reasoning_summary_text.delta", event, out);
         if let Some(ContentBlock::Thinking { text: whole, .. }) = self.reply.blocks.last_mut() {
             whole.push_str(&text);
         }
@@ -247,12 +247,12 @@ impl ResponsesWriter {
     /// The members that locate the last item's only part, and others.
     fn place(&self, prefix: &str, part: &str, others: Value) -> Value {
         let at = self.reply.blocks.len().saturating_sub(1);
-        let mut place = json!({ "item_id": self.item_id(prefix, at), "output_index": at });
-        place[part] = 0.into();
-        if let (Value::Object(place), Value::Object(others)) = (&mut place, others) {
-            place.extend(others);
+        let mut event = json!({ "item_id": self.item_id(prefix, at), "output_index": at });
+        event[part] = 0.into();
+        if let (Value::Object(event), Value::Object(others)) = (&mut event, others) {
+            event.extend(others);
         }
-        place
+        event
     }
 
     fn event(&mut self, kind: &str, mut data: Value, out: &mut Vec<u8>) {

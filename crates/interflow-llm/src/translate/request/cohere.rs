@@ -83,12 +83,12 @@ fn assistant(turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
         }
     }
     let mut message = json!({ "role": "assistant" });
-    let said = Some(text.join("\n\n")).filter(|t| !t.is_empty());
-    if said.is_none() && calls.is_empty() {
+    let spoken_text = Some(text.join("\n\n")).filter(|t| !t.is_empty());
+    if spoken_text.is_none() && calls.is_empty() {
         return None;
     }
     // Words beside calls are the plan for them.
-    set(&mut message, if calls.is_empty() { "content" } else { "tool_plan" }, said);
+    set(&mut message, if calls.is_empty() { "content" } else { "tool_plan" }, spoken_text);
     set_list(&mut message, "tool_calls", calls);
     Some(message)
 }

@@ -39,7 +39,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     set(&mut body, "temperature", settings.temperature.clone());
     set(&mut body, "top_p", settings.top_p.clone());
     let effort = effort(settings.reasoning.as_ref(), target);
-    let wanted = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
+    let reasons = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     if let Some(effort) = &effort {
         body["reasoning"] = json!({ "effort": effort });
         // Only Anthropic's clients show thoughts and return them.
@@ -51,7 +51,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     lose(
         losses,
         &[
-            ("reasoning", wanted && effort.is_none()),
+            ("reasoning", reasons && effort.is_none()),
             ("top_k", settings.top_k.is_some()),
             ("seed", settings.seed.is_some()),
             ("stop", !settings.stop.is_empty()),

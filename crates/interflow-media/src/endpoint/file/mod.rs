@@ -48,7 +48,7 @@ impl MediaRequest<'_> {
             init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
         }
         let ask = self.whole_request(address)?;
-        let place = self.state.hosts.acquire(&ask.url.authority).await?;
+        let permit = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
         // A second attempt if the cached index turns out to be that of an earlier version.
         for again in [true, false] {
@@ -63,7 +63,7 @@ impl MediaRequest<'_> {
             self.state.files.insert(id, &file);
             if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
                 let Response { head, body } = response;
-                return Ok(self.track_stream(Response { head, body: place.attach_to(body) }, &ask));
+                return Ok(self.track_stream(Response { head, body: permit.attach_to(body) }, &ask));
             }
             self.state.files.remove(&id);
             if !again {
@@ -135,8 +135,8 @@ impl MediaRequest<'_> {
         for _ in 0..MAX_STEPS {
             let Some(wanted) = probe.next_range() else { break };
             // Most headers are within the bytes that were read first.
-            let known = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
-            let data = match known {
+            let prefix = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
+            let data = match prefix {
                 Some(data) => Bytes::copy_from_slice(data),
                 None => self.bytes_of(ask, &file, wanted.clone()).await?,
             };
@@ -216,7 +216,7 @@ impl MediaRequest<'_> {
         }
         let holds = client.get_str("if-range").is_none_or(|v| file.validator() == Some(v));
         let range = client.get_str("range").filter(|_| holds);
-        let wanted = match RequestedRange::read(range, file.length) {
+        let requested = match RequestedRange::read(range, file.length) {
             RequestedRange::Nothing => {
                 (head.status, head.reason) =
                     (StatusCode::RANGE_NOT_SATISFIABLE, Bytes::from_static(b"Range Not Satisfiable"));
@@ -234,23 +234,23 @@ impl MediaRequest<'_> {
                 part
             }
         };
-        let _ = head.headers.set("Content-Length", (wanted.end - wanted.start).to_string());
+        let _ = head.headers.set("Content-Length", (requested.end - requested.start).to_string());
         if self.head.method == Method::HEAD {
             return Ok(Some(Response { head, body: Body::Empty }));
         }
         let body = match &file.layout {
             FileLayout::Progressive(progressive) => {
-                let Some(body) = self.same_part(ask, file, progressive.cover(wanted.clone())).await? else {
+                let Some(body) = self.same_part(ask, file, progressive.cover(requested.clone())).await? else {
                     return Ok(None);
                 };
-                decrypt::range(progressive, wanted, body)
+                decrypt::range(progressive, requested, body)
             }
             FileLayout::Fragments(own, borders) => {
-                let Some((at, body)) = self.fragment_at(ask, file, borders, &wanted).await? else { return Ok(None) };
+                let Some((at, body)) = self.fragment_at(ask, file, borders, &requested).await? else { return Ok(None) };
                 // From its start, the file itself declares its encryption.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
-                let length = wanted.end - wanted.start;
-                slice_body(decrypt::piece(keys.clone(), init, at, body)?, wanted.start - at, length)
+                let length = requested.end - requested.start;
+                slice_body(decrypt::piece(keys.clone(), init, at, body)?, requested.start - at, length)
             }
         };
         let body = decrypt::wait_for_first_bytes(body).await?;
@@ -366,18 +366,18 @@ fn with_range(ask: &FetchRequest, range: Range<u64>) -> FetchRequest {
 
 /// Whether this is the start of an MP4 file, by its first box.
 fn is_mp4(data: &[u8]) -> bool {
-    let known =
+    let magic =
         [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid"];
-    data.get(4..8).is_some_and(|kind| known.iter().any(|k| kind == *k))
+    data.get(4..8).is_some_and(|kind| magic.iter().any(|k| kind == *k))
 }
 
 /// Whether a box that may separate fragments starts here. Its size must fit into the file, since four bytes of media
 /// data may look like a type.
 fn is_border(data: &[u8], at: u64, length: u64) -> bool {
     let Ok(Some(header)) = BoxHeader::read(data, at) else { return false };
-    let known = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
+    let box_types = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
     let fits = header.size.is_none_or(|s| s <= length.saturating_sub(at));
-    fits && known.iter().any(|k| header.kind.0 == **k)
+    fits && box_types.iter().any(|k| header.kind.0 == **k)
 }
 
 #[cfg(test)]

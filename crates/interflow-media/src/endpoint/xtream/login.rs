@@ -87,17 +87,17 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
         return Some(login.translated(endpoint, name, String::from_utf8_lossy(&destination).into_owned()));
     }
     let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let place = match segments.as_slice() {
+    let position = match segments.as_slice() {
         ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
         ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
         // The short form of a live stream's path, `/user/password/id`.
         [_, _, _] => 0,
         _ => return None,
     };
-    let name = String::from_utf8(address::decode_percent(segments[place])).ok()?;
+    let name = String::from_utf8(address::decode_percent(segments[position])).ok()?;
     let login = XtreamLogin::read(&name)?;
     let mut theirs: Vec<&str> = segments.clone();
-    theirs[place] = &login.user;
+    theirs[position] = &login.user;
     let mut destination = format!("{}/{}", login.origin, theirs.join("/"));
     if !query.is_empty() {
         destination.push('?');

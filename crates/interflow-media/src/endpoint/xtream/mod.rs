@@ -87,13 +87,13 @@ async fn rewrite_urls(
     while !rest.is_empty() {
         let (before, string, behind) = if is_json { next_string(rest) } else { next_line(rest) };
         out.push_str(before);
-        let said = match is_json && string.contains('\\') {
+        let decoded = match is_json && string.contains('\\') {
             true => serde_json::from_str::<String>(string).ok(),
             false => None,
         };
-        match &said {
-            Some(said) if said.contains(origin) => {
-                out.push_str(&Value::from(rewrite_line(said, origin, &mut own)).to_string());
+        match &decoded {
+            Some(decoded) if decoded.contains(origin) => {
+                out.push_str(&Value::from(rewrite_line(decoded, origin, &mut own)).to_string());
             }
             None if string.contains(origin) => out.push_str(&rewrite_line(string, origin, &mut own)),
             _ => out.push_str(string),

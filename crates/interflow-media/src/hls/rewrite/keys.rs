@@ -77,12 +77,12 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
         let method = attribute_text(list, b"METHOD").unwrap_or_default();
         let is_plain = attribute_text(list, b"KEYFORMAT").unwrap_or("identity") == "identity";
         let reference = attribute_text(list, b"URI").and_then(|r| self.options.variables.fill(r)).unwrap_or_default();
-        let known = match method {
+        let is_supported = match method {
             "AES-128" | "AES-256" | "SAMPLE-AES" => true,
             "SAMPLE-AES-CTR" => !self.is_transport,
             _ => false,
         };
-        let is_known = known && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim());
+        let is_known = is_supported && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim());
         self.has_own_key(list) || self.options.apply_keys && is_known
     }
 
@@ -121,16 +121,16 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
             (self.crypt, self.is_kept) = (None, method != "NONE");
         }
         let Some(range) = range else { return };
-        let place = list_at + range.start..list_at + range.end;
+        let span = list_at + range.start..list_at + range.end;
         // Players that cannot send fields or cookies for key requests get the key in the playlist.
-        let known = format == "identity" && !reference.is_empty() && !is_foreign_scheme(reference);
-        if known && matches!(method, "AES-128" | "SAMPLE-AES") {
+        let is_identity = format == "identity" && !reference.is_empty() && !is_foreign_scheme(reference);
+        if is_identity && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);
             if let Some(data) = self.place.inline(&address) {
-                return self.replace(place, |r| r.out.extend_from_slice(data.as_bytes()));
+                return self.replace(span, |r| r.out.extend_from_slice(data.as_bytes()));
             }
         }
-        self.uri(place, UriRole::Key);
+        self.uri(span, UriRole::Key);
     }
 }
 

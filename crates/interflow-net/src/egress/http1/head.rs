@@ -49,13 +49,13 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     let mut digits = [0; 20];
     let right = decimal(length, &mut digits);
     // Compared as text, so that a correct field keeps its spelling, and a repeated one is replaced.
-    let mut said = head.headers.get_all(name::CONTENT_LENGTH);
-    let agreed = match said.next() {
-        Some(first) => first == right && said.next().is_none(),
+    let mut lengths = head.headers.get_all(name::CONTENT_LENGTH);
+    let agreed = match lengths.next() {
+        Some(first) => first == right && lengths.next().is_none(),
         // Only for these methods does the absence of both fields leave open whether there is content (RFC 9110 8.6).
         None => length == 0 && !matches!(head.method, Method::POST | Method::PUT | Method::PATCH),
     };
-    drop(said);
+    drop(lengths);
     if !agreed {
         head.to_mut().headers.set(name::CONTENT_LENGTH, right).expect("a number is a valid field value");
     }

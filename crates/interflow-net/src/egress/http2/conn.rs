@@ -210,7 +210,7 @@ impl Drop for StreamPermit {
 /// Runs in the connection's task: waits for the peer's settings, and sends pings.
 struct KeepAliveTask {
     ping: Option<PingPong>,
-    asked: bool,
+    ping_sent: bool,
     conn: Weak<Http2Connection>,
     settle: watch::Sender<bool>,
     timer: DeadlineTimer,
@@ -225,18 +225,18 @@ impl KeepAliveTask {
     ) -> Self {
         // Frames are processed in order, so once this ping is answered the settings have been received (RFC 9113
         // 3.4). Not sent when impersonating, because other clients do not do so.
-        let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
+        let ping_sent = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
         let mut timer = DeadlineTimer::default();
         timer.arm(KEEPALIVE_INTERVAL);
-        Self { ping, asked, conn, settle, timer }
+        Self { ping, ping_sent, conn, settle, timer }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(ping) = &mut self.ping else { return Poll::Pending };
-        if self.asked
+        if self.ping_sent
             && let Poll::Ready(answer) = ping.poll_pong(cx)
         {
-            self.asked = false;
+            self.ping_sent = false;
             if answer.is_ok() {
                 self.settle.send_replace(true);
             }
@@ -244,17 +244,17 @@ impl KeepAliveTask {
         // One interval without a reply and the connection is dead: a peer that vanished without a FIN or RST is noticed
         // within 40 s.
         while self.timer.poll(cx).is_ready() {
-            if self.asked {
+            if self.ping_sent {
                 // Ends the connection's task, and with it all streams.
                 return Poll::Ready(());
             }
             // Idle connections are not pinged, so that they can time out at the peer.
             let busy = self.conn.upgrade().is_some_and(|c| c.streams() > 0);
-            self.asked = busy && ping.send_ping(Ping::opaque()).is_ok();
-            if self.asked {
+            self.ping_sent = busy && ping.send_ping(Ping::opaque()).is_ok();
+            if self.ping_sent {
                 // Registers for the reply; one that is already there is found in the next iteration.
                 if ping.poll_pong(cx).is_ready() {
-                    self.asked = false;
+                    self.ping_sent = false;
                 }
             }
             self.timer.arm(KEEPALIVE_INTERVAL);

@@ -51,8 +51,8 @@ fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
             fields.remove(http::header::CONTENT_LENGTH);
         }
         Some(length) => {
-            let wanted = length > 0 || matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
-            if wanted || fields.contains_key(http::header::CONTENT_LENGTH) {
+            let needs_length = length > 0 || matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
+            if needs_length || fields.contains_key(http::header::CONTENT_LENGTH) {
                 fields.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
             }
         }
@@ -126,10 +126,10 @@ pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u
     if request.method == Method::HEAD {
         return Some(0);
     }
-    let mut said = response.headers.get_all(name::CONTENT_LENGTH);
-    let length = std::str::from_utf8(said.next()?).ok()?.parse().ok()?;
+    let mut lengths = response.headers.get_all(name::CONTENT_LENGTH);
+    let length = std::str::from_utf8(lengths.next()?).ok()?.parse().ok()?;
     // A repeated field is not trusted as a length.
-    said.next().is_none().then_some(length)
+    lengths.next().is_none().then_some(length)
 }
 
 #[cfg(test)]

@@ -267,8 +267,9 @@ impl Http2Exchange<'_> {
         }
         let upload = self.uploading.then(|| Box::new(self.upload));
         // Known lengths let the client's side use `Content-Length` rather than chunks.
-        let left = head::length(request, &head);
-        let body = Http2ResponseBody::new(self.open, recv, first, left, upload, self.timer, self.options.body_timeout);
+        let remaining = head::length(request, &head);
+        let body =
+            Http2ResponseBody::new(self.open, recv, first, remaining, upload, self.timer, self.options.body_timeout);
         Ok(UpstreamResponse { head, body: Body::stream(body), upgrade: None })
     }
 }

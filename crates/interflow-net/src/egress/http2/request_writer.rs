@@ -96,9 +96,9 @@ impl Http2RequestWriter {
 
     fn keep_for_replay(&mut self, frame: &Option<Result<BodyFrame, Error>>) {
         let Some(Http2BodyReplay::Begun(begun)) = &mut self.replay else { return };
-        let kept: usize = begun.iter().map(Bytes::len).sum();
+        let queued: usize = begun.iter().map(Bytes::len).sum();
         match frame {
-            Some(Ok(BodyFrame::Data(data))) if kept + data.len() <= MAX_REPLAY => begun.push_back(data.clone()),
+            Some(Ok(BodyFrame::Data(data))) if queued + data.len() <= MAX_REPLAY => begun.push_back(data.clone()),
             None => {}
             // Too long, or trailers, which no body could be begun with again.
             Some(_) => self.replay = None,

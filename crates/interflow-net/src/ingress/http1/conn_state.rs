@@ -244,8 +244,9 @@ impl ConnState {
             RequestBodyState::Failed => return Poll::Pending,
         };
         // A client that half-closed behind a complete pipelined request still expects the responses to both.
-        let kept = behind.is_some_and(|behind| !self.paused_for_operator && (self.keep_half_closed || behind > 0));
-        if kept { Poll::Pending } else { Poll::Ready(io::ErrorKind::UnexpectedEof.into()) }
+        let stays_open =
+            behind.is_some_and(|behind| !self.paused_for_operator && (self.keep_half_closed || behind > 0));
+        if stays_open { Poll::Pending } else { Poll::Ready(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// The next frame of the request's body.

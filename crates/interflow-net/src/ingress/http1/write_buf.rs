@@ -124,20 +124,20 @@ impl WriteBuf {
         self.pending -= n;
         while n > 0 {
             let Some(part) = self.parts.front_mut() else { break };
-            let taken = match part {
+            let written = match part {
                 WriteSegment::Small(len) => {
-                    let taken = n.min(*len);
-                    *len -= taken;
-                    self.at += taken;
-                    taken
+                    let chunk = n.min(*len);
+                    *len -= chunk;
+                    self.at += chunk;
+                    chunk
                 }
                 WriteSegment::Data(data) => {
-                    let taken = n.min(data.len());
-                    data.advance(taken);
-                    taken
+                    let chunk = n.min(data.len());
+                    data.advance(chunk);
+                    chunk
                 }
             };
-            n -= taken;
+            n -= written;
             if matches!(part, WriteSegment::Small(0)) || matches!(part, WriteSegment::Data(d) if d.is_empty()) {
                 self.parts.pop_front();
             }

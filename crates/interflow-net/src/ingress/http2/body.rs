@@ -17,7 +17,7 @@ use crate::deadline_timer::DeadlineTimer;
 pub(super) struct StreamBody {
     recv: RecvStream,
     /// What remains of the `Content-Length`; `h2` refuses a body that differs from it.
-    left: Option<u64>,
+    remaining: Option<u64>,
     data_over: bool,
     limit: Duration,
     alarm: DeadlineTimer,
@@ -29,8 +29,8 @@ impl StreamBody {
         if recv.is_end_stream() {
             return Body::Empty;
         }
-        let left = headers.get(http::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-        Body::stream(Self { recv, left, data_over: false, limit, alarm: DeadlineTimer::default(), waiting: None })
+        let remaining = headers.get(http::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+        Body::stream(Self { recv, remaining, data_over: false, limit, alarm: DeadlineTimer::default(), waiting: None })
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, h2::Error>>> {
@@ -47,7 +47,7 @@ impl StreamBody {
             }
             // The reader has the data now; one that falls behind does not poll, and the window closes.
             self.recv.flow_control().release_capacity(data.len())?;
-            self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+            self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(data.len() as u64));
             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
         match ready!(self.recv.poll_trailers(cx))? {
@@ -79,6 +79,6 @@ impl BodyStream for StreamBody {
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.left
+        self.remaining
     }
 }

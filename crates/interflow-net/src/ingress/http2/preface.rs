@@ -24,10 +24,11 @@ pub(super) struct PrefaceTap {
 
 impl PrefaceTap {
     pub(super) fn new(io: WriteTimeoutIo) -> (Self, PrefaceFingerprint, FloodFlag) {
-        let found = PrefaceFingerprint::default();
+        let fingerprint = PrefaceFingerprint::default();
         let (control, flood) = FrameLimiter::of_client();
-        let watched = Self { io, opening: Some(Box::default()), found: Arc::clone(&found), control: Box::new(control) };
-        (watched, found, flood)
+        let watched =
+            Self { io, opening: Some(Box::default()), found: Arc::clone(&fingerprint), control: Box::new(control) };
+        (watched, fingerprint, flood)
     }
 
     fn inspect(&mut self, bytes: &[u8]) {

@@ -51,8 +51,8 @@ impl ResponseSender {
         if over {
             return Ok(());
         }
-        let left = if contentless { None } else { remaining };
-        BodySender { stream, body, left, limit: self.write_timeout, alarm: DeadlineTimer::default() }.run().await
+        let remaining = if contentless { None } else { remaining };
+        BodySender { stream, body, remaining, limit: self.write_timeout, alarm: DeadlineTimer::default() }.run().await
     }
 
     /// Sends the head of a tunnel and converts the stream to a connection.
@@ -101,7 +101,7 @@ fn reset_reason(error: &Error) -> Reason {
 struct BodySender {
     stream: SendStream<Bytes>,
     body: Body,
-    left: Option<u64>,
+    remaining: Option<u64>,
     limit: Duration,
     alarm: DeadlineTimer,
 }
@@ -124,18 +124,18 @@ impl BodySender {
         let mut next = self.next().await?;
         loop {
             match next {
-                None if self.left.is_some_and(|left| left > 0) => return Err(length_mismatch()),
+                None if self.remaining.is_some_and(|remaining| remaining > 0) => return Err(length_mismatch()),
                 None => return Ok(self.stream.send_data(Bytes::new(), true)?),
                 Some(BodyFrame::Trailers(trailers)) => return Ok(self.stream.send_trailers(heads::map(&trailers))?),
                 Some(BodyFrame::Data(data)) => {
-                    if let Some(left) = &mut self.left {
-                        *left = left.checked_sub(data.len() as u64).ok_or_else(length_mismatch)?;
+                    if let Some(remaining) = &mut self.remaining {
+                        *remaining = remaining.checked_sub(data.len() as u64).ok_or_else(length_mismatch)?;
                     }
                     // If the end is already known, it is flagged on the last frame.
                     let behind = poll_fn(|cx| Poll::Ready(self.body.poll_frame(cx))).await;
                     // One frame ahead, without waiting for it.
                     match behind {
-                        Poll::Ready(None) if self.left.is_none_or(|left| left == 0) => {
+                        Poll::Ready(None) if self.remaining.is_none_or(|remaining| remaining == 0) => {
                             return self.data(data, true).await;
                         }
                         Poll::Ready(frame) => {

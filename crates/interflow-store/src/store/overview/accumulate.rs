@@ -205,7 +205,7 @@ impl Accumulator {
     /// The figures of flows; those of models and of single flows are left to the caller. Also returns the figures of
     /// the span before.
     pub(crate) fn finish(self) -> (Overview, FlowFigures) {
-        let mut found = Overview {
+        let mut overview = Overview {
             from: self.span.from,
             to: self.span.to,
             step: self.span.step,
@@ -218,9 +218,9 @@ impl Accumulator {
             statuses: self.statuses.into_iter().map(|(status, requests)| StatusFigures { status, requests }).collect(),
             ..Overview::default()
         };
-        found.statuses.sort_by(|a, b| b.requests.cmp(&a.requests).then(a.status.cmp(&b.status)));
-        found.statuses.truncate(TOP);
-        let series = &mut found.series;
+        overview.statuses.sort_by(|a, b| b.requests.cmp(&a.requests).then(a.status.cmp(&b.status)));
+        overview.statuses.truncate(TOP);
+        let series = &mut overview.series;
         for figures in self.buckets.into_iter().map(Period::finish) {
             series.requests.push(figures.requests);
             series.client_errors.push(figures.client_errors);
@@ -232,6 +232,6 @@ impl Accumulator {
             series.p95.push(figures.p95);
             series.p99.push(figures.p99);
         }
-        (found, self.previous.finish())
+        (overview, self.previous.finish())
     }
 }

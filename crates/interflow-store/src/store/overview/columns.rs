@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::error::{Result, StoreError};
 use crate::store::details_blob;
-use crate::store::varint::{VarintReader, write_signed, write_varint};
+use crate::store::segments::varint::{VarintReader, write_signed, write_varint};
 
 /// Rows per block, by their numbers.
 pub(crate) const BLOCK_ROWS: i64 = 1024;
@@ -192,8 +192,8 @@ pub(crate) fn open<'a>(block: i64, data: &'a [u8]) -> Result<(Vec<&'a str>, Flow
     for _ in 0..input.number()? {
         texts.push(std::str::from_utf8(input.bytes()?).map_err(|_| damaged(block))?);
     }
-    let known = texts.len() as u64;
-    Ok((texts, FlowReader { block, known, input }))
+    let text_count = texts.len() as u64;
+    Ok((texts, FlowReader { block, text_count, input }))
 }
 
 fn damaged(block: i64) -> StoreError {
@@ -204,7 +204,7 @@ fn damaged(block: i64) -> StoreError {
 pub(crate) struct FlowReader<'a> {
     block: i64,
     /// How many texts the block has.
-    known: u64,
+    text_count: u64,
     input: VarintReader<'a>,
 }
 
@@ -213,7 +213,7 @@ impl FlowReader<'_> {
     pub(crate) fn for_each(mut self, mut each: impl FnMut(&FlowColumns)) -> Result<()> {
         let input = &mut self.input;
         let (mut seq, mut started) = (self.block * BLOCK_ROWS, 0i64);
-        let text = |n: u64| if n <= self.known { Ok(n as u32) } else { Err(damaged(self.block)) };
+        let text = |n: u64| if n <= self.text_count { Ok(n as u32) } else { Err(damaged(self.block)) };
         for _ in 0..input.number()? {
             seq = seq.wrapping_add(input.number()? as i64);
             started = started.wrapping_add(input.signed()?);

@@ -31,10 +31,10 @@ impl DurationHistogram {
     /// The value that this share of the durations does not exceed, by the nearest rank; `None` without any.
     pub(crate) fn percentile(&self, share: f64) -> Option<u64> {
         let rank = ((share * self.count as f64).ceil() as u64).max(1);
-        let mut seen = 0;
+        let mut count = 0;
         for (i, n) in self.cells.iter().enumerate() {
-            seen += u64::from(*n);
-            if seen >= rank {
+            count += u64::from(*n);
+            if count >= rank {
                 return Some(middle_of(i));
             }
         }

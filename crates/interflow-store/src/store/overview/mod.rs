@@ -23,13 +23,13 @@ use interflow_types::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use self::columns::{BLOCK_ROWS, BlockSeal};
-use super::damage::DamagedRows;
 use super::rows;
 use super::store_state::{StoreState, WriterCommand};
-use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 use crate::model::FlowSummary;
 use crate::overview::{Overview, OverviewIndexing, OverviewOptions, PreviousFigures};
+use crate::store::recording::writer::StoreWriter;
+use crate::store::upkeep::damage::DamagedRows;
 
 pub(crate) use accumulate::{Accumulator, Span};
 pub(crate) use columns::{EncodedBlock, FlowColumns, TABLE, TextNumbers};
@@ -66,7 +66,7 @@ impl StoreWriter {
 
     /// Keeps blocks unless their rows have changed since they were read; returns how many were kept.
     pub(crate) fn save_columns(&mut self, blocks: &[EncodedBlock]) -> Result<usize> {
-        let mut kept = 0;
+        let mut retained = 0;
         for made in blocks {
             if BlockSeal::read(&self.db, made.block)? != made.seal {
                 continue;
@@ -76,9 +76,9 @@ impl StoreWriter {
             self.db.prepare_cached(sql)?.execute(params![made.block, first as i64, last as i64, made.data])?;
             self.columns_end = self.columns_end.max((made.block + 1) * BLOCK_ROWS);
             self.logged += made.data.len();
-            kept += 1;
+            retained += 1;
         }
-        Ok(kept)
+        Ok(retained)
     }
 }
 
@@ -131,19 +131,19 @@ pub(crate) fn read(
         None => calls.add_all(&view)?,
         Some(selected) => calls.add_of(&view, &selected.rows)?,
     }
-    let mut found = finish(&view, sums, calls, span)?;
+    let mut overview = finish(&view, sums, calls, span)?;
     if unread > 0 {
         let done = (stored.len() + made.len()) as u64 * BLOCK_ROWS as u64;
-        found.indexing = Some(OverviewIndexing { done, total: done + unread * BLOCK_ROWS as u64 });
+        overview.indexing = Some(OverviewIndexing { done, total: done + unread * BLOCK_ROWS as u64 });
     }
     if let Some(sample) = selection.and_then(|s| s.sample) {
-        found.sample = Some(sample);
+        overview.sample = Some(sample);
         // The span before was not examined, or not all of it.
-        found.previous = None;
+        overview.previous = None;
     }
     let newest: i64 = newest_row(&view)? / BLOCK_ROWS;
     // Flows of the last blocks are still to end, or to be inserted.
-    Ok((found, made.into_iter().filter(|b| b.block + 1 < newest).collect()))
+    Ok((overview, made.into_iter().filter(|b| b.block + 1 < newest).collect()))
 }
 
 /// The stored blocks, and when the first flow of each began.
@@ -166,10 +166,10 @@ fn make_missing(
 ) -> Result<(Vec<EncodedBlock>, u64)> {
     let oldest: i64 = db.query_row("SELECT coalesce(min(seq), 0) FROM flows", [], |r| r.get(0))?;
     let (first, last) = (oldest / BLOCK_ROWS, newest_row(db)? / BLOCK_ROWS);
-    let known: HashSet<i64> = stored.iter().map(|(block, _)| *block).collect();
+    let blocks: HashSet<i64> = stored.iter().map(|(block, _)| *block).collect();
     let begun = Instant::now();
     let (mut made, mut unread) = (Vec::new(), 0);
-    for block in (first..=last).rev().filter(|b| !known.contains(b)) {
+    for block in (first..=last).rev().filter(|b| !blocks.contains(b)) {
         check(watch)?;
         if begun.elapsed() >= INDEXING_TIME {
             unread += 1;
@@ -202,12 +202,12 @@ fn summaries(db: &Connection, seqs: &[i64]) -> Result<Vec<FlowSummary>> {
     let now = Timestamp::now();
     let sql = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
     let mut statement = db.prepare_cached(&sql)?;
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     for seq in seqs {
         let row = statement.query_row([seq], |r| Ok(rows::read(r))).optional()?;
-        found.extend(row.and_then(Result::ok).map(|stored| stored.row.summary(now)));
+        blocks.extend(row.and_then(Result::ok).map(|stored| stored.row.summary(now)));
     }
-    Ok(found)
+    Ok(blocks)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::accumulate::Span;
 use super::time_range;
 use crate::error::{Result, StoreError};
 use crate::overview::OverviewSample;
-use crate::store::damage::DamagedRows;
 use crate::store::select::{self, ListOptions};
+use crate::store::upkeep::damage::DamagedRows;
 use crate::subject::SqliteTables;
 
 /// How long rows are selected.
@@ -57,12 +57,12 @@ pub(crate) fn select(
     let within = TermTest::Time(TimeTest::Range(point(span.compared_from), point(span.to - 1)));
     let query = query.clone().and(Query::from(Expr::term(Key::Time, within)));
     let condition = query.to_sql(&SqliteTables);
-    let mut found = Selection { rows: RowSet::default(), sample: None };
+    let mut selection = Selection { rows: RowSet::default(), sample: None };
     let (begun, mut n, mut since) = (Instant::now(), 0u64, span.to);
     let mut take = |seq: i64, started: u64| {
         n += 1;
         since = since.min(started);
-        found.rows.set(seq);
+        selection.rows.set(seq);
     };
     let partial = match condition.residual {
         None => select_by_sql(db, &query, condition, &mut take, &mut || late(begun, watch))?,
@@ -93,8 +93,8 @@ pub(crate) fn select(
             is_late || read == MAX_READ
         }
     };
-    found.sample = partial.then_some(OverviewSample { flows: n, since });
-    Ok(found)
+    selection.sample = partial.then_some(OverviewSample { flows: n, since });
+    Ok(selection)
 }
 
 /// Whether the time is up; an error if the caller has gone away.

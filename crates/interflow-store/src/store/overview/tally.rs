@@ -81,7 +81,7 @@ impl Tally {
         let ranked = self.ranked();
         let (named, unnamed): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(name, _)| name.is_some());
         let values = |e: &TallyEntry| (0..self.buckets).map(|i| e.series.get(i).copied().unwrap_or(0).into()).collect();
-        let mut found: Vec<NamedSeries> = named
+        let mut series: Vec<NamedSeries> = named
             .iter()
             .take(most)
             .map(|(name, e)| NamedSeries { name: name.map(str::to_owned), values: values(e) })
@@ -90,9 +90,9 @@ impl Tally {
         let others = named.iter().skip(most).chain(&unnamed);
         others.for_each(|(_, e)| rest.iter_mut().zip(&e.series).for_each(|(sum, n)| *sum += u64::from(*n)));
         if rest.iter().any(|n| *n > 0) {
-            found.push(NamedSeries { name: None, values: rest });
+            series.push(NamedSeries { name: None, values: rest });
         }
-        found
+        series
     }
 }
 

@@ -2,11 +2,12 @@
 
 use interflow_approvals::approvals::config::ApprovalsConfig;
 use interflow_net::ca::machine_name;
-use schemars::JsonSchema;
+use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Replicas that share a store (`record.store`), and the settings that they share with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(deny_unknown_fields, default)]
 pub struct FleetConfig {
     /// The name of this replica, unique in the fleet. If unset, the name of the machine: in Kubernetes, that of the pod.
@@ -51,6 +52,7 @@ impl FleetConfig {
 
 /// A setting that replicas can share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(rename_all = "lowercase")]
 pub enum SharedSetting {
     /// Approval rules made at runtime (`approvals.file`).

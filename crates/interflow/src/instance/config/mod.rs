@@ -30,8 +30,8 @@ use interflow_proxy::dns::config::DnsConfig;
 use interflow_redact::RedactConfig;
 use interflow_rules::RulesConfig;
 use interflow_store::RecordConfig;
+use interflow_types::schema::JsonSchema;
 use interflow_types::units::ByteSize;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use file::ConfigFile;
@@ -43,6 +43,7 @@ pub use mistakes::mistakes;
 
 /// Interflow's configuration. Every key has a default, so the file may be empty or absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(deny_unknown_fields, default)]
 pub struct InterflowConfig {
     /// Data directory: CA, recordings, tokens. Defaults to the platform's data directory (`$XDG_DATA_HOME/interflow`).
@@ -104,6 +105,7 @@ pub struct InterflowConfig {
 
 /// Logging.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// Log level: `error`, `warn`, `info`, `debug` or `trace`, or per module: `info,interflow_net=debug`.
@@ -123,6 +125,7 @@ impl Default for LogConfig {
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "interflow_types::schema::schemars")]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Human-readable.
@@ -212,11 +215,25 @@ impl InterflowConfig {
         self.upstream.idle_total
     }
 
-    /// The JSON Schema of the file.
-    pub fn schema() -> serde_json::Value {
-        let mut schema = schemars::schema_for!(Self).to_value();
+    /// The JSON Schema of the file, generated from its types.
+    #[cfg(test)]
+    pub fn generate_schema() -> serde_json::Value {
+        let mut schema = interflow_types::schema::schemars::schema_for!(Self).to_value();
         schema["title"] = "Interflow configuration".into();
         schema
+    }
+
+    /// The JSON Schema of the file: the committed form of what is generated.
+    #[cfg(not(test))]
+    pub fn schema() -> serde_json::Value {
+        serde_json::from_str(include_str!("../../../../../docs/reference/schemas/config.json"))
+            .expect("a test parses it")
+    }
+
+    /// So that one run of `make docs` writes the schema and the pages that are made from it.
+    #[cfg(test)]
+    pub fn schema() -> serde_json::Value {
+        Self::generate_schema()
     }
 }
 

@@ -5,8 +5,8 @@ use serde_json::Value as Json;
 
 use super::InterflowConfig;
 
-pub fn markdown() -> String {
-    let schema = InterflowConfig::schema();
+/// The page for this schema of the configuration.
+pub fn markdown(schema: &Json) -> String {
     let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
     let mut page = String::from(
         "# Configuration reference\n\n\
@@ -18,7 +18,7 @@ pub fn markdown() -> String {
          A *duration* is a number with its unit, such as `500ms`, `30s`, `5m`, `2h` or `7d`; a *size* is such as `4096`, `64KiB`, `10MB`\n\
          or `2GiB`.\n",
     );
-    Reference { page: &mut page, root: &schema }.table(&schema, &defaults, "", Table::Section);
+    Reference { page: &mut page, root: schema }.table(schema, &defaults, "", Table::Section);
     page
 }
 
@@ -132,7 +132,9 @@ mod tests {
     #[cfg(all(feature = "media", feature = "compat"))]
     #[test]
     fn docs_config_reference_is_up_to_date() {
-        interflow_testkit::docs::check_reference_page("configuration.md", &markdown());
+        let schema = InterflowConfig::generate_schema();
+        interflow_testkit::docs::check_schema("config.json", &schema);
+        interflow_testkit::docs::check_reference_page("configuration.md", &markdown(&schema));
     }
 
     /// Every key that the schema has anywhere, also in lists, in maps and in tables inside them.
@@ -141,7 +143,7 @@ mod tests {
         let schema = InterflowConfig::schema();
         let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, def)| def).chain([&schema]);
         let keys: Vec<&String> = tables.filter_map(|t| t["properties"].as_object()).flat_map(|p| p.keys()).collect();
-        let page = markdown();
+        let page = markdown(&schema);
         let missing = keys.iter().filter(|key| {
             let (row, table) = (format!("| `{key}` |"), format!("{key}]`"));
             !page.lines().any(|l| l.starts_with(&row) || l.starts_with('#') && l.ends_with(&table))
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_description() {
-        for line in markdown().lines().filter(|l| l.starts_with("| `")) {
+        for line in markdown(&InterflowConfig::schema()).lines().filter(|l| l.starts_with("| `")) {
             assert!(!line.ends_with("|  |"), "no meaning: {line}");
         }
     }

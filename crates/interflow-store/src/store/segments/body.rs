@@ -1,0 +1,268 @@
+//! Reads bodies back: chunk by chunk, each verified, from any offset.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, Bytes};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::error::{Result, StoreError};
+use crate::store::connection_pool::PooledConnection;
+use crate::store::rows::StoredRow;
+use crate::store::segments::chunk_refs::ChunkRef;
+use crate::store::segments::segment;
+use crate::store::segments::segment::RecordLocation;
+
+/// Segment files kept open by one reader.
+const OPEN_FILES: usize = 8;
+
+/// Finds the place of a chunk, which [`chunk_place`] reads.
+pub(crate) const CHUNK_PLACE: &str = "SELECT segment, offset, len FROM chunks WHERE id = ?";
+
+pub(crate) fn chunk_place(row: &Row<'_>) -> rusqlite::Result<RecordLocation> {
+    Ok(RecordLocation { segment: row.get(0)?, offset: row.get(1)?, len: row.get(2)? })
+}
+
+/// Reads chunks, keeping the most recently used segment files open.
+pub(crate) struct ChunkReader<'a> {
+    db: &'a Connection,
+    dir: &'a Path,
+    files: &'a mut SegmentFiles,
+}
+
+/// The most recently opened segment files, newest first.
+#[derive(Default)]
+pub(crate) struct SegmentFiles(VecDeque<(u64, File)>);
+
+impl<'a> ChunkReader<'a> {
+    pub(crate) const fn new(db: &'a Connection, dir: &'a Path, files: &'a mut SegmentFiles) -> Self {
+        Self { db, dir, files }
+    }
+
+    pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
+        self.read_at_place(chunk, None)
+    }
+
+    /// Reads a chunk whose place may have been looked up before.
+    pub(crate) fn read_at_place(&mut self, chunk: ChunkRef, place: Option<RecordLocation>) -> Result<Bytes> {
+        // Garbage collection may move a chunk between the index lookup and opening its file; then look it up again.
+        let location = place.map_or_else(|| self.chunk_location(chunk.id), Ok);
+        let bytes = match location.and_then(|place| self.read_at(place)) {
+            Err(StoreError::Io { .. }) => {
+                self.chunk_location(chunk.id).and_then(|place| self.read_at(place).map_err(|e| without_file(e, place)))
+            }
+            read => read,
+        }?;
+        if bytes.len() as u64 != chunk.len {
+            return Err(StoreError::damaged(format!("chunk {}", chunk.id), "it has another length than its flow says"));
+        }
+        Ok(bytes)
+    }
+
+    fn chunk_location(&self, id: u64) -> Result<RecordLocation> {
+        self.db
+            .prepare_cached(CHUNK_PLACE)?
+            .query_row([id], chunk_place)
+            .optional()?
+            .ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
+    }
+
+    fn read_at(&mut self, place: RecordLocation) -> Result<Bytes> {
+        let open = &mut self.files.0;
+        if !open.iter().any(|(n, _)| *n == place.segment) {
+            let path = segment::path(self.dir, place.segment);
+            let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
+            // New files go to the front, so the one opened first is closed.
+            // Before the push, so that never more than the bound are open.
+            open.truncate(OPEN_FILES - 1);
+            open.push_front((place.segment, file));
+        }
+        let file = open.iter().find(|(n, _)| *n == place.segment).map(|(_, f)| f).ok_or(StoreError::Closed)?;
+        segment::read(file, place).map(|(bytes, _)| bytes)
+    }
+}
+
+/// A segment that is gone is damage of the bodies in it, and of nothing else.
+fn without_file(error: StoreError, place: RecordLocation) -> StoreError {
+    match error {
+        StoreError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            StoreError::damaged(format!("segment {}", place.segment), "its file is missing")
+        }
+        error => error,
+    }
+}
+
+/// The parts of a stored body, in order.
+pub(crate) struct StoredBodyParts {
+    pub(crate) chunks: Vec<ChunkRef>,
+    /// Bytes after the last chunk, stored in the database.
+    pub(crate) tail: Bytes,
+}
+
+impl StoredBodyParts {
+    /// Loads the parts of one body of a stored flow.
+    pub(crate) fn for_side(db: &Connection, flow: &mut StoredRow, side: usize) -> Result<Self> {
+        let chunks = std::mem::take(&mut flow.refs[side]);
+        let mut tail = std::mem::take(&mut flow.inline[side]);
+        // An ended flow has its tail in its row, a running one in the table.
+        if tail.is_empty() {
+            let mut statement =
+                db.prepare_cached("SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at")?;
+            let mut rows = statement.query(params![flow.seq, side])?;
+            let mut all = Vec::new();
+            while let Some(row) = rows.next()? {
+                all.extend_from_slice(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
+            }
+            tail = all.into();
+        }
+        Ok(Self { chunks, tail })
+    }
+}
+
+/// Reads a body or a range of it piece by piece. Holds one piece in memory at a time. Of the embedded store it verifies
+/// each chunk's checksum and content hash before returning any of its bytes.
+pub struct BodyReader {
+    source: BodyPieces,
+    /// Bytes to skip before the requested range.
+    skip: u64,
+    /// Bytes of the range not yet returned.
+    left: u64,
+    current: Bytes,
+}
+
+/// Returns the bytes of a body from an offset on, as many as are stored together; `None` at the end.
+pub(crate) type FetchPiece = Box<dyn FnMut(u64) -> Result<Option<Bytes>> + Send>;
+
+enum BodyPieces {
+    Segments(Box<SegmentPieces>),
+    /// Elsewhere.
+    Fetched(FetchPiece),
+}
+
+/// A body in segment files.
+struct SegmentPieces {
+    db: PooledConnection,
+    dir: PathBuf,
+    files: SegmentFiles,
+    parts: std::vec::IntoIter<ChunkRef>,
+    tail: Option<Bytes>,
+}
+
+impl BodyReader {
+    pub(crate) fn new(db: PooledConnection, dir: PathBuf, parts: StoredBodyParts, range: Range<u64>) -> Self {
+        let source = BodyPieces::Segments(Box::new(SegmentPieces {
+            db,
+            dir,
+            files: SegmentFiles::default(),
+            parts: parts.chunks.into_iter(),
+            // After the last chunk; taken once.
+            tail: Some(parts.tail),
+        }));
+        Self { source, skip: range.start, left: range.end.saturating_sub(range.start), current: Bytes::new() }
+    }
+
+    /// A reader of bytes that are fetched as they are read.
+    pub(crate) fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
+        let remaining = range.end.saturating_sub(range.start);
+        Self { source: BodyPieces::Fetched(fetch), skip: range.start, left: remaining, current: Bytes::new() }
+    }
+
+    /// Reads a body over an existing connection, at most `cap` bytes of it.
+    pub(crate) fn pieces(db: &Connection, dir: &Path, parts: StoredBodyParts, cap: usize) -> Result<Bytes> {
+        let mut files = SegmentFiles::default();
+        let mut reader = ChunkReader::new(db, dir, &mut files);
+        let mut all = Vec::new();
+        for r in parts.chunks {
+            if all.len() >= cap {
+                break;
+            }
+            // Each chunk is verified as a whole, so none is read in part.
+            all.extend_from_slice(&reader.read(r)?);
+        }
+        all.extend_from_slice(&parts.tail);
+        all.truncate(cap);
+        Ok(all.into())
+    }
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// A damaged or missing chunk; the error names its location.
+    pub fn next_piece(&mut self) -> Result<Option<Bytes>> {
+        while self.left > 0 {
+            let mut piece = match &mut self.source {
+                BodyPieces::Segments(pieces) => {
+                    let SegmentPieces { db, dir, files, parts, tail } = &mut **pieces;
+                    let mut piece = match parts.next() {
+                        // Chunks that lie entirely before the range are not read.
+                        Some(r) if r.len <= self.skip => {
+                            self.skip -= r.len;
+                            continue;
+                        }
+                        Some(r) => ChunkReader::new(db, dir, files).read(r)?,
+                        None => match tail.take() {
+                            Some(tail) => tail,
+                            None => return Ok(None),
+                        },
+                    };
+                    // The first piece of the range begins within a chunk.
+                    let skip = self.skip.min(piece.len() as u64);
+                    piece.advance(skip as usize);
+                    self.skip -= skip;
+                    piece
+                }
+                BodyPieces::Fetched(fetch) => match fetch(self.skip)? {
+                    Some(piece) if !piece.is_empty() => {
+                        // Here, the offset of what comes next.
+                        self.skip += piece.len() as u64;
+                        piece
+                    }
+                    _ => return Ok(None),
+                },
+            };
+            piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= piece.len() as u64;
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The remaining bytes, at most `cap` of them.
+    ///
+    /// # Errors
+    /// As for [`next_piece`](Self::next_piece).
+    pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
+        // A smaller range, so that no chunk beyond the cap is read.
+        self.left = self.left.min(cap as u64);
+        let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };
+        // A body of one chunk is returned without a copy.
+        let Some(second) = self.next_piece()? else { return Ok(first) };
+        let mut all = Vec::from(first);
+        all.extend_from_slice(&second);
+        while let Some(piece) = self.next_piece()? {
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.into())
+    }
+}
+
+impl io::Read for BodyReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.next_piece() {
+                Ok(Some(piece)) => self.current = piece,
+                Ok(None) => return Ok(0),
+                // Damage ends the read: bytes after a hole would be taken for the bytes in it.
+                Err(e) => return Err(io::Error::new(io::ErrorKind::InvalidData, e)),
+            }
+        }
+        let n = buf.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buf[..n]);
+        Ok(n)
+    }
+}

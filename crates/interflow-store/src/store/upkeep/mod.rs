@@ -1,0 +1,12 @@
+//! What keeps the store sound and within its bounds: checks, recovery, retention, disk space.
+
+pub(crate) mod age_clock;
+pub(crate) mod checkpoint;
+pub(crate) mod damage;
+pub(crate) mod disk_reserve;
+pub(crate) mod disk_space;
+pub(crate) mod garbage;
+pub(crate) mod quarantine;
+pub(crate) mod recover;
+pub(crate) mod retention;
+pub(crate) mod verify;
