@@ -357,7 +357,34 @@ pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
         ));
     }
     check_ca(&config.intercept)?;
+    if config.workers.count > MAX_WORKERS {
+        return Err(ConfigError::at_key("workers.count")(format!("at most {MAX_WORKERS} worker threads")));
+    }
+    check_listeners(config)?;
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
+}
+
+/// Each worker is a thread with descriptors of its own for every listener.
+const MAX_WORKERS: usize = 1024;
+
+/// No address is listened on twice.
+fn check_listeners(config: &ProxyServerConfig) -> Result<(), ConfigError> {
+    let (proxy, gateway) = (&config.proxy, &config.gateway);
+    let keyed = |key: &'static str, addresses: &[SocketAddr]| addresses.iter().map(|a| (key, *a)).collect::<Vec<_>>();
+    let reverse: Vec<SocketAddr> = proxy.reverse.iter().map(|r| r.listen).collect();
+    let all = [
+        keyed("proxy.listen", &proxy.listen),
+        keyed("gateway.listen", &gateway.listen),
+        keyed("proxy.transparent", &proxy.transparent),
+        keyed("proxy.reverse", &reverse),
+    ]
+    .concat();
+    for (i, (key, address)) in all.iter().enumerate().filter(|(_, (_, address))| address.port() != 0) {
+        if let Some((other, _)) = all[..i].iter().find(|(_, earlier)| earlier == address) {
+            return Err(ConfigError::at_key(*key)(format!("{address} is an address of {other} too: use another port")));
+        }
+    }
+    Ok(())
 }
 
 /// A CA of the configuration has both halves, and neither is written into the configuration itself, which others may read.
@@ -488,4 +515,20 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_listened_on_once() {
+        let mut config = ProxyServerConfig::default();
+        config.proxy.listen = vec!["127.0.0.1:0".parse().unwrap(), "127.0.0.1:7070".parse().unwrap()];
+        config.gateway.listen = vec!["127.0.0.1:0".parse().unwrap(), "127.0.0.1:7071".parse().unwrap()];
+        check(&config).unwrap();
+        config.gateway.listen.push("127.0.0.1:7070".parse().unwrap());
+        let error = check(&config).unwrap_err().to_string();
+        assert!(error.contains("gateway.listen") && error.contains("an address of proxy.listen too"), "{error}");
+    }
 }

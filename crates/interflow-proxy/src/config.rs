@@ -569,7 +569,7 @@ impl Default for TimeoutsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkersConfig {
-    /// Number of worker threads; 0: one per processor.
+    /// Number of worker threads, at most 1024; 0: one per processor.
     pub count: usize,
     /// Pin each worker to one processor (Linux).
     pub cpu_affinity: bool,

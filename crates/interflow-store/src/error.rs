@@ -15,6 +15,11 @@ pub enum StoreError {
     Busy(PathBuf),
     #[error("there is no store in {0}; nothing has been recorded there yet")]
     Absent(PathBuf),
+    #[error(
+        "the database flows.db is missing in {0}, where bodies of recorded flows are: put it back from a backup; \
+         `interflow run` sets the bodies aside and begins a new recording"
+    )]
+    DatabaseLost(PathBuf),
     #[error("the store has schema version {found}, this build knows up to {known}; use the newer build")]
     Newer { found: i64, known: i64 },
     /// The store was written by an earlier version and is opened read-only, so it cannot be migrated.

@@ -113,6 +113,9 @@ async fn an_instance_goes_on_if_its_successor_could_not_start() {
     let (mut child, info) = start(home.path());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let reverse = format!("[[proxy.reverse]]\nlisten = \"{}\"\nport = 80\n", taken.local_addr().unwrap());
+    std::fs::create_dir(home.path().join("busy")).unwrap();
+    let busy = std::fs::File::create(home.path().join("busy/lock")).unwrap();
+    busy.lock().unwrap();
     let bad = |name, text, config, says| BadFile { name, text, config, says };
     let with_config = |config: &'static str, says| bad("unused", "", config, says);
     let own_rules = "[rules]\nfiles = [\"none.yaml\"]\n";
@@ -129,12 +132,15 @@ async fn an_instance_goes_on_if_its_successor_could_not_start() {
         (with_config(schema, "none.json"), true),
         (with_config(pattern, "patterns"), true),
         (bad("ca/ca.key", "no key", "", "ca.key"), true),
+        (with_config("[workers]\ncount = 100000\n", "at most 1024"), true),
+        (with_config("[record]\ndir = \"c.toml\"\n", "is not a directory"), true),
         (with_config("", "in use"), false),
+        (with_config("[record]\ndir = \"busy\"\n", "being written by another process"), false),
     ] {
         let path = home.path().join(case.name);
         let before = std::fs::read(&path).ok();
         std::fs::write(&path, case.text).unwrap();
-        let config = if by_check { case.config } else { &reverse };
+        let config = if by_check || !case.config.is_empty() { case.config } else { &reverse };
         std::fs::write(home.path().join("c.toml"), config).unwrap();
         let refused = restart(home.path(), "50s");
         let text = String::from_utf8_lossy(&refused.stderr);

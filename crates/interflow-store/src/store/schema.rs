@@ -85,7 +85,10 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
 pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
     let file = file(dir);
     if !file.exists() {
-        return Err(StoreError::Absent(dir.to_owned()));
+        return Err(match std::fs::read_dir(super::segments_dir(dir)).is_ok_and(|mut files| files.next().is_some()) {
+            true => StoreError::DatabaseLost(dir.to_owned()),
+            false => StoreError::Absent(dir.to_owned()),
+        });
     }
     let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
@@ -159,6 +162,9 @@ mod tests {
     fn opening_twice_migrates_once() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(open_reader(dir.path()), Err(StoreError::Absent(_))));
+        std::fs::create_dir(super::super::segments_dir(dir.path())).unwrap();
+        std::fs::write(super::super::segments_dir(dir.path()).join("0.seg"), "x").unwrap();
+        assert!(matches!(open_reader(dir.path()), Err(StoreError::DatabaseLost(_))), "bodies without their flows");
         drop(open_writer(dir.path()).unwrap());
         drop(open_writer(dir.path()).unwrap());
         assert!(open_reader(dir.path()).is_ok());

@@ -38,7 +38,14 @@ pub(crate) fn search(
     each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
 ) -> Result<()> {
     // Selected before the threads start, so that they share one list and need no common cursor.
-    let (rows, residual) = candidates(dir, query)?;
+    let (rows, residual) = match candidates(dir, query) {
+        // Every row, as a list does.
+        Err(e) if e.is_damage() => {
+            let (first, last) = select::row_numbers(&schema::open_reader(dir)?)?;
+            ((first..=last).rev().collect(), Some(query.clone()))
+        }
+        chosen => chosen?,
+    };
     let hunt = SearchJob {
         dir,
         damages,

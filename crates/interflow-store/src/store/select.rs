@@ -7,7 +7,7 @@ use interflow_query::sql::{SqlCondition, SqlParam};
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use interflow_types::{Direction, FlowId};
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
 use super::rows::{self, StoredRow};
 use crate::conversations::{call_text_matches, call_tokens};
@@ -58,10 +58,87 @@ pub struct SearchProgress {
     pub total: u64,
 }
 
+/// Where rows are read from, and where damaged ones are counted.
+type RowSource<'a> = (&'a Connection, &'a std::path::Path, &'a DamagedRows);
+
 /// Calls `each` for every flow that a query selects; `watch` is called for the rows examined and may stop the search.
-/// Damaged rows are counted and skipped.
+/// Damaged rows are counted and skipped. Where an index is damaged, the rows are read one by one instead.
 pub(crate) fn for_each_match(
-    (db, dir, damages): (&Connection, &std::path::Path, &DamagedRows),
+    source: RowSource<'_>,
+    options: &ListOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut rest = options.clone();
+    let mut count = 0;
+    let selected = for_each_indexed(source, options, watch, &mut |stored| {
+        count += 1;
+        rest.after = Some(stored.row.id);
+        each(stored)
+    });
+    match selected {
+        Err(e) if e.is_damage() => {
+            tracing::warn!(error = %e, "an index of flows.db is damaged; flows are read one by one: see `interflow flows check`");
+            rest.limit -= count;
+            for_each_row(source, &rest, watch, each)
+        }
+        done => done,
+    }
+}
+
+/// Reads every row number between the first and the last one, without an index.
+fn for_each_row(
+    (db, dir, damages): RowSource<'_>,
+    options: &ListOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
+    let (first, last) = row_numbers(db)?;
+    let numbers: Box<dyn Iterator<Item = i64>> = match options.order {
+        ListOrder::Newest => Box::new((first..=last).rev()),
+        ListOrder::Oldest => Box::new(first..=last),
+    };
+    let mut count = 0;
+    for seq in numbers {
+        if count >= options.limit {
+            break;
+        }
+        if watch().is_break() {
+            return Err(StoreError::Cancelled);
+        }
+        let Some(read) = one.query_row([seq], |r| Ok(rows::read(r))).optional().transpose() else { continue };
+        let read = read.map_err(StoreError::from).and_then(|read| read);
+        let Some(mut stored) = damages.skip_damaged(seq, read)? else { continue };
+        let is_beyond = options.after.is_none_or(|after| match options.order {
+            ListOrder::Newest => stored.row.id < after,
+            ListOrder::Oldest => stored.row.id > after,
+        });
+        if is_beyond && matches(db, dir, &mut stored, &options.query) {
+            count += 1;
+            if each(stored).is_break() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first and the last row number; from the index by id if the rows themselves cannot tell.
+pub(crate) fn row_numbers(db: &Connection) -> Result<(i64, i64)> {
+    let last = ["SELECT max(seq) FROM flows", "SELECT seq FROM flows ORDER BY id DESC LIMIT 1"];
+    let first = ["SELECT min(seq) FROM flows", "SELECT seq FROM flows ORDER BY id LIMIT 1"];
+    let ask = |texts: [&str; 2]| {
+        let ask = |text: &str| db.query_row(text, [], |row| row.get::<_, Option<i64>>(0)).optional();
+        ask(texts[0]).or_else(|_| ask(texts[1]))
+    };
+    // Row numbers begin at 1.
+    let first = ask(first).ok().flatten().flatten().unwrap_or(1);
+    Ok((first, ask(last)?.flatten().unwrap_or(0)))
+}
+
+fn for_each_indexed(
+    (db, dir, damages): RowSource<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
     each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,

@@ -1,6 +1,8 @@
 //! `interflow run`: starts an instance and serves until a signal.
 
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,11 +62,11 @@ pub struct RunArgs {
     /// Print the effective configuration and exit.
     #[arg(long)]
     pub print_config: bool,
-    /// Prove that an instance with these options could start, and exit: for the restart of a running one, whose sockets are
-    /// inherited.
+    /// Prove that an instance with these options could start, and exit: for the restart of a running one, which records in
+    /// this directory, and whose sockets are inherited.
     #[cfg(unix)]
-    #[arg(long, hide = true)]
-    pub check_start: bool,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub check_start: Option<PathBuf>,
     /// Log level, as in `log.level`: `warn`, `debug`, `info,interflow_net=debug`.
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
@@ -130,8 +132,8 @@ pub fn run(
     #[cfg(not(unix))]
     let sockets = Arc::new(ListenSockets::default());
     #[cfg(unix)]
-    if args.check_start {
-        return check_start(&config, &home, &sockets);
+    if let Some(record_dir) = &args.check_start {
+        return check_start(&config, &home, &sockets, record_dir);
     }
     log::start_with_level(&config.log, args.log_level())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -139,7 +141,7 @@ pub fn run(
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     #[cfg(unix)]
-    let successor = Successor::new(&file, &home, &sockets).map(Arc::new);
+    let successor = Successor::new(&file, &home, &sockets, home.join(&config.record.dir)).map(Arc::new);
     let kept = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
@@ -184,12 +186,17 @@ pub fn run(
 
 /// What keeps the instance from starting is the error.
 #[cfg(unix)]
-fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets) -> Result<(), CliError> {
+fn check_start(
+    config: &InterflowConfig,
+    home: &DataDir,
+    sockets: &ListenSockets,
+    record_dir: &Path,
+) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    Ok(runtime.block_on(successor_check::check_start(config, home, sockets))?)
+    Ok(runtime.block_on(successor_check::check_start(config, home, sockets, record_dir))?)
 }
 
 /// `options`: keys that the command line determines, with its options.

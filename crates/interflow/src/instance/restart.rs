@@ -31,13 +31,16 @@ pub struct Successor {
     is_from_stdin: bool,
     home: DataDir,
     sockets: Arc<ListenSockets>,
+    /// Where this process records: `record.dir` cannot be changed without a restart.
+    record_dir: PathBuf,
 }
 
 impl Successor {
     /// To be called at the start: once the binary has been replaced, the system reports another path.
-    pub fn new(file: &ConfigFile, home: &DataDir, sockets: &Arc<ListenSockets>) -> Option<Self> {
+    pub fn new(file: &ConfigFile, home: &DataDir, sockets: &Arc<ListenSockets>, record_dir: PathBuf) -> Option<Self> {
         let binary = std::env::current_exe().inspect_err(|e| tracing::warn!("no restart by SIGUSR2: {e}")).ok()?;
-        Some(Self { binary, is_from_stdin: file.is_stdin(), home: home.clone(), sockets: Arc::clone(sockets) })
+        let (home, sockets) = (home.clone(), Arc::clone(sockets));
+        Some(Self { binary, is_from_stdin: file.is_stdin(), home, sockets, record_dir })
     }
 
     /// Whether the installed binary could start in place of this one: with the same options and environment, the files as
@@ -57,7 +60,7 @@ impl Successor {
         let sockets = self.sockets.shared().map_err(|e| format!("the sockets cannot be passed on: {e}"))?;
         let mut command = self.command(sockets)?;
         // Any process may take them.
-        command.arg(CHECK_OPTION).env_remove("LISTEN_PID").stdin(Stdio::null());
+        command.arg(CHECK_OPTION).arg(&self.record_dir).env_remove("LISTEN_PID").stdin(Stdio::null());
         let mut command = tokio::process::Command::from(command);
         let output = tokio::time::timeout(CHECK_TIMEOUT, command.kill_on_drop(true).output()).await;
         let output =

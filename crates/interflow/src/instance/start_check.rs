@@ -64,6 +64,10 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     if config.admin.listen.is_some() {
         check_access(&config.admin, home.path(), is_shared)?;
     }
+    let record_dir = home.join(&config.record.dir);
+    if record_dir.exists() && !record_dir.is_dir() {
+        return Err(format!("record.dir: {} is not a directory", record_dir.display()).into());
+    }
     run::schemas(config, &home).map_err(|e| e.to_string())?;
     // Some components expect to be made within a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -10,17 +10,23 @@ use interflow_host::data_dir::DataDir;
 use interflow_net::ingress::ListenSockets;
 use interflow_proxy::{dns, try_bind};
 use interflow_store::shared::IdentityStore;
-use interflow_store::shared_url;
+use interflow_store::{SqliteStore, StoreError, shared_url};
 
 use crate::components::{CompatApis, record_store, store_tls};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{run, start_check};
 
-/// Proves that an instance can start with this configuration; `sockets` are those of the running one.
+/// Proves that an instance can start with this configuration; `sockets` are those of the running one, which records in
+/// `record_dir`.
 ///
 /// # Errors
 /// The first thing that keeps an instance from starting.
-pub async fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets) -> Result<(), String> {
+pub async fn check_start(
+    config: &InterflowConfig,
+    home: &DataDir,
+    sockets: &ListenSockets,
+    record_dir: &Path,
+) -> Result<(), String> {
     home.check_access()?;
     let (checked, checked_home) = (config.clone(), home.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -29,8 +35,8 @@ pub async fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &Lis
     .await;
     done.map_err(|e| e.to_string())??;
     check_ports(config, home, sockets).await?;
-    let (config, home) = (config.clone(), home.clone());
-    let stores = tokio::task::spawn_blocking(move || check_stores(&config, &home)).await;
+    let (config, home, record_dir) = (config.clone(), home.clone(), record_dir.to_owned());
+    let stores = tokio::task::spawn_blocking(move || check_stores(&config, &home, &record_dir)).await;
     stores.map_err(|e| e.to_string())?
 }
 
@@ -52,7 +58,7 @@ async fn check_ports(config: &InterflowConfig, home: &DataDir, sockets: &ListenS
     Ok(())
 }
 
-fn check_stores(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {
+fn check_stores(config: &InterflowConfig, home: &DataDir, record_dir: &Path) -> Result<(), String> {
     let url = shared_url(&config.record).map_err(|e| e.to_string())?;
     if let Some(url) = &url {
         let key = record_store::row_key(home).map_err(|e| e.to_string())?;
@@ -65,6 +71,11 @@ fn check_stores(config: &InterflowConfig, home: &DataDir) -> Result<(), String> 
     let dir = home.join(&config.record.dir);
     let at = |e: &dyn std::fmt::Display| format!("the recording in {}: {e}", dir.display());
     check_writable(&dir).map_err(|e| at(&e))?;
+    // The running instance lets go of its own.
+    let is_own = fs::canonicalize(&dir).ok() == fs::canonicalize(record_dir).ok();
+    if !is_own && SqliteStore::has_writer(&dir) {
+        return Err(at(&StoreError::Busy(dir.clone())));
+    }
     // An empty directory has no recording yet.
     if url.is_some() || dir.join("flows.db").exists() {
         record_store::open_read(config, home).map_err(|e| at(&e))?;
