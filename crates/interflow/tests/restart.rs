@@ -134,8 +134,8 @@ async fn an_instance_goes_on_if_its_successor_could_not_start() {
         (bad("ca/ca.key", "no key", "", "ca.key"), true),
         (with_config("[workers]\ncount = 100000\n", "at most 1024"), true),
         (with_config("[record]\ndir = \"c.toml\"\n", "is not a directory"), true),
-        (with_config("", "in use"), false),
         (with_config("[record]\ndir = \"busy\"\n", "being written by another process"), false),
+        (with_config("", "in use"), false),
     ] {
         let path = home.path().join(case.name);
         let before = std::fs::read(&path).ok();
