@@ -1,8 +1,12 @@
 //! Street addresses: a street with its number, and the unit, town, region and postal code that follow.
 
 mod address_continuation;
+mod addressee;
+mod corner;
 
 use self::address_continuation::extend_address;
+use self::addressee::addressee;
+use self::corner::corner;
 use super::numbers::is_house_number;
 use super::{ScanState, number_context};
 use crate::Kind;
@@ -92,6 +96,10 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let marks = token.flags();
+        if token.len() == 6 && corner(scan, i) {
+            i += 1;
+            continue;
+        }
         let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
             && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
@@ -112,18 +120,20 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
         let cued = scan.has_topic_near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
         let list = scan.list();
-        // `95 230 Wit Road`: a block number, or a number that was typed twice.
-        let doubled = part.first > 0
-            && is_house_number(scan, &list[part.first])
-            && list[part.first - 1].is_digits()
-            && list[part.first - 1].len() <= 3
-            && scan.gap(part.first - 1) == " ";
-        part.first -= usize::from(doubled);
+        part.first -= usize::from(has_block_number(scan, part.first));
         let (start, end) = (list[part.first].start(), list[part.last].end());
         scan.push(Kind::StreetAddress, start, end, confidence);
         addressee(scan, part.first);
         i = i.max(part.last) + 1;
     }
+}
+
+/// `95 230 Wit Road`: a block number, or a number that was typed twice. A long one begins a line, or follows `at`.
+fn has_block_number(scan: &ScanState<'_>, first: usize) -> bool {
+    let Some(p) = first.checked_sub(1).filter(|p| scan.gap(*p) == " ") else { return false };
+    let (number, street) = (&scan.list()[p], &scan.list()[first]);
+    let led = || scan.gap_before(p).contains('\n') || p == 0 || scan.near_word(p, &["at", "to"], 1, 0);
+    is_house_number(scan, street) && number.is_digits() && (number.len() <= 3 || number.len() <= 5 && led())
 }
 
 /// An address that was found, by its tokens.
@@ -174,7 +184,7 @@ fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opti
     if let Some(found) = line_above_postcode(scan, i, token).or_else(|| line_above_town(scan, i, token)) {
         return Some(found);
     }
-    if !is_house_number(scan, token) || token.len() > 3 || scan.gap(i) != " " {
+    if !is_house_number(scan, token) || scan.gap(i) != " " {
         return None;
     }
     let mut last = i + 1;
@@ -197,7 +207,10 @@ fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opti
     }
     let number = scan.token(last).filter(|t| is_house_number(scan, t))?;
     let cued = scan.has_topic_near(i, topic::ADDRESS, 5, 0);
-    let goes_on = scan.gap(last).starts_with([',', '\n']) && scan.token(last + 1).is_some_and(|t| t.is_capital());
+    let next = scan.token(last + 1);
+    let street = || scan.gap(last) == " " && next.is_some_and(|t| t.is_capital() && t.has(mark::STREET_SUFFIX));
+    let line = scan.gap(last).starts_with([',', '\n']) && token.len() <= 3;
+    let goes_on = line && next.is_some_and(|t| t.is_capital()) || street();
     let fits = capitals > 0 && last > i + 1 && number.len() <= 4 && !followed_by_unit_of_measure(scan, last);
     (fits && (cued || goes_on)).then_some(AddressPart { first: i, last, confidence: 55 })
 }
@@ -265,38 +278,6 @@ fn line_above_postcode(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opt
     let town = if token.len() == 2 { i + 2 } else { i + 1 };
     let towned = scan.token(town).is_some_and(WordToken::is_capital) && scan.gap(town - 1).len() <= 2;
     (capitals > 0 && towned).then_some(AddressPart { first, last: town, confidence: 70 })
-}
-
-/// Capitalized lines right before an address block name the addressee.
-fn addressee(scan: &mut ScanState<'_>, first: usize) {
-    let mut at = first;
-    for _ in 0..3 {
-        let Some(end) = at.checked_sub(1) else { return };
-        let gap = scan.gap(end);
-        if !gap.contains('\n')
-            || gap.len() > 8
-            || !gap.chars().all(|c| c.is_whitespace() || matches!(c, '>' | '?' | ',' | '|'))
-        {
-            return;
-        }
-        let list = scan.list();
-        let mut start = end;
-        while start > 0 && !scan.gap(start - 1).contains('\n') && end - start < 6 {
-            start -= 1;
-        }
-        let line = &list[start..=end];
-        let written =
-            line.iter().all(|t| t.is_capital() || t.has(mark::PARTICLE) || !t.is_word() || scan.word(t) == "and");
-        let begins = start == 0 || scan.gap(start - 1).contains('\n');
-        let person = line[0].has(mark::HONORIFIC)
-            || line[0].has(mark::FIRST) && !line[0].has(mark::COMMON | mark::WORD) && line.len() < 4;
-        if !written || person || !begins || line.len() > 5 || line.iter().all(|t| !t.is_word() || t.has(mark::STOP)) {
-            return;
-        }
-        let (from, to) = (line[0].start(), line[line.len() - 1].end());
-        scan.push(Kind::Organization, from, to, 52);
-        at = start;
-    }
 }
 
 fn has_street_suffix(word: &str) -> bool {
@@ -589,7 +570,7 @@ fn street_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let mut first = None;
     let mut words = 0;
     for _ in 0..8 {
-        let p = at.checked_sub(1)?;
+        let Some(p) = at.checked_sub(1) else { break };
         let gap = scan.gap(p);
         let broken = gap.len() > 8
             || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
@@ -604,6 +585,7 @@ fn street_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
             && (token.is_capital()
                 || token.has(mark::PARTICLE)
                 || token.class == 0
+                || first.is_some() && words == 0
                 || token.has(mark::STREET_PREFIX | mark::STREET_SUFFIX))
         {
             words += 1;

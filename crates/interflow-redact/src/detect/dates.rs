@@ -161,7 +161,12 @@ pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::token::WordT
                 b'y' => true,
                 b'a' => token.len() <= 5,
                 b'm' => second(b'o') && token.len() >= 5,
-                b'w' => second(b'e') && matches!(token.len(), 4 | 5) && scan.byte_at(token.start() + 3) == b'k',
+                b'w' => {
+                    second(b'e') && matches!(token.len(), 4 | 5) && scan.byte_at(token.start() + 3) == b'k'
+                        || token.len() == 3 && scan.byte_at(token.end() + 1).is_ascii_digit()
+                }
+                // `he is 40`
+                b'i' => token.len() == 2 && scan.byte_at(token.end() + 1).is_ascii_digit(),
                 b'j' => second(b'a') && token.len() >= 4,
                 b't' => second(b'u') && token.len() >= 4,
                 _ => false,
@@ -282,6 +287,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
                 scan.push(Kind::Age, before.start(), end, 85);
             }
         }
+        "was" | "is" | "am" if number(scan, i + 1) => stated_age(scan, i),
         // `turned 30`: about a person, and not followed by a counted noun.
         "turned" | "turns" | "turn" => {
             // `I'll turn 42`: the person is before `'ll` or `will`.
@@ -323,6 +329,24 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
             }
         }
         _ => {}
+    }
+}
+
+/// `when she was 12.`, `I am 40 and live alone`: a number that is said of a person and counts nothing.
+fn stated_age(scan: &mut ScanState<'_>, i: usize) {
+    let number = scan.list()[i + 1];
+    let who = i.checked_sub(1).map_or("", |p| scan.word(&scan.list()[p]));
+    let spaced = scan.gap_before(i) == " " && scan.gap(i) == " ";
+    if !spaced || !matches!(who, "I" | "he" | "He" | "she" | "She") {
+        return;
+    }
+    let gap = scan.gap(i + 1);
+    let goes_on =
+        gap == " " && scan.token(i + 2).is_some_and(|t| matches!(scan.word(t), "and" | "when" | "now" | "today"));
+    let ends = matches!(gap.trim_end(), "." | "," | ";" | "!" | "?" | ".\"")
+        && !scan.byte_at(number.end() + 1).is_ascii_digit();
+    if goes_on || ends || scan.token(i + 2).is_none() && gap.trim_end().len() <= 1 {
+        scan.push(Kind::Age, number.start(), number.end(), 65);
     }
 }
 

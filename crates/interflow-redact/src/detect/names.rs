@@ -86,6 +86,10 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
     let mut found = Vec::new();
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
+        if token.shape == TokenShape::Lower && (token.has(NRP) || scan.byte_before(token.end()) == b's') {
+            nationality::report_stated_nationality(scan, i);
+        }
+        let token = &scan.list()[i];
         let next = match token.shape {
             TokenShape::Camel if token.class == 0 => match lower_case::camel_name(scan, i, token) {
                 Some(name) => {

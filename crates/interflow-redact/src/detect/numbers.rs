@@ -180,7 +180,8 @@ pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
 
 /// Matches the groups of a run one after the other.
 fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usize) -> usize {
-    let postcode = || length == 4 && scan.topics_near(i, 3, 0) & topic::ZIP != 0;
+    let postcode =
+        || length == 4 && scan.topics_near(i, 3, 0) & topic::ZIP != 0 || length == 3 && has_zip_label(scan, i);
     if run.groups.len() == 1 && length < 5 && !postcode() {
         return i + 1;
     }
@@ -440,7 +441,9 @@ fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Nu
     let at = run.first + k;
     let digits = run.group_len(k);
     if digits < 4 {
-        return None;
+        // `My zip code is 880`: Iceland's and the Faroe Islands'.
+        let told = digits == 3 && run.groups.len() == 1 && has_zip_label(scan, at);
+        return told.then(|| NumberMatch::new(1, Kind::ZipCode, 70));
     }
     let topics = scan.topics_near(at, 4, 0);
     let labelled = scan.topics_near(at, 3, 0);
@@ -477,6 +480,15 @@ fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Nu
         }
         _ => None,
     }
+}
+
+/// Whether a word for a postal code directly precedes: `zip code is`, `postcode: `.
+fn has_zip_label(scan: &ScanState<'_>, at: usize) -> bool {
+    let zip =
+        |back: usize| at.checked_sub(back).and_then(|p| scan.token(p)).is_some_and(|t| t.topics & topic::ZIP != 0);
+    let gap = scan.gap_before(at);
+    let is = gap == " " && scan.near_word(at, &["is"], 1, 0);
+    is && (zip(2) || zip(3)) || gap == ": " && (zip(1) || zip(2))
 }
 
 /// Whether the token can be a house number.

@@ -219,7 +219,10 @@ fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
 /// Whether a preposition or a word such as `joined` precedes the run.
 fn follows_at_organisation(scan: &ScanState<'_>, first: usize) -> bool {
     let word = first.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
-    scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECT_LABELS.contains(&word))
+    // `arrived at Norwood`
+    let reached = || word == "at" && scan.near_word(first, &["arrive", "arrives", "arrived", "arriving"], 2, 0);
+    scan.gap_before(first) == " "
+        && (matches!(word, "at" | "from" | "for") && !reached() || OBJECT_LABELS.contains(&word))
 }
 
 /// `a 78 year old man from`: followed by a town.
@@ -246,11 +249,12 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     }
     // `is a company`, `is the brainchild of`
     let ahead = list.get(last + 2..(last + 6).min(list.len())).unwrap_or_default();
-    if gap_after == " "
-        && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "is" | "was"))
-        && ahead.iter().any(|t| t.has(ORG_CUE))
-    {
+    let copula = gap_after == " " && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "is" | "was"));
+    if copula && ahead.iter().any(|t| t.has(ORG_CUE)) {
         return 3;
+    }
+    if copula && is_defined_as_organisation(scan, last + 2) {
+        return DEFINED;
     }
     // `has agreed to acquire`
     if gap_after == " "
@@ -263,6 +267,10 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     let mut buffer = [0; 16];
     let word = short_lower(scan.word(before), &mut buffer);
     if gap_before.contains([':', '>', '=', '|']) && !gap_before.contains('\n') && ORG_LABELS.contains(&word) {
+        return 3;
+    }
+    // `the address of Norwood is`
+    if copula && gap_before == " " && word == "of" && scan.near_word(first, &["address"], 2, 0) {
         return 3;
     }
     let near = |n: usize| {
@@ -297,6 +305,47 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     let back = &list[first.saturating_sub(3)..first];
     let ahead = &list[(last + 1).min(list.len())..(last + 3).min(list.len())];
     u8::from(back.iter().chain(ahead).any(|t| t.has(ORG_CUE)))
+}
+
+/// The evidence of a sentence that says what the run is: its first word has a capital whatever it is.
+pub(super) const DEFINED: u8 = 4;
+
+/// Nouns that say of their subject that it is an organisation, and nothing else.
+const DEFINING_NOUNS: &[&str] = &[
+    "agency",
+    "airline",
+    "association",
+    "bank",
+    "bookmaker",
+    "brewery",
+    "charity",
+    "clinic",
+    "consultancy",
+    "foundation",
+    "hospital",
+    "hotel",
+    "institute",
+    "nonprofit",
+    "organisation",
+    "organization",
+    "restaurant",
+    "supermarket",
+    "university",
+];
+
+/// `a design agency based in`, `an American multinational investment bank`: an article and an institution's noun at the
+/// end of its phrase.
+fn is_defined_as_organisation(scan: &ScanState<'_>, at: usize) -> bool {
+    const MAX_WORDS: usize = 6;
+    let article = scan.token(at).is_some_and(|t| matches!(scan.word(t), "a" | "an"));
+    let noun = |n: &usize| {
+        scan.token(*n).is_some_and(|t| t.has(ORG_CUE) || DEFINING_NOUNS.contains(&scan.word(t)))
+            && scan
+                .token(n + 1)
+                .is_none_or(|t| t.has(STOP | PREP | LIVE_CUE) || scan.gap(*n) != " " || scan.word(t) == "based")
+    };
+    let joined = |n: &usize| scan.gap(n - 1) == " " || scan.gap(n - 1) == "-";
+    article && (at + 1..at + 1 + MAX_WORDS).take_while(joined).any(|n| noun(&n))
 }
 
 /// Whether the surrounding line looks like code or data rather than prose.

@@ -30,7 +30,11 @@ fn mark_towns(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
         let (a, b) = (candidates[at - 1], candidates[at]);
         let region =
             b.scores.place >= CONFIDENT_SCORE && b.scores.place > b.scores.person && list[b.first].has(REGION | PHRASE);
-        let tied = b.first == a.last + 1 && scan.gap(a.last) == ", " && a.last <= a.first + 2;
+        // Also below each other, each alone on its line.
+        let stacked = || {
+            scan.gap(a.last) == "\n" && scan.gap_before(a.first).contains('\n') && !scan.gap(b.last).starts_with(' ')
+        };
+        let tied = b.first == a.last + 1 && (scan.gap(a.last) == ", " || stacked()) && a.last <= a.first + 2;
         let open = a.scores.organization < CERTAIN_SCORE && a.scores.person < SURE_PERSON;
         if region && tied && open && !list[a.first].has(COMMON | NRP | TECH) {
             candidates[at - 1].add(scan, Feature::BeforeRegion);
@@ -152,6 +156,10 @@ fn known_parts<'t>(scan: &ScanState<'t>, candidates: &[NameCandidate]) -> Vec<&'
 fn mark_repeated(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
     let list = scan.list();
     let parts = known_parts(scan, candidates);
+    // A dialogue: `Ubul: …`, a line break, `Nicole: …`.
+    let speaks =
+        |c: &NameCandidate| c.evidence.features.has(Feature::Speaker) || c.first == 0 && scan.gap(c.last) == ": ";
+    let dialogue = candidates.iter().any(|c| speaks(c) && is_certain_person(c));
     let mails = !scan.tokens.ats.is_empty();
     let tied = |a: &NameCandidate, b: &NameCandidate| {
         b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ")
@@ -173,7 +181,7 @@ fn mark_repeated(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
         let right = || candidates.get(at + 1).is_some_and(|n| is_certain_person(n) && tied(&c, n));
         if known {
             candidates[at].add(scan, Feature::RepeatedName);
-        } else if left() || right() {
+        } else if left() || right() || dialogue && speaks(&c) {
             candidates[at].add(scan, Feature::BesidePerson);
         }
     }

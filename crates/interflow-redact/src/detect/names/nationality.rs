@@ -1,8 +1,9 @@
 //! Nationalities and religions, as statements about a person.
 
 use super::super::ScanState;
-use super::context_cues::is_in_code;
+use super::context_cues::{is_in_code, short_lower};
 use crate::Kind;
+use crate::lexicon::look_up;
 use crate::lexicon::mark::*;
 use crate::token::TokenShape;
 
@@ -20,6 +21,25 @@ pub(super) fn report_nationality(scan: &mut ScanState<'_>, i: usize) {
         (false, false) => 55,
     };
     scan.push(Kind::Nationality, token.start(), token.end(), confidence);
+}
+
+/// `I am cambodian`, `we are proud saudis`: in lower case, and in the plural, only as what people say of themselves.
+pub(super) fn report_stated_nationality(scan: &mut ScanState<'_>, i: usize) {
+    let token = scan.list()[i];
+    let mut buffer = [0; 8];
+    let before = i.checked_sub(1).map_or("", |p| short_lower(scan.word(&scan.list()[p]), &mut buffer));
+    let stated = match before {
+        "am" | "m" | "proud" => true,
+        "are" => scan.near_word(i, &["we", "they"], 2, 0),
+        _ => false,
+    };
+    if !stated || scan.gap_before(i) != " " || token.len() <= 3 {
+        return;
+    }
+    let singular = || scan.word(&token).strip_suffix('s').map_or(0, |word| look_up(word).marks);
+    if token.has(NRP) || singular() & NRP != 0 {
+        scan.push(Kind::Nationality, token.start(), token.end(), 65);
+    }
 }
 
 /// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: about a person, not a language or a dish.
@@ -127,6 +147,22 @@ fn is_language_name(word: &str) -> bool {
         "republican",
         "democrat",
         "independent",
+        "catalan",
+        "basque",
+        "maltese",
+        "tatar",
+        "turkmen",
+        "kyrgyz",
+        "tajik",
+        "burmese",
+        "malagasy",
+        "luxembourgish",
+        "tibetan",
+        "greenlandic",
+        "faroese",
+        "samoan",
+        "tongan",
+        "fijian",
     ];
     LANGUAGE_NAMES.contains(&word.to_ascii_lowercase().as_str())
 }

@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{ContextCues, context_cues, is_other_language};
+use super::context_cues::{ContextCues, DEFINED, context_cues, is_other_language};
 use super::features::Feature;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
+use super::phrase::is_initial;
 use super::runs::{has_clean_end, run_end};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
@@ -499,12 +500,19 @@ pub(super) fn organisation(
     None
 }
 
+/// `Faina D. Yefremova`, but not `Norwood L.L.C.`
+fn has_middle_initial(words: &[WordToken]) -> bool {
+    let [_, initial, last] = words else { return false };
+    is_initial(initial) && last.len() > 1 && last.start() == initial.end() + 2
+}
+
 /// Whether an unknown or common run is an organisation because of its context.
 pub(super) fn context_feature(words: &[WordToken], around: &ContextCues) -> Option<Feature> {
     let at_names = around.at && around.place_cue && words.len() > 1;
     let known_first = words.first().is_some_and(|t| first_name_score(t) >= 85) && words.len() > 1;
     if around.org < 2 && !at_names
         || known_first
+        || has_middle_initial(words)
         || around.honorific
         || around.shouted && !around.labelled
         || around.code && !around.labelled
@@ -516,13 +524,13 @@ pub(super) fn context_feature(words: &[WordToken], around: &ContextCues) -> Opti
     let brand = |t: &WordToken| {
         t.class == 0 && (t.shape == TokenShape::Camel || told && t.shape == TokenShape::Upper) && t.len() > 2
     };
-    let strange = words.iter().any(|t| is_foreign_word(t) || around.org == 3 && brand(t));
+    let strange = words.iter().any(|t| is_foreign_word(t) || around.org >= 3 && brand(t));
     let plain = words.iter().all(|t| t.has(STOP | JOB | DAY | MONTH | TECH | NRP));
     let placed = words.len() == 1 && words[0].has(REGION);
     match (strange, plain || placed) {
         (_, true) => None,
         (true, _) => Some(Feature::OrganizationContextUnknown),
-        (false, _) if around.opening && !around.labelled => None,
+        (false, _) if around.opening && !around.labelled && around.org < DEFINED => None,
         (false, _) if words.iter().any(|t| t.has(STOP | MONTH | DAY) || t.shape != TokenShape::Title) => None,
         (false, _) if around.org < 3 && !at_names || words.len() == 1 && !around.labelled && !around.at => None,
         _ => Some(Feature::OrganizationContext),

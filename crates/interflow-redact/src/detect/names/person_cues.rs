@@ -184,6 +184,11 @@ impl<'s, 't> Surroundings<'s, 't> {
     /// `my niece Destiny`, and the line below `Cheers,`.
     fn own_cue(&self, topics: u32) -> Option<PersonCue> {
         let gap = self.gap_before;
+        // `her maiden name is Key`
+        if gap == " " && self.word_before(1) == "is" && self.word_before(2) == "name" {
+            let whole = matches!(self.word_before(3), "maiden" | "last" | "family" | "birth");
+            return whole.then_some(PersonCue::OwnRelation);
+        }
         if gap == " " && self.has_before(1, RELATION) {
             let mut buffer = [0; 8];
             let whose = short_lower(self.word_before(2), &mut buffer);
@@ -222,6 +227,9 @@ impl<'s, 't> Surroundings<'s, 't> {
         };
         let human = || match self.word_after(1) {
             "began" => self.word_after(2).ends_with("ing"),
+            "lives" | "lived" => matches!(self.word_after(2), "in" | "at" | "on" | "near" | "with"),
+            // `Tomomi is from Norwood`
+            "is" => self.word_after(2) == "from" && self.after(3).is_some_and(|t| t.shape == TokenShape::Title),
             deed => DEEDS.contains(&deed),
         };
         match self.gap_after {
@@ -255,6 +263,11 @@ impl<'s, 't> Surroundings<'s, 't> {
             || after == ": " && before.contains('\n')
         {
             return Some(PersonCue::Speaker);
+        }
+        // `", says Iwase.`
+        let quoted = || self.first.checked_sub(1).is_some_and(|p| self.scan.gap_before(p).contains(['"', '”', '»']));
+        if before == " " && self.has_before(1, SAY) && !after.starts_with(' ') && quoted() {
+            return Some(PersonCue::SaysAfter);
         }
         let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
         // `said to Logan`, `said Gladys to Logan`

@@ -23,7 +23,7 @@ pub(super) fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut V
     // `The` only begins known phrases; what follows is examined separately.
     if marks & STOP != 0 && marks & PARTICLE == 0 {
         return match address::phrase_at(scan, i) {
-            Some((end, found)) if found & (PLACE | REGION) != 0 => place_phrase(scan, i, end, chunks),
+            Some((end, found)) if found & (PLACE | REGION) != 0 => place_phrase(scan, i, end, found, chunks),
             _ => i + 1,
         };
     }
@@ -41,7 +41,7 @@ pub(super) fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut V
         return body.last + 1;
     }
     match phrase {
-        Some((end, found)) if found & (PLACE | REGION) != 0 => return place_phrase(scan, i, end, chunks),
+        Some((end, found)) if found & (PLACE | REGION) != 0 => return place_phrase(scan, i, end, found, chunks),
         Some((end, _)) if has_clean_end(scan, &scan.list()[end]) && end >= last => {
             chunks.push(NameCandidate::form(scan, i, end, [Some(Feature::KnownPhrase)]));
             return end + 1;
@@ -62,14 +62,15 @@ pub(super) fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut V
 }
 
 /// A town, country or region of several words from token `i`; returns the next token to examine.
-fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, chunks: &mut Vec<NameCandidate>) -> usize {
+fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, marks: u32, chunks: &mut Vec<NameCandidate>) -> usize {
     // `Jordan Smith` is not a phrase although Jordan is a country; `San Marino Cruz` continues as a name.
     let list = scan.list();
     let wordy = list[i..=end].iter().all(|t| t.has(COMMON | WORD | STOP));
     let named = list[i].has(FIRST) && list[end].has(LAST) && !list[end].has(COMMON);
     let form = match (named, wordy) {
         (true, _) => Feature::PlacePhraseName,
-        (_, true) => Feature::PlacePhraseWords,
+        // `United Kingdom` is one whatever its words are.
+        (_, true) if marks & REGION == 0 => Feature::PlacePhraseWords,
         _ => Feature::PlacePhrase,
     };
     let cue = has_location_cue(scan, i).then_some(Feature::PlaceCueForm);

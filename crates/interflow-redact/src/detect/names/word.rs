@@ -328,12 +328,13 @@ fn has_town_suffix(word: &str) -> bool {
     word.len() >= 7 && ENDS.iter().any(|e| word.ends_with(e))
 }
 
-/// `lives in PUNKAHARJU`: a verb of residence or movement, with the word in capitals.
+/// `lives in PUNKAHARJU`, `I am in`: a verb of residence or movement, with the word in capitals.
 fn settles(scan: &ScanState<'_>, i: usize) -> bool {
     let token = &scan.list()[i];
     let before = scan.list().get(i.saturating_sub(3)..i).unwrap_or_default();
     token.shape == TokenShape::Upper
-        && before.iter().any(|t| t.has(LIVE_CUE) && t.shape == TokenShape::Lower)
+        && (before.iter().any(|t| t.has(LIVE_CUE) && t.shape == TokenShape::Lower)
+            || scan.near_word(i, &["m", "am", "originally"], 3, 0) && !scan.near_word(i, &["all"], 3, 0))
         && !technical(scan, i)
 }
 
