@@ -285,7 +285,10 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                 }
                 numbers::detect_run(scan, i)
             }
-            crate::token::TokenShape::Mixed => alphanumeric_ids::detect_token(scan, i),
+            crate::token::TokenShape::Mixed => {
+                net::quoted_printable_email(scan, i);
+                alphanumeric_ids::detect_token(scan, i)
+            }
             _ => {
                 if token.len() == 2 && matches!(scan.byte_before(token.start()), b'(' | b'[' | b'{') {
                     net::spelled_email(scan, i);

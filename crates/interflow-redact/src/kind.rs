@@ -83,6 +83,8 @@ kinds! {
     IpAddress, "ip-address", "IP", ["ip"];
     /// A hardware (MAC) address of 48 bits.
     MacAddress, "mac-address", "MAC", ["mac"];
+    /// An equipment identity of a mobile phone (IMEI), with a Luhn check digit, identified by its context.
+    Imei, "imei", "IMEI", [];
     /// A URL with its scheme.
     Url, "url", "URL", [];
     /// A host name without a scheme.

@@ -32,6 +32,7 @@ const EXAMPLES: &[(Kind, &str, &[&str])] = &[
     (Kind::Ein, "our EIN is {}", &["91-1144442"]),
     (Kind::IpAddress, "host {} is down", &["203.0.113.77"]),
     (Kind::MacAddress, "mac {}", &["00:1B:44:11:3A:B7"]),
+    (Kind::Imei, "IMEI {}", &["490154203237518"]),
     (Kind::Url, "see {}", &["https://www.acme-toys.biz/a?b=c"]),
     (Kind::Domain, "our domain is {}", &["acme-toys.biz"]),
     (Kind::Vin, "VIN {}", &["1M8GDM9AXKP042788"]),

@@ -452,7 +452,7 @@ fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
     }
     let word = scan.word(token).to_lowercase();
     let slash = word == "c" && scan.gap(i).starts_with('/');
-    if word.len() < 2 && !slash {
+    if word.len() < 2 && !slash || word.len() == 2 && number_context::is_in_hex_pairs(scan, i) {
         return None;
     }
     let mut last = i;

@@ -253,7 +253,11 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
             // Lower case only for a single word: `a5631933`.
             TokenShape::Mixed => {
                 let digits = || scan.word(token).bytes().filter(u8::is_ascii_digit).count();
-                let small = !label.spaced && token.len() >= 6 && (label.kind != Passport || digits() >= 5);
+                // `package libpng16-16`: tracking numbers have capitals.
+                let small = !label.spaced
+                    && label.kind != TrackingNumber
+                    && token.len() >= 6
+                    && (label.kind != Passport || digits() >= 5);
                 scan.word(token)
                     .bytes()
                     .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || small && b.is_ascii_lowercase())

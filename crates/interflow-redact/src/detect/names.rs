@@ -5,6 +5,7 @@ mod context_cues;
 mod document;
 mod eponyms;
 mod features;
+mod language;
 mod lexicon_strength;
 mod lower_case;
 mod model_votes;

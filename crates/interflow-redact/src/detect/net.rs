@@ -82,6 +82,22 @@ pub(super) fn emails(scan: &mut ScanState<'_>) {
     }
 }
 
+/// `anna.berg=40nordmail.com`: the `@` of quoted-printable text (RFC 2045 section 6.7). Token `i` begins with the `40`.
+pub(super) fn quoted_printable_email(scan: &mut ScanState<'_>, i: usize) {
+    let token = scan.list()[i];
+    if scan.byte_before(token.start()) != b'=' || !scan.word(&token).starts_with("40") {
+        return;
+    }
+    let end = host_end(scan, token.start() + 2);
+    let host = scan.text.get(token.start() + 2..end).unwrap_or_default();
+    let Some((labels, tld)) = host.rsplit_once('.') else { return };
+    let Some(start) = local_start(scan, token.start() - 1) else { return };
+    let named = scan.text.get(start..token.start() - 1).is_some_and(|l| l.contains(['.', '_', '-']) || l.len() >= 5);
+    if named && labels.len() >= 3 && !labels.contains("..") && SAFE_TLDS.contains(&tld.to_ascii_lowercase().as_str()) {
+        scan.push(Kind::Email, start, end, 80);
+    }
+}
+
 /// `anna (at) nordmail.com`, `anna [at] nordmail [dot] com`: token `i` is the `at` in brackets.
 pub(super) fn spelled_email(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).filter(|t| scan.word(t).eq_ignore_ascii_case("at")) else { return };

@@ -291,6 +291,15 @@ pub(super) fn is_hex_dump_line(scan: &ScanState<'_>, at: usize) -> bool {
     groups.take_while(|g| matches!(g.len(), 2 | 4) && hex(g)).count() >= 5
 }
 
+/// Whether the two letters at token `i` are in a row of hexadecimal pairs: `CC DD AB 0C 9F`.
+pub(super) fn is_in_hex_pairs(scan: &ScanState<'_>, i: usize) -> bool {
+    let hex = |t: &WordToken| t.len() == 2 && scan.word(t).bytes().all(|b| b.is_ascii_hexdigit());
+    let list = scan.list();
+    let before = list[..i].iter().rev().take(4).take_while(|t| hex(t)).count();
+    let after = list[i..].iter().take(5).take_while(|t| hex(t)).count();
+    after > 0 && before + after >= 5
+}
+
 /// Whether the number is labelled as that of a bank account: it is the first number after the word, which is not about
 /// bookkeeping (`GL account 400120`).
 pub(super) fn has_bank_account_label(scan: &ScanState<'_>, at: usize) -> bool {

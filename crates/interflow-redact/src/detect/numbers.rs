@@ -91,7 +91,7 @@ impl NumberMatch {
 /// The separator that joins two groups to one number; `None` if they are separate.
 fn separator(gap: &str) -> Option<u8> {
     match gap.as_bytes() {
-        [b @ (b' ' | b'-' | b'.' | b'/' | b':')] => Some(*b),
+        [b @ (b' ' | b'-' | b'.' | b'/' | b':' | b'_')] => Some(*b),
         [b')'] | [b')', b' ' | b'-' | b'.'] | [b' ', b'('] | [b'('] | [b'-', b'('] => Some(b'('),
         [b' ', b'-', b' '] => Some(b'-'),
         [b'-', b'\n'] | [b'-', b'\r', b'\n'] => Some(b'n'),
@@ -104,6 +104,11 @@ fn extension_number(word: &str) -> Option<usize> {
     let (number, extension) = word.split_once(['x', 'X'])?;
     let digits = |s: &str, most: usize| !s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_digit());
     (number.len() >= 2 && digits(number, 7) && digits(extension, 6)).then_some(number.len())
+}
+
+/// `4111_1111_…`: an underscore joins the groups of a card, and nothing else.
+fn may_be_card_group(run: &DigitRun, next: &WordToken) -> bool {
+    next.is_digits() && run.group_len(0) == 4 && matches!(next.len(), 3..=6) && run.seps.iter().all(|s| *s == b'_')
 }
 
 /// Collects the run of groups that begins at token `i`.
@@ -121,7 +126,7 @@ fn collect_run(scan: &ScanState<'_>, i: usize) -> Option<DigitRun> {
     let mut at = i;
     while run.groups.len() < MAX_GROUPS {
         let Some(next) = scan.token(at + 1) else { break };
-        let Some(sep) = separator(scan.gap(at)) else { break };
+        let Some(sep) = separator(scan.gap(at)).filter(|s| *s != b'_' || may_be_card_group(&run, next)) else { break };
         if next.shape != TokenShape::Digits {
             if let Some(digits) = extension_number(scan.word(next)) {
                 run.seps.push(sep);
@@ -206,6 +211,9 @@ fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usi
 
 /// The match that begins at group `k`, the stricter formats first.
 fn best_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    if run.seps.first() == Some(&b'_') {
+        return card(scan, run, k).filter(|_| k == 0 && !run.glued_left && !run.glued_right);
+    }
     ip(scan, run, k)
         .or_else(|| dates::numeric_date(scan, run, k))
         .or_else(|| if is_decimal(run, k) || run.glued_left && k == 0 { None } else { plain_match(scan, run, k) })
@@ -213,7 +221,9 @@ fn best_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMa
 
 /// The match of a number that is neither an address nor a date, and no fraction.
 fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
-    card(scan, run, k)
+    imei(scan, run, k)
+        .or_else(|| card(scan, run, k))
+        .or_else(|| spaced_card(scan, run, k))
         .or_else(|| ssn(scan, run, k))
         .or_else(|| national_ids::numeric_id(scan, run, k))
         .or_else(|| contextual_match(scan, run, k))
@@ -232,7 +242,11 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
                 && similar_groups_after(run, k, hit.groups) >= 2;
             let round =
                 hit.kind != Kind::CreditCard && number_context::is_round_number(&run.digits(scan.bytes, k, hit.groups));
-            let impersonal = row || round || number_context::is_quantity(scan, run, k, hit.groups);
+            let cell = hit.groups > 2
+                && run.separator_after(k) == b' '
+                && !matches!(hit.kind, Kind::CreditCard | Kind::Phone)
+                && number_context::is_tabular(scan, run);
+            let impersonal = row || cell || round || number_context::is_quantity(scan, run, k, hit.groups);
             // A postal code was told by its label.
             !impersonal || hit.kind == Kind::ZipCode || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
         })
@@ -310,7 +324,7 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     // Of several lengths that match, the last and longest is taken.
     for n in 1..=(run.groups.len() - k).min(7) {
         if n > 1
-            && !(matches!(run.separator_after(k + n - 2), b' ' | b'-' | b'n' | b'.')
+            && !(matches!(run.separator_after(k + n - 2), b' ' | b'-' | b'n' | b'.' | b'/' | b'_')
                 && run.separator_after(k + n - 2) == run.separator_after(k))
         {
             break;
@@ -344,6 +358,32 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         best = Some(NumberMatch::new(n, Kind::CreditCard, confidence));
     }
     best
+}
+
+/// A card number with the same space or hyphen between all its digits, or its pairs: a word for a card must be near, since
+/// rows of a table look the same.
+fn spaced_card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    let (size, sep) = (run.group_len(k), run.separator_after(k));
+    if k > 0 || !matches!(size, 1 | 2) || !matches!(sep, b' ' | b'-') || !scan.wants(Kind::CreditCard) {
+        return None;
+    }
+    let n = run.groups.len();
+    let alike = (0..n).all(|g| run.group_len(g) == size) && run.seps.iter().all(|s| *s == sep);
+    let digits = run.digits(scan.bytes, 0, n);
+    let valid = alike && card_lengths(&digits).contains(&digits.len()) && check_digits::luhn(&digits);
+    (valid && scan.has_topic_near(run.first, topic::CARD, 8, 0)).then(|| NumberMatch::new(n, Kind::CreditCard, 90))
+}
+
+/// The identity of a mobile phone: 15 digits with a check digit after its label, in one group or in those of its parts.
+fn imei(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    let grouped = run.has_shape(k, &[2, 6, 6, 1], b"- /") || run.has_shape(k, &[6, 2, 6, 1], b"- /");
+    if !grouped && run.group_len(k) != 15 || !scan.wants(Kind::Imei) {
+        return None;
+    }
+    let groups = if grouped { 4 } else { 1 };
+    let valid = check_digits::luhn(&run.digits(scan.bytes, k, groups));
+    let named = || scan.near_word(run.first + k, &["imei", "imeis", "imei1", "imei2"], 4, 2);
+    (valid && named()).then(|| NumberMatch::new(groups, Kind::Imei, 90))
 }
 
 /// Whether a number of 13 digits is that of an article (EAN, ISBN) rather than of a card: its own check digit is valid,

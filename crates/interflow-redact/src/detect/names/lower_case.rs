@@ -2,8 +2,9 @@
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{has_location_cue, is_foreign_text, is_in_code, is_other_language, is_other_word};
+use super::context_cues::{has_location_cue, is_in_code};
 use super::features::Feature;
+use super::language::{is_foreign_text, is_other_language, is_other_word};
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::runs::{has_clean_end, has_clean_start};
 use super::software::technical;

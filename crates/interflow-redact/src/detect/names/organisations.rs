@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use super::super::ScanState;
+use super::super::{ScanState, number_context};
 use super::NameCandidate;
-use super::context_cues::{ContextCues, DEFINED, context_cues, is_other_language};
+use super::context_cues::{ContextCues, DEFINED, context_cues};
 use super::features::Feature;
+use super::language::is_other_language;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::phrase::is_initial;
 use super::runs::{has_clean_end, run_end};
@@ -465,7 +466,8 @@ pub(super) fn organisation(
         // `Calgary AB`, `Denver CO`: a province or state abbreviation.
         let coded = matches!(scan.word(&words[at]), "AB" | "CO" | "SC" | "PA" | "PC" | "SA" | "NSW")
             && words[at - 1].has(PLACE | REGION);
-        if !(plain || coded || loose && around.org == 0 && (around.opening || at < 2)) {
+        let hex = words[at].len() == 2 && number_context::is_in_hex_pairs(scan, first + at);
+        if !(hex || plain || coded || loose && around.org == 0 && (around.opening || at < 2)) {
             return Some(NameCandidate::form(scan, first, first + at, [Some(Feature::CompanySuffix)]));
         }
     }

@@ -4,8 +4,9 @@ use smallvec::SmallVec;
 
 use super::super::{ScanState, address};
 use super::NameCandidate;
-use super::context_cues::{ContextCues, context_cues, is_foreign_text, is_other_language, is_other_word};
+use super::context_cues::{ContextCues, context_cues};
 use super::features::Feature;
+use super::language::{is_foreign_text, is_other_language, is_other_word, is_other_word_at};
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::organisations::{company_form, context_feature, organisation};
 use super::person_cues::PersonCue;
@@ -161,17 +162,27 @@ impl<'t> NameCore<'t> {
 /// The candidate of several words, with all features that its words and its context give it.
 fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let run = &scan.list()[first..=last];
-    // `Mach-O`: names do not have a letter joined to them like this.
-    if is_initial(&run[last - first]) && scan.gap(last - 1) == "-" {
+    // `Mach-O`, `PAM-Modul`: names do not have a letter joined to them like this, nor capitals before a word.
+    let joined = is_initial(&run[last - first]) && scan.gap(last - 1) == "-"
+        || run[0].shape == TokenShape::Upper
+            && run[0].len() > 1
+            && scan.gap(first) == "-"
+            && run[1].shape != TokenShape::Upper;
+    if joined {
         return None;
     }
     let cues = context_cues(scan, first, last);
     let core = NameCore::of(run)?;
+    if core.given < 45 && !cues.honorific && !cues.labelled && has_german_genitive(scan, run) {
+        return None;
+    }
     let told = cues.honorific
         || cues.labelled
         || cues.person.is_some_and(|c| c.is_strong() && (c != PersonCue::Speaker || core.given >= 45));
     let placed = cues.place_cue && address::place_at(scan, first).is_some();
-    if !told && !placed && is_doubtful_abroad(run, &core) && is_other_language(scan, first, last) {
+    // In a text of another language, only a given name with a word that is not common there is evidence by itself.
+    let common = || (first..=last).any(|i| is_other_word_at(scan, i));
+    if !told && !placed && (core.given < 85 || common()) && is_other_language(scan, first, last) {
         return None;
     }
     let foreign_text = || cues.person.is_none() && !cues.honorific && is_foreign_text(scan, first, last);
@@ -188,10 +199,13 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     Some(candidate)
 }
 
-/// Whether in a text of another language these words alone are no evidence: only a given name with a word that is not
-/// common there is.
-fn is_doubtful_abroad(run: &[WordToken], core: &NameCore<'_>) -> bool {
-    core.given < 85 || run.iter().any(is_other_word)
+/// `Liste der Namen`, `Informationen zu den Konten`: an article between two nouns. In names, `von` or `van` precedes it.
+fn has_german_genitive(scan: &ScanState<'_>, run: &[WordToken]) -> bool {
+    run.windows(2).any(|w| {
+        matches!(scan.word(&w[1]), "der" | "den" | "des" | "zu" | "zum" | "zur")
+            && w[0].is_capital()
+            && (is_foreign_word(&w[0]) || is_other_word(&w[0]))
+    })
 }
 
 /// Capitals, and words that names do not have. A known first name outweighs them.

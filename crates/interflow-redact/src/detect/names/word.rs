@@ -2,10 +2,9 @@
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{
-    ContextCues, context_cues, is_eponym, is_foreign_text, is_near_code, is_other_language, is_other_word, org_cue,
-};
+use super::context_cues::{ContextCues, context_cues, is_eponym, is_near_code, org_cue};
 use super::features::Feature;
+use super::language::{is_foreign_text, is_other_language, is_other_word_at};
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::organisations::{company_form, context_feature};
 use super::person_cues::PersonCue;
@@ -62,8 +61,9 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
     if is_other_than_name(scan, i, &word) {
         return None;
     }
-    let other = is_doubtful_abroad(&word, &cues) && is_other_language(scan, i, i);
-    if other && is_other_word(&word.token) {
+    let common = is_other_word_at(scan, i);
+    let other = is_doubtful_abroad(&word, common, &cues) && is_other_language(scan, i, i);
+    if other && common {
         return None;
     }
     let mut candidate = NameCandidate::new(NameModel::Word, i, i);
@@ -94,9 +94,8 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
 
 /// Whether in a text of another language the word alone is no evidence: German writes every noun with a capital, and
 /// the lexicon has few of any other language's words. A given name, a country, a town behind `in`, or a cue is.
-fn is_doubtful_abroad(word: &WordFacts, cues: &ContextCues) -> bool {
+fn is_doubtful_abroad(word: &WordFacts, common: bool, cues: &ContextCues) -> bool {
     let token = &word.token;
-    let common = is_other_word(token);
     let place = token.has(REGION) || token.has(PLACE) && cues.place_cue && !word.plain;
     let named = if common { token.has(REGION) && cues.place_cue } else { word.is_given() || place };
     // `Fehler: `: a colon behind any word.

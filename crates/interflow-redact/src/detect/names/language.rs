@@ -1,0 +1,142 @@
+//! The language of a passage: common words of other languages than English are names in some other text.
+
+use super::super::ScanState;
+use crate::lexicon::mark::*;
+use crate::lexicon::topic;
+use crate::token::{TokenShape, WordToken};
+
+/// Whether the context is in a language that the lexicon does not cover: then an unknown word is no evidence.
+pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];
+    let long = around.iter().filter(|t| t.shape == TokenShape::Lower && t.len() >= 4);
+    let (known, unknown) = long.fold((0, 0), |(known, unknown), t| {
+        if t.has(COMMON | WORD) && !is_other_word(t) { (known + 1, unknown) } else { (known, unknown + 1) }
+    });
+    unknown >= 4 && unknown * 2 >= known
+}
+
+/// A common word of another language, and none of English.
+pub(super) fn is_other_word(token: &WordToken) -> bool {
+    token.topics & topic::OTHER_LANGUAGE != 0 && !token.has(COMMON | TECH)
+}
+
+/// Words of a passage by language.
+#[derive(Default)]
+struct LanguageCount {
+    /// Common words of another language than English, and unknown ones with accents.
+    other: usize,
+    unknown: usize,
+    english: usize,
+}
+
+impl LanguageCount {
+    fn of<'t>(scan: &ScanState<'_>, tokens: impl Iterator<Item = &'t WordToken>) -> Self {
+        let accented = |t: &WordToken| !scan.bytes[t.start()..t.end()].is_ascii();
+        let mut count = Self::default();
+        for token in tokens.filter(|t| t.len() >= 2) {
+            match token.shape {
+                TokenShape::Lower | TokenShape::Title if is_other_word(token) => count.other += 1,
+                TokenShape::Lower if token.has(COMMON | STOP) => count.english += 1,
+                TokenShape::Lower if token.class == 0 && token.len() >= 4 => {
+                    let known = accented(token);
+                    count.other += usize::from(known);
+                    count.unknown += usize::from(!known);
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+
+    const fn is_other(&self) -> bool {
+        let evidence = self.other * 2 + self.unknown;
+        self.other > 0 && evidence >= 3 && evidence >= self.english * 2
+    }
+
+    /// Too few words of either to tell: a list of headings.
+    const fn is_open(&self) -> bool {
+        self.other * 2 + self.unknown < 6 && self.english < 4
+    }
+}
+
+/// Whether the context is in another language than English; the text as a whole, where there are few words around.
+pub(super) fn is_other_language(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    const WINDOW: usize = 24;
+    let list = scan.list();
+    let before = &list[first.saturating_sub(WINDOW)..first];
+    let after = &list[last + 1..(last + 1 + WINDOW).min(list.len())];
+    let around = LanguageCount::of(scan, before.iter().chain(after));
+    around.is_other() || around.is_open() && list.len() > 2 * WINDOW && is_text_other_language(scan)
+}
+
+/// Whether the text as a whole is in another language than English, by a sample of its words.
+fn is_text_other_language(scan: &ScanState<'_>) -> bool {
+    const SAMPLE: usize = 512;
+    let every = scan.list().len().div_ceil(SAMPLE).max(1);
+    *scan.other_language.get_or_init(|| LanguageCount::of(scan, scan.list().iter().step_by(every)).is_other())
+}
+
+/// Words of other languages that are names without their accents, or in another language: the lexicon folds accents.
+/// Sorted.
+const ACCENTED_WORDS: &[&str] = &[
+    "kierr\u{e4}",
+    "neli\u{f6}",
+    "s\u{ed}la",
+    "v\u{e1}ha",
+    "\u{159}adit",
+    "\u{159}e\u{161}\u{ed}",
+    "\u{159}\u{e1}dek",
+    "\u{159}\u{ed}k\u{e1}",
+    "\u{161}ed\u{e1}",
+];
+
+/// Turkish words that are given names in languages of western Europe.
+const TURKISH_WORDS: &[&str] = &["alan", "ana"];
+
+/// Whether the word at `i` is a common one of another language than English; a few are that in one language, or in one
+/// spelling, only.
+pub(super) fn is_other_word_at(scan: &ScanState<'_>, i: usize) -> bool {
+    let token = &scan.list()[i];
+    if is_other_word(token) {
+        return true;
+    }
+    let word = scan.word(token);
+    match word.is_ascii() {
+        // Italian and Spanish for `uses`: the country is written in capitals.
+        true if word == "Usa" => true,
+        // Finnish for `cancel`.
+        true if word == "Peru" => is_finnish(scan, token.start()),
+        true => TURKISH_WORDS.iter().any(|w| word.eq_ignore_ascii_case(w)) && is_turkish(scan, token.start()),
+        false => ACCENTED_WORDS.binary_search(&word.to_lowercase().as_str()).is_ok(),
+    }
+}
+
+/// The text around `at`.
+fn bytes_near<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
+    const WINDOW: usize = 160;
+    &scan.bytes[at.saturating_sub(WINDOW)..(at + WINDOW).min(scan.bytes.len())]
+}
+
+/// Whether two double vowels that other languages rarely have are near.
+fn is_finnish(scan: &ScanState<'_>, at: usize) -> bool {
+    let around = bytes_near(scan, at);
+    ["ää", "aa", "uu", "yy", "ii"].iter().filter(|v| memchr::memmem::find(around, v.as_bytes()).is_some()).count() > 1
+}
+
+/// Whether letters that only Turkish and its relatives have are near.
+fn is_turkish(scan: &ScanState<'_>, at: usize) -> bool {
+    let around = bytes_near(scan, at);
+    // ğ, İ, ı, ş
+    [[0xc4, 0x9f], [0xc4, 0xb0], [0xc4, 0xb1], [0xc5, 0x9f]].iter().any(|l| memchr::memmem::find(around, l).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accented_words_are_sorted() {
+        assert!(ACCENTED_WORDS.windows(2).all(|w| w[0] < w[1]));
+    }
+}
