@@ -19,7 +19,7 @@ mod secrets;
 mod tables;
 
 pub(crate) use self::byte_runs::ByteRunCache;
-pub(crate) use self::names::{Feature, ModelVotes, NameModel, is_weighed, name_candidates};
+pub(crate) use self::names::{Feature, LanguageSums, ModelVotes, NameModel, is_weighed, name_candidates};
 pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights};
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
@@ -85,8 +85,8 @@ pub(crate) struct ScanState<'t> {
     pub model: Option<&'t ModelVotes>,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
-    /// Whether the text as a whole is in another language than English, once that was asked.
-    pub other_language: std::cell::OnceCell<bool>,
+    /// The words of the text by language, counted when a name depends on it.
+    pub languages: std::cell::OnceCell<LanguageSums>,
 }
 
 impl<'t> ScanState<'t> {

@@ -52,7 +52,7 @@ impl Detector {
                 model: model.as_ref(),
                 found: &mut found,
                 runs: detect::ByteRunCache::default(),
-                other_language: std::cell::OnceCell::new(),
+                languages: std::cell::OnceCell::new(),
             };
             detect::detect(&mut scan);
         });

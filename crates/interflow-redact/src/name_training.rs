@@ -49,7 +49,7 @@ pub fn candidates(text: &str, weights: &NameWeights, model: Option<&[Finding]>) 
         model: model.as_ref(),
         found: &mut Vec::new(),
         runs: detect::ByteRunCache::default(),
-        other_language: std::cell::OnceCell::new(),
+        languages: std::cell::OnceCell::new(),
     };
     let identity = map.is_identity();
     let training = |(start, end, evidence): (usize, usize, detect::NameEvidence)| TrainingCandidate {

@@ -96,7 +96,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let marks = token.flags();
-        if token.len() == 6 && corner(scan, i) {
+        if token.len() == 6 && scan.byte_at(token.start()) | 0x20 == b'c' && corner(scan, i) {
             i += 1;
             continue;
         }

@@ -21,6 +21,7 @@ mod word;
 use self::context_cues::is_in_code;
 pub(super) use self::context_cues::{ORG_LABELS, PLACE_LABELS};
 pub(crate) use self::features::Feature;
+pub(crate) use self::language::LanguageSums;
 use self::lower_case::lowercase_name;
 pub(crate) use self::model_votes::{ModelVotes, is_weighed};
 use self::organisations::company_form;
@@ -87,7 +88,9 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
     let mut found = Vec::new();
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
-        if token.shape == TokenShape::Lower && (token.has(NRP) || scan.byte_before(token.end()) == b's') {
+        if token.shape == TokenShape::Lower
+            && (token.has(NRP) || token.class == 0 && scan.byte_before(token.end()) == b's')
+        {
             nationality::report_stated_nationality(scan, i);
         }
         let token = &scan.list()[i];

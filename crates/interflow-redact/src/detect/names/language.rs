@@ -22,59 +22,87 @@ pub(super) fn is_other_word(token: &WordToken) -> bool {
 }
 
 /// Words of a passage by language.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct LanguageCount {
     /// Common words of another language than English, and unknown ones with accents.
-    other: usize,
-    unknown: usize,
-    english: usize,
+    other: u32,
+    unknown: u32,
+    english: u32,
 }
 
 impl LanguageCount {
-    fn of<'t>(scan: &ScanState<'_>, tokens: impl Iterator<Item = &'t WordToken>) -> Self {
-        let accented = |t: &WordToken| !scan.bytes[t.start()..t.end()].is_ascii();
-        let mut count = Self::default();
-        for token in tokens.filter(|t| t.len() >= 2) {
-            match token.shape {
-                TokenShape::Lower | TokenShape::Title if is_other_word(token) => count.other += 1,
-                TokenShape::Lower if token.has(COMMON | STOP) => count.english += 1,
-                TokenShape::Lower if token.class == 0 && token.len() >= 4 => {
-                    let known = accented(token);
-                    count.other += usize::from(known);
-                    count.unknown += usize::from(!known);
-                }
-                _ => {}
+    fn add(&mut self, text: &[u8], token: &WordToken) {
+        match token.shape {
+            _ if token.len() < 2 => {}
+            TokenShape::Lower | TokenShape::Title if is_other_word(token) => self.other += 1,
+            TokenShape::Lower if token.has(COMMON | STOP) => self.english += 1,
+            TokenShape::Lower if token.class == 0 && token.len() >= 4 => {
+                let accented = !text[token.start()..token.end()].is_ascii();
+                self.other += u32::from(accented);
+                self.unknown += u32::from(!accented);
             }
+            _ => {}
         }
-        count
     }
 
-    const fn is_other(&self) -> bool {
+    /// The counts of `self` without those of its beginning.
+    const fn since(self, begin: Self) -> Self {
+        Self {
+            other: self.other - begin.other,
+            unknown: self.unknown - begin.unknown,
+            english: self.english - begin.english,
+        }
+    }
+
+    const fn plus(self, more: Self) -> Self {
+        Self {
+            other: self.other + more.other,
+            unknown: self.unknown + more.unknown,
+            english: self.english + more.english,
+        }
+    }
+
+    const fn is_other(self) -> bool {
         let evidence = self.other * 2 + self.unknown;
         self.other > 0 && evidence >= 3 && evidence >= self.english * 2
     }
 
     /// Too few words of either to tell: a list of headings.
-    const fn is_open(&self) -> bool {
+    const fn is_open(self) -> bool {
         self.other * 2 + self.unknown < 6 && self.english < 4
+    }
+}
+
+/// The words of a text by language, up to each token: the counts of any passage are the difference of two.
+#[derive(Debug)]
+pub(crate) struct LanguageSums(Vec<LanguageCount>);
+
+impl LanguageSums {
+    fn of(scan: &ScanState<'_>) -> Self {
+        let mut sum = LanguageCount::default();
+        let mut sums = Vec::with_capacity(scan.list().len() + 1);
+        sums.push(sum);
+        for token in scan.list() {
+            sum.add(scan.bytes, token);
+            sums.push(sum);
+        }
+        Self(sums)
+    }
+
+    fn between(&self, from: usize, to: usize) -> LanguageCount {
+        let end = self.0.len() - 1;
+        self.0[to.min(end)].since(self.0[from.min(end)])
     }
 }
 
 /// Whether the context is in another language than English; the text as a whole, where there are few words around.
 pub(super) fn is_other_language(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     const WINDOW: usize = 24;
-    let list = scan.list();
-    let before = &list[first.saturating_sub(WINDOW)..first];
-    let after = &list[last + 1..(last + 1 + WINDOW).min(list.len())];
-    let around = LanguageCount::of(scan, before.iter().chain(after));
-    around.is_other() || around.is_open() && list.len() > 2 * WINDOW && is_text_other_language(scan)
-}
-
-/// Whether the text as a whole is in another language than English, by a sample of its words.
-fn is_text_other_language(scan: &ScanState<'_>) -> bool {
-    const SAMPLE: usize = 512;
-    let every = scan.list().len().div_ceil(SAMPLE).max(1);
-    *scan.other_language.get_or_init(|| LanguageCount::of(scan, scan.list().iter().step_by(every)).is_other())
+    let sums = scan.languages.get_or_init(|| LanguageSums::of(scan));
+    let before = sums.between(first.saturating_sub(WINDOW), first);
+    let around = before.plus(sums.between(last + 1, last + 1 + WINDOW));
+    let count = scan.list().len();
+    around.is_other() || around.is_open() && count > 2 * WINDOW && sums.between(0, count).is_other()
 }
 
 /// Words of other languages that are names without their accents, or in another language: the lexicon folds accents.
