@@ -3,9 +3,10 @@
 # Which of a system's types count as having found a label.
 PLACE = {"location", "street-address", "zip-code", "state-abbreviation", "LOCATION"}
 COUNTS = {
-    "PERSON": {"person", "PERSON"},
-    "PREFIX": {"person", "PERSON"},
-    "TITLE": {"person", "PERSON"},
+    # Labels of persons may hold the title, and titles of their own are found as such or with the name.
+    "PERSON": {"person", "title", "PERSON"},
+    "PREFIX": {"person", "title", "PERSON"},
+    "TITLE": {"person", "title", "PERSON"},
     "LOCATION": PLACE,
     "GPE": PLACE,
     "ADDRESS": PLACE,
@@ -63,7 +64,8 @@ def score(items, spans):
             near = [kind for kind, start, end in labels if a < end and start < b]
             right = [kind for kind in near if name in COUNTS.get(kind, {kind})]
             # What was found and is right counts for the label it met; what is not, for the label its name stands for.
-            home = right[0] if right else next((k for k in COUNTS if name in COUNTS[k] and k in labelled), name)
+            # A title stands for no name.
+            home = right[0] if right else "TITLE" if name == "title" else next((k for k in COUNTS if name in COUNTS[k] and k in labelled), name)
             row = of(home)
             row["found"] += 1
             row["right"] += bool(right)
