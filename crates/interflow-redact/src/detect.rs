@@ -3,8 +3,11 @@
 mod address;
 mod alphanumeric_ids;
 mod byte_runs;
+pub(crate) mod check_digits;
 mod coordinates;
 mod dates;
+pub(crate) mod detector;
+mod digit_run;
 mod fields;
 mod id_formats;
 mod labeled_values;
@@ -24,8 +27,9 @@ pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
-use crate::token::{TokenList, WordToken};
-use crate::{Kind, KindSet, stop_flag};
+use crate::scan::stop_flag;
+use crate::text::token::{TokenList, WordToken};
+use crate::{Kind, KindSet};
 
 /// A detected span of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +196,7 @@ impl<'t> ScanState<'t> {
     /// The topics of a token; for `camelCase`, of its parts.
     fn token_topics(&self, token: &WordToken) -> u32 {
         match token.shape {
-            crate::token::TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
+            crate::text::token::TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
             _ if token.class == 0 => 0,
             _ => token.topics,
         }
@@ -200,9 +204,9 @@ impl<'t> ScanState<'t> {
 
     /// Whether this word occurs at most 64 bytes before `at` on its line.
     pub fn near_word_before(&self, at: usize, word: &str) -> bool {
-        let left = &self.bytes[at.saturating_sub(64)..at];
-        let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
-        memchr::memmem::find(left, word.as_bytes()).is_some()
+        let line = &self.bytes[at.saturating_sub(64)..at];
+        let line = &line[memchr::memrchr(b'\n', line).map_or(0, |n| n + 1)..];
+        memchr::memmem::find(line, word.as_bytes()).is_some()
     }
 
     /// Whether one of these words (lower case) occurs near token `i`.
@@ -275,7 +279,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
             net::dotted(scan, i);
         }
         i = match token.shape {
-            crate::token::TokenShape::Digits => {
+            crate::text::token::TokenShape::Digits => {
                 if let Some(next) = alphanumeric_ids::hyphened_mac(scan, i) {
                     i = next;
                     continue;
@@ -285,7 +289,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                 }
                 numbers::detect_run(scan, i)
             }
-            crate::token::TokenShape::Mixed => {
+            crate::text::token::TokenShape::Mixed => {
                 net::quoted_printable_email(scan, i);
                 alphanumeric_ids::detect_token(scan, i)
             }
@@ -296,7 +300,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                 if dates::may_be_date_word(scan, token) {
                     dates::date_or_age_word(scan, i);
                 }
-                if token.shape == crate::token::TokenShape::Upper
+                if token.shape == crate::text::token::TokenShape::Upper
                     // Words are cheap to skip, and only these can begin an id without digits.
                     || token.len() == 1
                     || token.len() >= 26

@@ -36,14 +36,14 @@ fn u32_at(at: usize) -> u32 {
 /// The class of the word with this hash after [`flags::finish`]; 0 if unknown.
 #[inline]
 pub fn class_of(finished: u64) -> u16 {
-    let wanted = fingerprint(finished);
+    let expected = fingerprint(finished);
     let mut slot = finished as usize & (SLOTS - 1);
     loop {
         let value = u32::from_le_bytes(SLOT_TABLE[slot & (SLOTS - 1)]);
         if value == 0 {
             return 0;
         }
-        if value >> CLASS_BITS == wanted {
+        if value >> CLASS_BITS == expected {
             return (value & ((1 << CLASS_BITS) - 1)) as u16;
         }
         slot = (slot + 1) & (SLOTS - 1);

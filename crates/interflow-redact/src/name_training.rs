@@ -1,8 +1,8 @@
 //! For fitting the weights of names: the candidates of a text with their features, and the weights as numbers.
 
 use crate::detect::{self, Finding, KindFilter, NameModel, ScanState};
-use crate::normalized_text::normalize;
-use crate::token::TokenList;
+use crate::text::normalized_text::normalize;
+use crate::text::token::TokenList;
 
 pub use crate::detect::{NameScores, NameWeights};
 

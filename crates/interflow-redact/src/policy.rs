@@ -1,6 +1,7 @@
 //! Policies: what to detect, with which confidence, and how findings are replaced.
 
 mod condition;
+pub(crate) mod custom_rules;
 mod file;
 mod phileas;
 mod source_location;
@@ -19,8 +20,8 @@ pub use file::{
 
 pub use source_location::PolicyProblem;
 
-use crate::custom_rules::CustomRules;
 use crate::detect::KindFilter;
+use crate::policy::custom_rules::CustomRules;
 use crate::strategy::{PolicyKeys, RedactionStrategy};
 use crate::{Kind, KindSet, RedactError};
 

@@ -304,10 +304,10 @@ fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String
     let total = value.chars().filter(|c| c.is_alphanumeric()).count();
     // A value hardly longer than the kept part would be disclosed.
     let keep = if total <= keep { 0 } else { keep };
-    let mut seen = 0;
-    let shown = |seen: usize| match side {
-        TruncateSide::Trailing => seen > total - keep,
-        TruncateSide::Leading => seen <= keep,
+    let mut position = 0;
+    let is_visible = |position: usize| match side {
+        TruncateSide::Trailing => position > total - keep,
+        TruncateSide::Leading => position <= keep,
     };
     value
         .chars()
@@ -315,8 +315,8 @@ fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String
             if !c.is_alphanumeric() {
                 return c;
             }
-            seen += 1;
-            if shown(seen) { c } else { mask }
+            position += 1;
+            if is_visible(position) { c } else { mask }
         })
         .collect()
 }

@@ -11,7 +11,7 @@ use super::numbers::is_house_number;
 use super::{ScanState, number_context};
 use crate::Kind;
 use crate::lexicon::{CaseFolded, mark, topic};
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Suffixes of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
 const COMPOUND_SUFFIXES: &[&str] = &[
@@ -96,20 +96,16 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let marks = token.flags();
-        if token.len() == 6 && scan.byte_at(token.start()) | 0x20 == b'c' && corner(scan, i) {
-            i += 1;
-            continue;
-        }
         let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
             && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
         // Most words of a text can neither begin nor be a street, so they are left early.
-        let found = match token.is_word() {
+        let candidate = match token.is_word() {
             _ if plain && !(token.len() == 1 && scan.byte_at(token.end()) == b'/') => None,
             true => address_core(scan, i, token),
             false => number_name_number(scan, i, token),
         };
-        let Some(mut part) = found else {
+        let Some(mut part) = candidate else {
             i += 1;
             continue;
         };
@@ -155,7 +151,7 @@ fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<Add
     }
     let boxed = token.len() == 1 && scan.word(token) == "P" && scan.byte_at(token.end()) == b'.';
     if (marks & mark::UNIT != 0 || boxed)
-        && let Some(found) = unit_address(scan, i)
+        && let Some(found) = corner(scan, i).or_else(|| unit_address(scan, i))
     {
         return Some(found);
     }

@@ -2,9 +2,10 @@
 
 use super::id_formats::{digits, dni_letter, has_pattern, hetu, mbi, nino};
 use super::{ScanState, id_formats, labeled_values, national_ids, net, number_context};
+use crate::Kind;
+use crate::detect::check_digits;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
-use crate::{Kind, check_digits};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Examines a mixed token at `i`; returns the next token to examine.
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
@@ -173,20 +174,20 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
     if !word.get(2..4)?.iter().all(u8::is_ascii_digit) || is_glued(scan, token) {
         return None;
     }
-    let wanted = iban_length(&country).filter(|_| !number_context::is_hex_dump_line(scan, token.start()))?;
-    let mut compact = Vec::with_capacity(wanted);
+    let length = iban_length(&country).filter(|_| !number_context::is_hex_dump_line(scan, token.start()))?;
+    let mut compact = Vec::with_capacity(length);
     let mut at = i;
     let mut end = token.end();
     loop {
         let part = scan.token(at)?;
         compact.extend(scan.word(part).bytes().map(|b| b.to_ascii_uppercase()));
         end = end.max(part.end());
-        if compact.len() >= wanted || !matches!(scan.gap(at), " " | "-") || scan.token(at + 1)?.len() > 8 {
+        if compact.len() >= length || !matches!(scan.gap(at), " " | "-") || scan.token(at + 1)?.len() > 8 {
             break;
         }
         at += 1;
     }
-    if compact.len() != wanted {
+    if compact.len() != length {
         return None;
     }
     let (head, tail) = compact.split_at_checked(4)?;

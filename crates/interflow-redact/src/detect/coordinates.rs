@@ -47,9 +47,9 @@ fn coordinate_pair(scan: &ScanState<'_>, i: usize, first: &DecimalFraction) -> O
     if named && decimals >= 2 {
         return Some((first.start, second.end, 90));
     }
-    let told =
+    let labelled =
         decimals >= 4 && gap.contains(',') && number_context::has_coordinate_context(scan, i, first.start, second.end);
-    (decimals >= 4 && gap.contains(',')).then_some((first.start, second.end, if told { 65 } else { 40 }))
+    (decimals >= 4 && gap.contains(',')).then_some((first.start, second.end, if labelled { 65 } else { 40 }))
 }
 
 /// Two fractions with hemisphere letters: `48.8584° N, 2.2945° E`.

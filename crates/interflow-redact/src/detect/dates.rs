@@ -1,10 +1,10 @@
 //! Calendar dates in digits and in words, and ages.
 
 use super::ScanState;
-use super::numbers::{DigitRun, NumberMatch};
+use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind;
 use crate::lexicon::{mark, topic};
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Years of dates that concern living people or their records.
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
@@ -42,11 +42,11 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
             word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
         ok.then_some((2, glued.end()))?
     };
-    let mut taken = groups;
+    let mut consumed = groups;
     let timed = matches!(scan.byte_at(end), b' ' | b':') && time_end(scan, end).is_some();
     if let Some(behind) = time_end(scan, end) {
         end = behind;
-        taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
+        consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
     // `Date: 2024-06-01`: a label or a birth date; other ISO dates mostly occur in software.
     let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
@@ -54,15 +54,15 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
     // A date with a time at the start of a line is a log entry, about an event and no person.
     let logged = timed && is_line_start(scan, run.groups[k].0);
-    let told = !timed && is_in_prose(scan, at, run.groups[k].0, end);
+    let in_prose = !timed && is_in_prose(scan, at, run.groups[k].0, end);
     let confidence = match (spoken, logged) {
         (true, _) => 75,
         (_, true) => 20,
-        _ if told => 55,
+        _ if in_prose => 55,
         _ if run.separator_after(k) == b'-' => 40,
         _ => 50,
     };
-    Some(NumberMatch { end: Some(end), ..NumberMatch::new(taken.max(1), Kind::Date, confidence) })
+    Some(NumberMatch { end: Some(end), ..NumberMatch::new(consumed.max(1), Kind::Date, confidence) })
 }
 
 /// Whether the date occurs in a sentence or after a name, not in a log, a heading or a version line.
@@ -114,14 +114,14 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
     };
     let (start, mut end) = run.span(k, 3);
     let logged = is_line_start(scan, start) && time_end(scan, end).is_some();
-    let mut taken = 3;
+    let mut consumed = 3;
     if let Some(behind) = time_end(scan, end) {
         end = behind;
-        taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
+        consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
     Some(NumberMatch {
         end: Some(end),
-        ..NumberMatch::new(taken.max(3), Kind::Date, if logged { 30 } else { confidence })
+        ..NumberMatch::new(consumed.max(3), Kind::Date, if logged { 30 } else { confidence })
     })
 }
 
@@ -153,7 +153,7 @@ fn has_date_cue(scan: &ScanState<'_>, at: usize, back: usize) -> bool {
 
 /// Whether a word can be a part of a date or an age.
 #[inline]
-pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::token::WordToken) -> bool {
+pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::text::token::WordToken) -> bool {
     let second = |b: u8| scan.byte_at(token.start() + 1) | 0x20 == b;
     token.has(mark::MONTH)
         || (1..=6).contains(&token.len())
@@ -364,7 +364,7 @@ fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
         _ => &["alt", "oud"],
     };
     let behind = matches!(word, "jahre" | "jaar");
-    let told = if behind { scan.near_word(i, verbs, 0, 1) } else { scan.near_word(i - 1, verbs, 1, 0) };
+    let cued = if behind { scan.near_word(i, verbs, 0, 1) } else { scan.near_word(i - 1, verbs, 1, 0) };
     // `un contrat de 3 ans`: `de` indicates an age only if a person is mentioned.
     let of = !behind && scan.near_word(i - 1, &["de", "di", "con"], 1, 0);
     let aged = scan.near_word(
@@ -376,7 +376,7 @@ fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
         5,
         0,
     );
-    if told && (!of || aged) {
+    if cued && (!of || aged) {
         let end = if behind { scan.token(i + 1).map_or(number.end(), WordToken::end) } else { scan.list()[i].end() };
         scan.push(Kind::Age, number.start(), end, 75);
     }

@@ -3,7 +3,7 @@
 use super::ScanState;
 use super::tables::is_name;
 use crate::Kind::{self, *};
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Maximum length of a key and of a value in bytes.
 const MAX_FIELD_LEN: usize = 80;
@@ -187,10 +187,11 @@ pub(super) fn fields(scan: &mut ScanState<'_>) {
     if scan.tokens.colons.is_empty() && !scan.tokens.signs.iter().any(|s| scan.byte_at(*s as usize) == b'=') {
         return;
     }
-    for i in 0..scan.list().len() {
-        let token = scan.list()[i];
-        if token.is_word() || token.shape == TokenShape::Mixed {
-            detect_field(scan, i, &token);
+    for (i, token) in scan.list().iter().enumerate() {
+        // Most words are followed by a space and another one.
+        let spaced = scan.byte_at(token.end()) == b' ' && scan.byte_at(token.end() + 1).is_ascii_alphanumeric();
+        if !spaced && (token.is_word() || token.shape == TokenShape::Mixed) {
+            detect_field(scan, i, token);
         }
     }
 }

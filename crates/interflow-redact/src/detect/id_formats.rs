@@ -1,8 +1,9 @@
 //! Formats of identifiers with letters and digits, most of them national: a table of patterns, checks and cues.
 
 use super::{ScanState, national_ids};
+use crate::Kind;
+use crate::detect::check_digits;
 use crate::lexicon::topic;
-use crate::{Kind, check_digits};
 
 /// One format. The first row that fits decides.
 struct IdFormat {

@@ -6,7 +6,7 @@
 use super::ScanState;
 use crate::Kind::{self, *};
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// The expected format of a label's value.
 struct ValueLabel {

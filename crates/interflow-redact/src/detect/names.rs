@@ -13,6 +13,7 @@ mod nationality;
 mod organisations;
 mod person_cues;
 mod phrase;
+mod run_bounds;
 mod runs;
 mod software;
 mod weights;
@@ -31,7 +32,7 @@ pub use self::weights::{FeatureContribution, NameEvidence, NameScores, NameWeigh
 use super::ScanState;
 use crate::Kind;
 use crate::lexicon::mark::*;
-use crate::token::TokenShape;
+use crate::text::token::TokenShape;
 
 /// A run of words that may be a name, with its features and the scores that these add up to.
 #[derive(Clone, Copy, Debug)]
@@ -85,33 +86,32 @@ pub(super) fn names(scan: &mut ScanState<'_>) {
 
 /// The candidates of a text, in order.
 fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
-        if token.shape == TokenShape::Lower
-            && (token.has(NRP) || token.class == 0 && scan.byte_before(token.end()) == b's')
-        {
-            nationality::report_stated_nationality(scan, i);
-        }
-        let token = &scan.list()[i];
         let next = match token.shape {
             TokenShape::Camel if token.class == 0 => match lower_case::camel_name(scan, i, token) {
                 Some(name) => {
-                    found.push(name);
+                    names.push(name);
                     i + 1
                 }
-                None => capitalized_run(scan, i, &mut found),
+                None => capitalized_run(scan, i, &mut names),
             },
-            TokenShape::Title | TokenShape::Upper | TokenShape::Camel => capitalized_run(scan, i, &mut found),
-            TokenShape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,
-            TokenShape::Lower => lowercase_name(scan, i, token, &mut found),
+            TokenShape::Title | TokenShape::Upper | TokenShape::Camel => capitalized_run(scan, i, &mut names),
+            TokenShape::Lower if token.class != 0 && !token.has(FIRST | REGION | NRP) => i + 1,
+            TokenShape::Lower => {
+                if token.has(NRP) || token.class == 0 && scan.byte_before(token.end()) == b's' {
+                    nationality::report_stated_nationality(scan, i);
+                }
+                lowercase_name(scan, i, token, &mut names)
+            }
             _ => i + 1,
         };
         i = next.max(i + 1);
     }
-    model_votes::add_model_features(scan, &mut found);
-    document::add_document_features(scan, &mut found);
-    found
+    model_votes::add_model_features(scan, &mut names);
+    document::add_document_features(scan, &mut names);
+    names
 }
 
 /// The threshold of default policies; only less certain candidates are examined again.

@@ -1,9 +1,9 @@
 //! National ids made of digits only: length, grouping, check digit, and the words that identify them.
 
 use super::ScanState;
-use super::numbers::{DigitRun, NumberMatch};
+use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
-use crate::check_digits::{luhn, mod11_10, verhoeff, weighted};
+use crate::detect::check_digits::{luhn, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
 
 /// The format of one country's id. Many nine- and eleven-digit numbers satisfy some country's check digit, so it is
@@ -248,7 +248,7 @@ fn has_identity_cue(scan: &ScanState<'_>, at: usize) -> bool {
     let before = scan.list().get(at.saturating_sub(4)..at).unwrap_or_default();
     before.iter().any(|t| {
         t.topics & topic::NATIONAL_ID != 0
-            && t.shape != crate::token::TokenShape::Camel
+            && t.shape != crate::text::token::TokenShape::Camel
             && !["id", "ids", "number"].iter().any(|w| scan.word(t).eq_ignore_ascii_case(w))
     })
 }

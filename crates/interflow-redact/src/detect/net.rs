@@ -474,7 +474,7 @@ fn domain(scan: &mut ScanState<'_>, i: usize) {
         return;
     }
     let word = scan.word(next);
-    if next.shape != crate::token::TokenShape::Lower
+    if next.shape != crate::text::token::TokenShape::Lower
         || word.len() > 6
         || !SAFE_TLDS.contains(&word)
         || is_host_byte(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.'
@@ -560,9 +560,9 @@ fn url_end(scan: &ScanState<'_>, from: usize, longest: usize) -> usize {
 
 /// IPv6 and hardware addresses, which both contain colons.
 pub(super) fn colon_addresses(scan: &mut ScanState<'_>) {
-    let wanted = scan.wants.kinds.any(&[Kind::IpAddress, Kind::MacAddress]);
+    let addresses = scan.wants.kinds.any(&[Kind::IpAddress, Kind::MacAddress]);
     let mut done = 0;
-    for at in scan.tokens.colons.iter().filter(|_| wanted) {
+    for at in scan.tokens.colons.iter().filter(|_| addresses) {
         let at = *at as usize;
         if at < done {
             continue;

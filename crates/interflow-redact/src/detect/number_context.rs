@@ -1,17 +1,17 @@
 //! Detects numbers without personal meaning: a four-part version, a table cell, a list of constants, a count.
 
 use super::ScanState;
-use super::numbers::DigitRun;
+use super::digit_run::DigitRun;
 use crate::lexicon::{mark, topic};
-use crate::token::WordToken;
+use crate::text::token::WordToken;
 
 /// Number of bytes of the line examined on either side of a number.
 const MAX_LINE_BYTES: usize = 96;
 
 /// The part of the line before `at`, at most [`MAX_LINE_BYTES`] bytes of it.
 fn line_before<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
-    let left = &scan.bytes[at.saturating_sub(MAX_LINE_BYTES)..at];
-    &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..]
+    let head = &scan.bytes[at.saturating_sub(MAX_LINE_BYTES)..at];
+    &head[memchr::memrchr(b'\n', head).map_or(0, |n| n + 1)..]
 }
 
 /// The part of the line after `at`, at most [`MAX_LINE_BYTES`] bytes of it.
@@ -32,14 +32,14 @@ pub(super) fn address_or_version(scan: &ScanState<'_>, run: &DigitRun, k: usize,
     let at = run.first + k;
     let (start, end) = run.span(k, 4);
     let private = matches!(parts, [10, ..] | [192, 168, ..] | [172, 16..=31, ..]);
-    let told = has_address_context(scan, at, start, end);
+    let is_address = has_address_context(scan, at, start, end);
     if private && network(scan, end, parts) {
         return 40;
     }
     // Versions begin with a small number, and their third part is rarely large.
     let low = parts[0] <= 30 && parts[2] <= 99;
     let tiny = parts[0] != 10 && parts.iter().all(|p| *p < 16);
-    match (has_version_context(scan, at, start), told) {
+    match (has_version_context(scan, at, start), is_address) {
         (true, false) if private => 45,
         (true, false) => 30,
         (true, true) if low => 55,
@@ -107,9 +107,9 @@ fn is_in_number_row(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     let between =
         |b: &u8| matches!(b, b' ' | b'\t' | b',' | b';' | b'|' | b'-' | b'+' | b'(' | b')' | b'[' | b']' | b'{' | b'}');
     let (before, after) = (line_before(scan, start), line_after(scan, end));
-    let left = before.iter().rev().find(|b| !between(b));
+    let previous = before.iter().rev().find(|b| !between(b));
     let right = after.iter().find(|b| !between(b));
-    left.is_some_and(u8::is_ascii_digit) || right.is_some_and(u8::is_ascii_digit)
+    previous.is_some_and(u8::is_ascii_digit) || right.is_some_and(u8::is_ascii_digit)
 }
 
 /// Whether the run of digit groups is part of a row of numbers: another one on the line, with no word between.
@@ -238,10 +238,10 @@ pub(super) fn is_labelled_thing(scan: &ScanState<'_>, run: &DigitRun, k: usize) 
 
 /// Whether an abbreviation of part or serial number precedes the number.
 fn has_abbreviation(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
-    let left = line_before(scan, run.groups[k].0).trim_ascii_end();
-    let left = left.strip_suffix(b":").or_else(|| left.strip_suffix(b"#")).unwrap_or(left);
+    let head = line_before(scan, run.groups[k].0).trim_ascii_end();
+    let head = head.strip_suffix(b":").or_else(|| head.strip_suffix(b"#")).unwrap_or(head);
     let ends = |end: &&[u8]| {
-        left.len().checked_sub(end.len()).and_then(|n| left.get(n..)).is_some_and(|l| l.eq_ignore_ascii_case(end))
+        head.len().checked_sub(end.len()).and_then(|n| head.get(n..)).is_some_and(|l| l.eq_ignore_ascii_case(end))
     };
     [&b"p/n"[..], b"s/n", b"w/o"].iter().any(ends)
 }
@@ -273,8 +273,8 @@ pub(super) fn is_quantity(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups
 
 /// Whether the number is in brackets after an identifier: `test_offsets[415-555-0132]`.
 pub(super) fn is_index(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> bool {
-    let left = scan.bytes.get(..run.groups[k].0).unwrap_or_default();
-    matches!(left, [.., b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_', b'['])
+    let head = scan.bytes.get(..run.groups[k].0).unwrap_or_default();
+    matches!(head, [.., b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_', b'['])
 }
 
 /// Whether the line is one of a hex dump: an offset of seven digits or more, then at least five pairs or fours of

@@ -3,7 +3,7 @@
 
 use super::ScanState;
 use crate::Kind;
-use crate::token::TokenShape;
+use crate::text::token::TokenShape;
 
 /// ISO 4217 codes that stand beside amounts.
 const CURRENCY_CODES: &[&str] =
@@ -18,8 +18,8 @@ const US_STATES: &[&str] = &[
 
 /// Detects the kinds of this file that the policy enables.
 pub(super) fn detect_opt_in(scan: &mut ScanState<'_>) {
-    let wanted = [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension];
-    if !scan.wants.kinds.any(&wanted) {
+    let kinds = [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension];
+    if !scan.wants.kinds.any(&kinds) {
         return;
     }
     for i in 0..scan.list().len() {

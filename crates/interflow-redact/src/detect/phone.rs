@@ -1,10 +1,10 @@
 //! Telephone numbers: international (E.164), North American, and the national formats with a leading zero.
 
-use super::numbers::{DigitRun, NumberMatch};
+use super::digit_run::{DigitRun, NumberMatch};
 use super::{ScanState, number_context};
 use crate::Kind;
 use crate::lexicon::topic;
-use crate::token::TokenShape;
+use crate::text::token::TokenShape;
 
 /// Country calling codes (ITU-T E.164), one, two or three digits.
 fn calling_code(digits: &[u8]) -> Option<usize> {
@@ -290,7 +290,7 @@ fn is_spread_out(run: &DigitRun, k: usize, n: usize) -> bool {
 
 /// Whether the groups are in a hex dump: pairs beside other pairs of hexadecimal digits.
 fn is_in_hex_dump(scan: &ScanState<'_>, run: &DigitRun, k: usize, n: usize) -> bool {
-    let pair = |t: Option<&crate::token::WordToken>| {
+    let pair = |t: Option<&crate::text::token::WordToken>| {
         t.is_some_and(|t| t.len() == 2 && scan.word(t).bytes().all(|b| b.is_ascii_hexdigit()) && !t.is_digits())
     };
     let first = run.first + k;

@@ -10,7 +10,7 @@ use super::ScanState;
 use super::byte_runs::RunClass;
 use crate::Kind;
 use crate::lexicon::{mark, topic};
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
@@ -120,7 +120,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
         rest.get(from..).map_or(0, |r| r.iter().take(MAX_TOKEN_BYTES).take_while(|b| f(**b)).count())
     };
     let length = token.len();
-    let found = match after {
+    let secret = match after {
         // curl -u name:password
         b':' if has_login_flag(scan, start) => {
             let from = token.end() + 1;
@@ -163,7 +163,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
         }
         _ => None,
     };
-    let Some((from, end, kind)) = found else { return false };
+    let Some((from, end, kind)) = secret else { return false };
     let random = scan.text.get(from..end).is_some_and(|t| !is_placeholder(t) && entropy(t) > 3.2);
     if random {
         scan.push(kind, from, end, 93);
@@ -221,8 +221,8 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
             continue;
         }
         let end_mark = format!("-----END {label}-----");
-        let found = last_end.filter(|e| (*e as usize) > at).and_then(|_| rest.find(&end_mark));
-        let len = match found {
+        let offset = last_end.filter(|e| (*e as usize) > at).and_then(|_| rest.find(&end_mark));
+        let len = match offset {
             Some(end) => end + end_mark.len(),
             // A truncated key is still secret: everything that can be base64 is redacted.
             None => rest
@@ -232,7 +232,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
         };
         let body = rest.get(head..len).unwrap_or_default();
         // Header and footer in a documentation, with nothing or an ellipsis between them.
-        if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && found.is_some() {
+        if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && offset.is_some() {
             continue;
         }
         done = at + len;

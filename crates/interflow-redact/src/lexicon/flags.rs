@@ -182,8 +182,8 @@ pub fn hash_letters(text: &[u8], start: usize, end: usize) -> u64 {
     let mut hash = SEED ^ word.len() as u64;
     let mut at = start;
     while at < end {
-        let left = end - at;
-        let keep = if left >= 8 { u64::MAX } else { (1 << (left * 8)) - 1 };
+        let rest = end - at;
+        let keep = if rest >= 8 { u64::MAX } else { (1 << (rest * 8)) - 1 };
         // The text usually continues after the word: eight bytes can be read and the excess masked.
         let eight = match text.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()) {
             Some(bytes) => u64::from_le_bytes(bytes),

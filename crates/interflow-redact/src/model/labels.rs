@@ -39,9 +39,9 @@ impl LabelMap {
         let card: ModelCard = serde_json::from_slice(json).map_err(|e| format!("it lists no id2label: {e}"))?;
         let mut outputs = vec![None; card.id2label.len()];
         for (id, label) in &card.id2label {
-            let place = id.parse::<usize>().ok().and_then(|at| outputs.get_mut(at));
-            let place = place.ok_or(format!("id2label: `{id}` is not a number below {}", card.id2label.len()))?;
-            *place = Some(output(label, chosen)?);
+            let slot = id.parse::<usize>().ok().and_then(|at| outputs.get_mut(at));
+            let slot = slot.ok_or(format!("id2label: `{id}` is not a number below {}", card.id2label.len()))?;
+            *slot = Some(output(label, chosen)?);
         }
         let bare = |label: &String| parts(label).1.to_owned();
         if let Some(extra) = chosen.keys().find(|c| !card.id2label.values().any(|l| bare(l) == **c)) {

@@ -19,8 +19,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::detect::Finding;
-use crate::finding_cache::FindingCache;
-use crate::{BackendFailure, RedactError, StopFlag, scan_capacity, stop_flag};
+use crate::scan::finding_cache::FindingCache;
+use crate::scan::scan_capacity;
+use crate::scan::stop_flag;
+use crate::{BackendFailure, RedactError, StopFlag};
 use labels::{LabelMap, WordLabel};
 use network::Network;
 use wordpiece::{WordList, WordPiece};
@@ -87,23 +89,23 @@ impl EntityModel {
     /// # Errors
     /// The model failed or was too slow, and is configured to fail closed: the texts must not be forwarded.
     pub async fn find_all<T: AsRef<str>>(self: &Arc<Self>, texts: &[T]) -> Result<ModelFindings, RedactError> {
-        let mut found = HashMap::new();
+        let mut findings = HashMap::new();
         let mut open = Vec::new();
         for text in texts.iter().map(AsRef::as_ref).filter(|t| t.chars().any(char::is_alphabetic)) {
-            if found.contains_key(text) {
+            if findings.contains_key(text) {
                 continue;
             }
-            let known = self.cache.get(&[], text);
-            if known.is_none() {
+            let cached = self.cache.get(&[], text);
+            if cached.is_none() {
                 open.push(text.to_owned());
             }
-            found.insert(text.to_owned(), known.unwrap_or_default());
+            findings.insert(text.to_owned(), cached.unwrap_or_default());
         }
         match self.run_all(open).await {
-            Ok(more) => found.extend(more),
+            Ok(more) => findings.extend(more),
             Err(why) => return self.failed(&why).map(|()| ModelFindings::default()),
         }
-        Ok(ModelFindings(Arc::new(found)))
+        Ok(ModelFindings(Arc::new(findings)))
     }
 
     /// Runs the model on texts that are not cached, off the worker threads. It takes its part of the

@@ -225,7 +225,7 @@ mod with_a_model {
         let waiting = AdditionalDetectors { model: Some(model), services: None };
         let mut waiting = Box::pin(waiting.find_all(&texts));
         assert!(futures_util::poll!(&mut waiting).is_pending());
-        let scan = tokio::time::timeout(Duration::from_secs(1), crate::scan_capacity::reserve(8 << 20)).await;
+        let scan = tokio::time::timeout(Duration::from_secs(1), crate::scan::scan_capacity::reserve(8 << 20)).await;
         assert!(scan.is_ok(), "the capacity is free");
         drop((waiting, turn));
     }

@@ -148,7 +148,7 @@ impl WordPiece {
         let mut piece = String::new();
         while from < word.len() {
             let ends = word[from..].char_indices().rev().map(|(at, c)| from + at + c.len_utf8());
-            let known = ends.into_iter().find_map(|end| {
+            let longest = ends.into_iter().find_map(|end| {
                 piece.clear();
                 if from > 0 {
                     piece.push_str(&self.prefix);
@@ -156,7 +156,7 @@ impl WordPiece {
                 piece.push_str(&word[from..end]);
                 self.vocabulary.get(&piece).map(|id| (end, *id))
             });
-            let Some((end, id)) = known else { return false };
+            let Some((end, id)) = longest else { return false };
             ids.push(id);
             from = end;
         }

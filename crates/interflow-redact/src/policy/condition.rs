@@ -162,10 +162,10 @@ impl ConditionComparison {
             _ => &[],
         };
         let window = facts.before.split_whitespace().rev().take(6);
-        let told = window
+        let word = window
             .map(|w| w.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
             .any(|w| words.contains(&w.as_str()));
-        told == (self.op == ComparisonOp::Is)
+        word == (self.op == ComparisonOp::Is)
     }
 }
 

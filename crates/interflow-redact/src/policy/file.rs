@@ -6,7 +6,7 @@ use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyBuilder, StrategyCondition, compile, default_kinds};
-use crate::custom_rules::{CustomPattern, CustomSection};
+use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError};
 
@@ -340,8 +340,8 @@ pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
 pub(super) fn with_suggestion(message: &str) -> String {
     let unknown = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"));
     let Some((word, rest)) = unknown.and_then(|(_, rest)| rest.split_once('`')) else { return message.to_owned() };
-    let known = rest.lines().next().unwrap_or_default().split('`').skip(1).step_by(2);
-    format!("{}{}", message.trim_end(), suggestion(word, known))
+    let names = rest.lines().next().unwrap_or_default().split('`').skip(1).step_by(2);
+    format!("{}{}", message.trim_end(), suggestion(word, names))
 }
 
 impl PolicyFile {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::file::{custom_rule, label_from, regions, suggestion};
 use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyBuilder, StrategyCondition, compile};
-use crate::custom_rules::{CustomPattern, CustomSection};
+use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError};
 
@@ -107,11 +107,11 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
                 }
             }
             _ => {
-                let known = IDENTIFIERS.iter().find(|i| i.0 == key).ok_or_else(|| {
+                let known_identifier = IDENTIFIERS.iter().find(|i| i.0 == key).ok_or_else(|| {
                     let names = IDENTIFIERS.iter().map(|i| i.0).chain(OTHER_KEYS.iter().copied());
                     RedactError::Policy(format!("there is no identifier `{key}`{}", suggestion(key, names)))
                 })?;
-                identifier(known, as_object(value, key)?, &mut builder)?;
+                identifier(known_identifier, as_object(value, key)?, &mut builder)?;
             }
         }
     }
@@ -330,7 +330,7 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, Red
         }),
         "RELATIVE" => RedactionStrategy::Relative,
         other => {
-            let known = [
+            let names = [
                 "REDACT",
                 "MASK",
                 "STATIC_REPLACE",
@@ -349,7 +349,7 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, Red
             ];
             return Err(RedactError::Policy(format!(
                 "`{of}`: there is no strategy `{other}`{}",
-                suggestion(other, known.into_iter())
+                suggestion(other, names.into_iter())
             )));
         }
     })

@@ -39,11 +39,11 @@ impl Policy {
 /// The first error of the TOML parser; `None` if it accepts the text.
 fn in_toml(text: &str) -> Option<PolicyProblem> {
     let error = toml::from_str::<PolicyFile>(text).err()?;
-    let told = file::with_suggestion(error.message());
+    let problem = file::with_suggestion(error.message());
     // The list of all valid names is omitted if there is a suggestion.
-    let message = match (told.split_once(", expected"), told.split_once("; did you mean")) {
+    let message = match (problem.split_once(", expected"), problem.split_once("; did you mean")) {
         (Some((what, _)), Some((_, meant))) => format!("{what}; did you mean{meant}"),
-        _ => told,
+        _ => problem,
     };
     let at = error.span().map_or(0, |s| s.start);
     Some(at_byte(text, at, message))
@@ -53,8 +53,8 @@ fn in_toml(text: &str) -> Option<PolicyProblem> {
 fn in_json(text: &str) -> Option<PolicyProblem> {
     let error = serde_json::from_str::<serde_json::Value>(text).err()?;
     let (line, column) = (error.line().max(1), error.column().max(1));
-    let told = error.to_string();
-    let message = told.split(" at line ").next().unwrap_or_default().to_owned();
+    let problem = error.to_string();
+    let message = problem.split(" at line ").next().unwrap_or_default().to_owned();
     Some(PolicyProblem { line, column, message })
 }
 

@@ -101,9 +101,13 @@ impl Ff3Cipher {
         let count = value.bytes().filter(u8::is_ascii_digit).count();
         let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
         let radix: u128 = if count >= 6 && letters <= 4 { 10 } else { 36 };
-        let taken = |c: char| if radix == 10 { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() };
-        let mut numerals: Vec<u8> =
-            value.chars().filter(|c| taken(*c)).filter_map(|c| c.to_digit(radix as u32)).map(|d| d as u8).collect();
+        let in_alphabet = |c: char| if radix == 10 { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() };
+        let mut numerals: Vec<u8> = value
+            .chars()
+            .filter(|c| in_alphabet(*c))
+            .filter_map(|c| c.to_digit(radix as u32))
+            .map(|d| d as u8)
+            .collect();
         // SP 800-38G: twice the number of numerals that fit 96 bits.
         let longest = if radix == 10 { 56 } else { 36 };
         if !(2..=longest).contains(&numerals.len())
@@ -114,7 +118,7 @@ impl Ff3Cipher {
         self.run(&mut numerals, radix, forward);
         let mut next = numerals.into_iter();
         let one = |c: char| {
-            if !taken(c) {
+            if !in_alphabet(c) {
                 return Some(c);
             }
             let new = char::from_digit(u32::from(next.next()?), radix as u32)?;

@@ -3,7 +3,7 @@
 use super::super::ScanState;
 use super::{is_name_join, place_at};
 use crate::lexicon::mark;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Extends the address to the right over unit, town, region and postal code. Returns the last token and the number of
 /// parts.

@@ -3,7 +3,7 @@
 use super::super::ScanState;
 use crate::Kind;
 use crate::lexicon::mark;
-use crate::token::WordToken;
+use crate::text::token::WordToken;
 
 /// Maximum number of lines above an address that belong to it.
 const MAX_LINES: usize = 4;

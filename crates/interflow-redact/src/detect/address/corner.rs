@@ -1,30 +1,24 @@
 //! An address by its crossing: `the corner of Fifth and Main`.
 
 use super::super::ScanState;
-use super::{is_name_join, name_word};
-use crate::Kind;
+use super::{AddressPart, is_name_join, name_word};
 use crate::lexicon::mark;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Maximum number of words and numbers of one of the streets.
 const MAX_STREET_WORDS: usize = 6;
 
-/// Reports the two streets after `corner of`, if token `i` is that word.
-pub(super) fn corner(scan: &mut ScanState<'_>, i: usize) -> bool {
+/// The two streets after `corner of`, if token `i` is that word.
+pub(super) fn corner(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let spoken = |i: usize, word: &str| {
         scan.token(i).is_some_and(|t| scan.word(t).eq_ignore_ascii_case(word) && scan.gap(i) == " ")
     };
     if !spoken(i, "corner") || !spoken(i + 1, "of") {
-        return false;
+        return None;
     }
-    let Some(and) = street_end(scan, i + 2).map(|last| last + 1).filter(|and| spoken(*and, "and")) else {
-        return false;
-    };
-    let Some(last) = street_end(scan, and + 1) else { return false };
-    let list = scan.list();
-    let (start, end) = (list[i + 2].start(), list[last].end());
-    scan.push(Kind::StreetAddress, start, end, 65);
-    true
+    let and = street_end(scan, i + 2).map(|last| last + 1).filter(|and| spoken(*and, "and"))?;
+    let last = street_end(scan, and + 1)?;
+    Some(AddressPart { first: i + 2, last, confidence: 65 })
 }
 
 /// The last token of the street that begins at `i`: capitals, numbers and small words, with at least one capital.

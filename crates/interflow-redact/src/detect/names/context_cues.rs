@@ -4,7 +4,7 @@ use super::super::ScanState;
 use super::person_cues::{PersonCue, Surroundings};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken, short_lower};
 
 /// Evidence from the preceding and following words.
 pub(super) struct ContextCues {
@@ -358,11 +358,11 @@ pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> boo
     if close.first().is_none_or(|at| (*at as usize) >= end + 80) {
         return false;
     }
-    let left = &scan.bytes[start.saturating_sub(80)..start];
-    let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
+    let head = &scan.bytes[start.saturating_sub(80)..start];
+    let head = &head[memchr::memrchr(b'\n', head).map_or(0, |n| n + 1)..];
     let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
     let right = &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())];
-    let (line_start, line_end) = (start - left.len(), end + right.len());
+    let (line_start, line_end) = (start - head.len(), end + right.len());
     let inside = |at: &&u32| (**at as usize) < line_end;
     let outside = |at: &&u32| (**at as usize) < start || (**at as usize) >= end;
     let from = close.partition_point(|at| (*at as usize) < line_start);
@@ -370,8 +370,8 @@ pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> boo
     // Prose rarely ends a line this way, and styles and declarations have little other punctuation.
     let ended = matches!(right.trim_ascii_end().last(), Some(b';' | b'{' | b'}'));
     let comment =
-        left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
-    let length = left.len() + right.len() + (end - start);
+        head.starts_with(b"//") || head.starts_with(b"#") || head.starts_with(b"/*") || head.starts_with(b" *");
+    let length = head.len() + right.len() + (end - start);
     ended && signs > 0 || signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
 }
 
@@ -454,15 +454,4 @@ pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
     };
     // `Newton's second law`
     called(1) || owned && called(2)
-}
-
-/// The word in lower case; empty for a capitalized word that is longer than those asked for, or not ASCII.
-pub(super) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
-    if !word.bytes().any(|b| b.is_ascii_uppercase()) {
-        return word;
-    }
-    let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
-    room.copy_from_slice(word.as_bytes());
-    room.make_ascii_lowercase();
-    std::str::from_utf8(room).unwrap_or_default()
 }

@@ -2,12 +2,12 @@
 
 use super::super::ScanState;
 use super::features::Feature;
-use super::runs::{has_clean_end, has_clean_start};
+use super::run_bounds::{has_clean_end, has_clean_start};
 use super::software::{described, technical};
 use super::{CONFIDENT_SCORE, MIN_REPORTED_SCORE, NameCandidate};
 use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// A person from here on is certain enough to search the text for parts of the name.
 const CERTAIN_SCORE: i16 = 55;
@@ -173,15 +173,16 @@ fn mark_repeated(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
         if is_certain_person(&c) || c.scores.person < 8 {
             continue;
         }
-        let known = c.first == c.last && {
+        let repeated = c.first == c.last && {
             let word = scan.word(&list[c.first]);
             parts.binary_search(&word).is_ok() || mails && parts.iter().any(|p| p.eq_ignore_ascii_case(word))
         };
-        let left = || at.checked_sub(1).is_some_and(|p| is_certain_person(&candidates[p]) && tied(&candidates[p], &c));
+        let follows_person =
+            || at.checked_sub(1).is_some_and(|p| is_certain_person(&candidates[p]) && tied(&candidates[p], &c));
         let right = || candidates.get(at + 1).is_some_and(|n| is_certain_person(n) && tied(&c, n));
-        if known {
+        if repeated {
             candidates[at].add(scan, Feature::RepeatedName);
-        } else if left() || right() || dialogue && speaks(&c) {
+        } else if follows_person() || right() || dialogue && speaks(&c) {
             candidates[at].add(scan, Feature::BesidePerson);
         }
     }

@@ -1,9 +1,9 @@
 //! Methods, laws and units that are named after scholars: `Gauss-Seidel`, `the Laplace operator`, `Monte Carlo runs`.
 
 use super::super::ScanState;
-use super::context_cues::{context_cues, has_location_cue, is_eponym, short_lower};
+use super::context_cues::{context_cues, has_location_cue, is_eponym};
 use crate::lexicon::mark::*;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken, short_lower};
 
 /// Maximum number of names in a compound.
 const MAX_PARTS: usize = 5;
@@ -135,8 +135,8 @@ pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     }
     let begun = i > 0 && begins_a_name(&list[i - 1], scan.gap_before(i));
     let around = context_cues(scan, i, last);
-    let told = around.honorific || around.announces_name() || around.labelled || around.org >= 2;
-    (!begun && !told).then_some(last)
+    let cued = around.honorific || around.announces_name() || around.labelled || around.org >= 2;
+    (!begun && !cued).then_some(last)
 }
 
 /// A preceding first name or initial makes it a person.

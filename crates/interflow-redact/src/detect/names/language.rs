@@ -3,7 +3,7 @@
 use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Whether the context is in a language that the lexicon does not cover: then an unknown word is no evidence.
 pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
@@ -79,6 +79,10 @@ pub(crate) struct LanguageSums(Vec<LanguageCount>);
 
 impl LanguageSums {
     fn of(scan: &ScanState<'_>) -> Self {
+        // Without a word of another language and without accents, every passage is English.
+        if !scan.list().iter().any(is_other_word) && scan.text.is_ascii() {
+            return Self(vec![LanguageCount::default()]);
+        }
         let mut sum = LanguageCount::default();
         let mut sums = Vec::with_capacity(scan.list().len() + 1);
         sums.push(sum);

@@ -1,7 +1,7 @@
 //! How likely a word is a first name or a family name, by the lexicon alone.
 
 use crate::lexicon::mark::*;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// The likelihood of a first name, 0 to 100.
 pub(super) fn first_name_score(token: &WordToken) -> i32 {

@@ -6,11 +6,11 @@ use super::context_cues::{has_location_cue, is_in_code};
 use super::features::Feature;
 use super::language::{is_foreign_text, is_other_language, is_other_word};
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
-use super::runs::{has_clean_end, has_clean_start};
+use super::run_bounds::{has_clean_end, has_clean_start};
 use super::software::technical;
 use crate::lexicon::mark::*;
 use crate::lexicon::{look_up, topic};
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Lower case: names after a cue, and a known first name followed by a last name.
 pub(super) fn lowercase_name(

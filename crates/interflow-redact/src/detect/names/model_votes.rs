@@ -2,13 +2,13 @@
 
 use super::super::{Finding, ScanState};
 use super::features::Feature;
-use super::runs::{has_clean_end, has_clean_start};
+use super::run_bounds::{has_clean_end, has_clean_start};
 use super::weights::NameModel;
 use super::{NameCandidate, is_code_line};
 use crate::Kind;
 use crate::lexicon::mark::*;
-use crate::normalized_text::OffsetMap;
-use crate::token::WordToken;
+use crate::text::normalized_text::OffsetMap;
+use crate::text::token::WordToken;
 
 /// The spans of a model in a normalized text, in order and without overlaps.
 #[derive(Debug)]
@@ -62,12 +62,12 @@ pub(super) fn add_model_features(scan: &ScanState<'_>, candidates: &mut Vec<Name
             candidate.add(scan, feature);
         }
     }
-    let taken: Vec<(usize, usize)> = candidates.iter().map(|c| (c.first, c.last)).collect();
+    let ranges: Vec<(usize, usize)> = candidates.iter().map(|c| (c.first, c.last)).collect();
     for span in &votes.0 {
         let Some(feature) = vote(span) else { continue };
         let Some((first, last)) = words_of(list, span) else { continue };
-        let next = taken.partition_point(|(_, end)| *end < first);
-        let free = taken.get(next).is_none_or(|(begin, _)| *begin > last);
+        let next = ranges.partition_point(|(_, end)| *end < first);
+        let free = ranges.get(next).is_none_or(|(begin, _)| *begin > last);
         if free && has_clean_start(scan, &list[first]) && has_clean_end(scan, &list[last]) {
             candidates.push(model_only(scan, first, last, feature));
         }

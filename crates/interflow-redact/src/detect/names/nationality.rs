@@ -1,11 +1,11 @@
 //! Nationalities and religions, as statements about a person.
 
 use super::super::ScanState;
-use super::context_cues::{is_in_code, short_lower};
+use super::context_cues::is_in_code;
 use crate::Kind;
 use crate::lexicon::look_up;
 use crate::lexicon::mark::*;
-use crate::token::TokenShape;
+use crate::text::token::{TokenShape, short_lower};
 
 /// Reports the nationality at token `i`: surer when it is said of a person than as the name of a language.
 pub(super) fn report_nationality(scan: &mut ScanState<'_>, i: usize) {

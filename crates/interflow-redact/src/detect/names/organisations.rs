@@ -8,11 +8,10 @@ use super::context_cues::{ContextCues, DEFINED, context_cues};
 use super::features::Feature;
 use super::language::is_other_language;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
-use super::phrase::is_initial;
-use super::runs::{has_clean_end, run_end};
+use super::run_bounds::{has_clean_end, is_initial, run_end};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Maximum number of partners in a firm's name.
 const MAX_PARTNERS: usize = 12;
@@ -486,9 +485,9 @@ pub(super) fn organisation(
         let person_first =
             first_name_score(&words[0]) >= 85 && at + 1 == words.len() && last_name_score(&words[at]) >= 45;
         // `State Farm Insurance`: common words, but not at the beginning of a sentence, or in the context of a company.
-        let told = around.org >= 2
+        let cued = around.org >= 2
             || words.len() >= 3 && !other && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
-        if (named || told) && !person_first && at + 1 >= words.len().saturating_sub(1) {
+        if (named || cued) && !person_first && at + 1 >= words.len().saturating_sub(1) {
             return Some(formed(scan, first, last, Feature::Institution, around.org > 0));
         }
     }
@@ -522,9 +521,9 @@ pub(super) fn context_feature(words: &[WordToken], around: &ContextCues) -> Opti
         return None;
     }
     // `acquire JDBC`: capitals are as often a thing, unless a label or `at` precedes them.
-    let told = around.labelled || around.place_cue;
+    let introduced = around.labelled || around.place_cue;
     let brand = |t: &WordToken| {
-        t.class == 0 && (t.shape == TokenShape::Camel || told && t.shape == TokenShape::Upper) && t.len() > 2
+        t.class == 0 && (t.shape == TokenShape::Camel || introduced && t.shape == TokenShape::Upper) && t.len() > 2
     };
     let strange = words.iter().any(|t| is_foreign_word(t) || around.org >= 3 && brand(t));
     let plain = words.iter().all(|t| t.has(STOP | JOB | DAY | MONTH | TECH | NRP));

@@ -1,11 +1,10 @@
 //! Evidence for a person in the words and the punctuation beside a possible name.
 
 use super::super::ScanState;
-use super::context_cues::short_lower;
 use super::features::Feature;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken, short_lower};
 
 /// The evidence for a person in the words around, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,9 +203,9 @@ impl<'s, 't> Surroundings<'s, 't> {
         let (mut one, mut two) = ([0; 8], [0; 8]);
         let b1 = short_lower(self.word_before(1), &mut one);
         let is = || matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are" | "się" | "on");
-        let asked = || (1..=5).any(|n| matches!(short_lower(self.word_before(n), &mut [0; 8]), "name" | "names"));
+        let question = || (1..=5).any(|n| matches!(short_lower(self.word_before(n), &mut [0; 8]), "name" | "names"));
         near && (self.has_before(1, NAME_CUE) || is() && self.has_before(2, NAME_CUE))
-            || self.gap_before.contains([':', '?']) && asked()
+            || self.gap_before.contains([':', '?']) && question()
             || matches!(
                 (short_lower(self.word_before(2), &mut two), b1),
                 ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
@@ -271,8 +270,8 @@ impl<'s, 't> Surroundings<'s, 't> {
         }
         let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
         // `said to Logan`, `said Gladys to Logan`
-        let said = || self.has_before(2, SAY) || self.has_before(3, SAY) && self.has_before(2, FIRST | LAST);
-        if before == " " && said() && at() {
+        let speech = || self.has_before(2, SAY) || self.has_before(3, SAY) && self.has_before(2, FIRST | LAST);
+        if before == " " && speech() && at() {
             return Some(PersonCue::SpokenTo);
         }
         let beside = before == " " || before == ", " && matches!(after, ", " | ".");

@@ -10,13 +10,13 @@ use super::language::{is_foreign_text, is_other_language, is_other_word, is_othe
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::organisations::{company_form, context_feature, organisation};
 use super::person_cues::PersonCue;
-use super::runs::has_clean_end;
+use super::run_bounds::{has_clean_end, is_initial};
 use super::software::technical;
 use super::weights::NameModel;
 use super::word::word_candidate;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// The candidate of the run `first..=last`, possibly of a part of it.
 pub(super) fn classify(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
@@ -77,10 +77,6 @@ fn trim_to_name(scan: &ScanState<'_>, first: usize, last: usize) -> usize {
     (first + 1..=last).find(of_sentence).map_or(last, |at| at - 1)
 }
 
-pub(super) fn is_initial(token: &WordToken) -> bool {
-    token.shape == TokenShape::Upper && token.len() == 1
-}
-
 /// `North Kristen`, `Port Allison`: a town named after another name.
 fn compass_name(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let list = scan.list();
@@ -119,8 +115,8 @@ struct NameCore<'t> {
 
 impl<'t> NameCore<'t> {
     fn of(run: &'t [WordToken]) -> Option<Self> {
-        let kept = |t: &&WordToken| !is_initial(t) && !t.has(CREDENTIAL) && (t.is_capital() || !t.has(PARTICLE));
-        let words: SmallVec<[&WordToken; 8]> = run.iter().filter(kept).collect();
+        let counts = |t: &&WordToken| !is_initial(t) && !t.has(CREDENTIAL) && (t.is_capital() || !t.has(PARTICLE));
+        let words: SmallVec<[&WordToken; 8]> = run.iter().filter(counts).collect();
         let (head, tail) = (words.first()?, words.last()?);
         let family = if words.len() > 1 { last_name_score(tail).max(first_name_score(tail) - 15) } else { 0 };
         let unknown = words.iter().filter(|t| is_foreign_word(t)).count();
@@ -176,13 +172,13 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     if core.given < 45 && !cues.honorific && !cues.labelled && has_german_genitive(scan, run) {
         return None;
     }
-    let told = cues.honorific
+    let cued = cues.honorific
         || cues.labelled
         || cues.person.is_some_and(|c| c.is_strong() && (c != PersonCue::Speaker || core.given >= 45));
     let placed = cues.place_cue && address::place_at(scan, first).is_some();
     // In a text of another language, only a given name with a word that is not common there is evidence by itself.
     let common = || (first..=last).any(|i| is_other_word_at(scan, i));
-    if !told && !placed && (core.given < 85 || common()) && is_other_language(scan, first, last) {
+    if !cued && !placed && (core.given < 85 || common()) && is_other_language(scan, first, last) {
         return None;
     }
     let foreign_text = || cues.person.is_none() && !cues.honorific && is_foreign_text(scan, first, last);
@@ -237,20 +233,20 @@ fn place_features(
     core: &NameCore<'_>,
     cues: &ContextCues,
 ) -> [Option<Feature>; 3] {
-    let known = address::place_at(scan, first).is_some_and(|e| e <= last);
-    let known = match known && core.words.iter().any(|t| t.has(REGION)) {
+    let beginning = address::place_at(scan, first).is_some_and(|e| e <= last);
+    let beginning = match beginning && core.words.iter().any(|t| t.has(REGION)) {
         true => Some(Feature::BeginsWithRegion),
-        false => known.then_some(Feature::BeginsWithTown),
+        false => beginning.then_some(Feature::BeginsWithTown),
     };
     if !cues.place_cue || cues.honorific {
-        return [known, None, None];
+        return [beginning, None, None];
     }
-    let kind = match known {
+    let kind = match beginning {
         Some(_) => Some(Feature::PlaceCueKnown),
         None if core.unknown > 0 => Some(Feature::PlaceCueUnknown),
         None => Some(Feature::PlaceCueDoubtful),
     };
-    [known, kind, (core.given < 85).then_some(Feature::PlaceCue)]
+    [beginning, kind, (core.given < 85).then_some(Feature::PlaceCue)]
 }
 
 fn organization_features(run: &[WordToken], core: &NameCore<'_>, cues: &ContextCues) -> [Option<Feature>; 2] {

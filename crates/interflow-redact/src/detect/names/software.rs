@@ -3,7 +3,7 @@
 use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// Number of tokens on either side examined by [`technical`].
 const PASSAGE: usize = 40;

@@ -116,13 +116,13 @@ impl NameWeights {
         let file: WeightsFile = toml::from_str(text).map_err(|e| e.to_string())?;
         let mut weights = Self::zero();
         for (model, features) in file {
-            let known = NameModel::ALL.into_iter().find(|m| m.name() == model);
-            let at = known
+            let section = NameModel::ALL.into_iter().find(|m| m.name() == model);
+            let at = section
                 .ok_or_else(|| format!("[{model}] is no model: use [word], [phrase], [form] and [model_only]"))?
                 as usize;
             for (name, scores) in features {
-                let known = Feature::ALL.iter().find(|f| f.name() == name);
-                let feature = known.ok_or_else(|| format!("{name} in [{model}] is no feature of names"))?;
+                let entry = Feature::ALL.iter().find(|f| f.name() == name);
+                let feature = entry.ok_or_else(|| format!("{name} in [{model}] is no feature of names"))?;
                 weights.models[at][*feature as usize] = scores;
             }
         }
@@ -147,10 +147,10 @@ impl NameWeights {
             for feature in Feature::ALL {
                 let scores = self.of(model, *feature);
                 let kinds = [("person", scores.person), ("place", scores.place), ("organization", scores.organization)];
-                let shown: Vec<String> =
+                let parts: Vec<String> =
                     kinds.iter().filter(|(_, n)| *n != 0).map(|(kind, n)| format!("{kind} = {n}")).collect();
-                if !shown.is_empty() {
-                    let _ = writeln!(text, "{} = {{ {} }}", feature.name(), shown.join(", "));
+                if !parts.is_empty() {
+                    let _ = writeln!(text, "{} = {{ {} }}", feature.name(), parts.join(", "));
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::person_cues::PersonCue;
 use super::software::{described, identifier, technical};
 use super::weights::NameModel;
 use crate::lexicon::mark::*;
-use crate::token::{TokenShape, WordToken};
+use crate::text::token::{TokenShape, WordToken};
 
 /// What the lexicon says of a word.
 struct WordFacts {
@@ -68,10 +68,10 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
     }
     let mut candidate = NameCandidate::new(NameModel::Word, i, i);
     let person = person_feature(&word);
-    let place = place_feature(scan, &word);
+    let place_kind = place_feature(scan, &word);
     let shape = [
         person,
-        place,
+        place_kind,
         opening_feature(&cues, person),
         word.short_capitals.then_some(Feature::ShortCapitals),
         (cues.shouted && !word.is_given()).then_some(Feature::Shouted),
@@ -79,11 +79,11 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
         word.token.has(TECH).then_some(Feature::SoftwareTerm),
     ];
     candidate.extend(scan, shape);
-    candidate.extend(scan, person_cue_features(scan, i, &word, &cues, place.is_some()));
+    candidate.extend(scan, person_cue_features(scan, i, &word, &cues, place_kind.is_some()));
     if cues.place_cue && !cues.honorific {
-        candidate.extend(scan, place_cue_features(scan, i, &word, &cues, place.is_some()));
+        candidate.extend(scan, place_cue_features(scan, i, &word, &cues, place_kind.is_some()));
     }
-    candidate.extend(scan, organization_features(scan, i, &word, &cues, place));
+    candidate.extend(scan, organization_features(scan, i, &word, &cues, place_kind));
     candidate.extend(scan, label_features(&word, &cues));
     if other {
         candidate.add(scan, Feature::OtherLanguage);
@@ -96,12 +96,12 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
 /// the lexicon has few of any other language's words. A given name, a country, a town behind `in`, or a cue is.
 fn is_doubtful_abroad(word: &WordFacts, common: bool, cues: &ContextCues) -> bool {
     let token = &word.token;
-    let place = token.has(REGION) || token.has(PLACE) && cues.place_cue && !word.plain;
-    let named = if common { token.has(REGION) && cues.place_cue } else { word.is_given() || place };
+    let is_place = token.has(REGION) || token.has(PLACE) && cues.place_cue && !word.plain;
+    let named = if common { token.has(REGION) && cues.place_cue } else { word.is_given() || is_place };
     // `Fehler: `: a colon behind any word.
     let announced = |cue: PersonCue| cue.is_strong() && (cue != PersonCue::Speaker || word.given >= 45);
-    let told = cues.is_personal() || cues.person.is_some_and(announced) && !common;
-    !named && !told
+    let cued = cues.is_personal() || cues.person.is_some_and(announced) && !common;
+    !named && !cued
 }
 
 /// A word in backticks, a company form, an identifier.
@@ -222,7 +222,7 @@ fn organization_features(
     place: Option<Feature>,
 ) -> [Option<Feature>; 4] {
     let token = &word.token;
-    let known = token.has(ORG) && !(token.has(TECH) && cues.org == 0) && !is_model_name(scan, i);
+    let listed = token.has(ORG) && !(token.has(TECH) && cues.org == 0) && !is_model_name(scan, i);
     let brand = word.is_unknown_brand() && token.len() >= 6 && !cues.code;
     let brand = brand.then_some(if cues.org > 0 { Feature::BrandShapeHint } else { Feature::BrandShape });
     // A known town remains one: `the office in`, `moved from`.
@@ -239,7 +239,7 @@ fn organization_features(
     let context = context.or_else(|| hint.then_some(Feature::OrganizationHint));
     let context = context.or_else(|| at().then_some(Feature::AtUnknown));
     let form = company_form(scan, token.end()).is_some() && !token.has(STOP | JOB);
-    [known.then_some(Feature::KnownOrganization), brand, context, form.then_some(Feature::CompanyForm)]
+    [listed.then_some(Feature::KnownOrganization), brand, context, form.then_some(Feature::CompanyForm)]
 }
 
 /// A label before the word, or code around it.

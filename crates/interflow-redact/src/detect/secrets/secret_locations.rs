@@ -4,7 +4,7 @@ use super::super::ScanState;
 use super::is_placeholder;
 use crate::Kind;
 use crate::lexicon::topic;
-use crate::token::WordToken;
+use crate::text::token::WordToken;
 
 /// Maximum length in bytes of a hash, a line or a command.
 const MAX_LINE_BYTES: usize = 256;
@@ -51,8 +51,8 @@ pub(in super::super) fn pgpass(scan: &mut ScanState<'_>) {
         if a < done || d - a > MAX_LINE_BYTES {
             continue;
         }
-        let left = &scan.bytes[a.saturating_sub(MAX_LINE_BYTES)..a];
-        let host = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
+        let head = &scan.bytes[a.saturating_sub(MAX_LINE_BYTES)..a];
+        let host = &head[memchr::memrchr(b'\n', head).map_or(0, |n| n + 1)..];
         let right = scan.bytes.get(d + 1..(d + 1 + MAX_LINE_BYTES).min(scan.bytes.len())).unwrap_or_default();
         let password = &right[..right.iter().position(u8::is_ascii_whitespace).unwrap_or(right.len())];
         let field = |from: usize, to: usize| scan.bytes.get(from + 1..to).unwrap_or_default();

@@ -12,10 +12,10 @@
 //! by text that has nothing to do with placeholders.
 
 use crate::RedactError;
-use crate::escape_layers::{CharSink, EscapeLayers, NullSink};
-use crate::json::{decode_piece, escape_into};
-use crate::normalized_text::OffsetMap;
-use crate::stream::EscapeLevel;
+use crate::scan::stream::EscapeLevel;
+use crate::text::escape_layers::{CharSink, EscapeLayers, NullSink};
+use crate::text::json::{decode_piece, escape_into};
+use crate::text::normalized_text::OffsetMap;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 
 /// Number of code characters after which a truncated placeholder is certain; a label and an underscore alone are
@@ -324,22 +324,22 @@ impl PlaceholderRestorer {
         let open = layers.and_then(|l| l.pending_start()).unwrap_or(text.len());
         let outer = |leaf: usize| if layers.is_some() { self.leaves.outer_offset(leaf, open) } else { leaf };
         let bytes = read.as_bytes();
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         let mut at = 0;
         while let Some(skip) = bytes.get(at..).and_then(|rest| vault.next_start(rest)) {
             at += skip;
             match vault.match_at_start(&bytes[at..], more) {
                 PlaceholderPrefix::Found { len, original } => {
                     let depth = if layers.is_some() { self.leaves.depth(at) } else { 0 };
-                    found.push(PlaceholderMatch { start: outer(at), end: outer(at + len), depth, original });
+                    matches.push(PlaceholderMatch { start: outer(at), end: outer(at + len), depth, original });
                     at += len;
                 }
                 // The text ends within a possible placeholder: everything from here on is buffered.
-                PlaceholderPrefix::Open => return (found, at, outer(at)),
+                PlaceholderPrefix::Open => return (matches, at, outer(at)),
                 PlaceholderPrefix::Not => at += 1,
             }
         }
-        (found, bytes.len(), open)
+        (matches, bytes.len(), open)
     }
 
     /// Forgets what was released: positions are relative to the buffer, which now begins at `hold`.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use interflow_codec::json::{JsonReader, JsonToken};
 
 use crate::RedactError;
-use crate::normalized_text::OffsetMap;
+use crate::text::normalized_text::OffsetMap;
 
 /// A string in a body, as located by a caller that knows the body's format. `range` is the bytes between the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

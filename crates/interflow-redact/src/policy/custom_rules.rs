@@ -4,8 +4,9 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use regex::Regex;
 
 use crate::detect::Finding;
+use crate::detect::check_digits;
 use crate::policy::PatternValidator;
-use crate::{Kind, RedactError, check_digits};
+use crate::{Kind, RedactError};
 
 /// The custom rules of a policy, prepared for search. Each finding refers to its rule by index.
 #[derive(Debug, Default)]

@@ -16,19 +16,19 @@ pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: 
     if own.is_empty() {
         return;
     }
-    let mut kept = Vec::with_capacity(found.len());
+    let mut rest = Vec::with_capacity(found.len());
     for finding in found.drain(..) {
         let mut at = finding.start;
         let inside = own.iter().filter(|p| p.start < finding.end && p.end > finding.start);
         for p in inside.chain([&(finding.end..finding.end)]) {
             let piece = text.get(at..p.start.max(at).min(finding.end)).unwrap_or_default();
             if at == finding.start && p.start == finding.end || piece.contains(char::is_alphanumeric) {
-                kept.push(Finding { start: at, end: at + piece.len(), ..finding });
+                rest.push(Finding { start: at, end: at + piece.len(), ..finding });
             }
             at = p.end.max(at);
         }
     }
-    *found = kept;
+    *found = rest;
 }
 
 /// Whether a text has placeholders of any policy: what stands for other values elsewhere.

@@ -6,8 +6,8 @@
 //! and the context only.
 
 use crate::RedactError;
-use crate::json::{decode_piece, escape_into, is_number};
-use crate::redactor::{RedactionSession, Redactor, Replacement};
+use crate::scan::redactor::{RedactionSession, Redactor, Replacement};
+use crate::text::json::{decode_piece, escape_into, is_number};
 
 /// The encoding of the fragments: text, or the raw text of JSON, as tool call arguments are streamed, in which
 /// replacements are escaped.
@@ -69,13 +69,13 @@ impl StreamRedactor {
         if self.buffer.len() - self.done <= self.window || too_soon {
             return Ok(Vec::new());
         }
-        let told = self.advance(redactor, session, false, out)?;
+        let replacements = self.advance(redactor, session, false, out)?;
         // Only one endless word or an unfinished private key gets here. Failing is the safe end: releasing could
         // disclose it.
         if self.buffer.len() - self.done > MAX_BUFFERED {
             return Err(RedactError::HeldBack { limit: MAX_BUFFERED });
         }
-        Ok(told)
+        Ok(replacements)
     }
 
     /// The end of the stream: everything is released.
@@ -110,7 +110,7 @@ impl StreamRedactor {
                 }
             }
         }
-        let mut told = Vec::new();
+        let mut replacements = Vec::new();
         let mut at = self.done;
         for mut span in spans {
             if span.end <= at || span.start >= cut {
@@ -135,7 +135,7 @@ impl StreamRedactor {
             }
             at = number.end;
             (span.start, span.end) = (span.start + self.gone, span.end + self.gone);
-            told.push(span);
+            replacements.push(span);
         }
         if at < cut {
             out.push_str(&self.buffer[at..cut]);
@@ -144,7 +144,7 @@ impl StreamRedactor {
         self.done = at;
         self.drop_emitted();
         self.looked = self.buffer.len();
-        Ok(told)
+        Ok(replacements)
     }
 
     /// Whether the byte at `at` stands inside a string.

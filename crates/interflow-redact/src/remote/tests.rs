@@ -164,7 +164,7 @@ async fn repeated_texts_are_queried_once_and_concurrently() {
 #[tokio::test]
 async fn external_findings_are_redacted_together_with_built_in_ones() {
     let body = br#"{"content":"qwvzyx wrote to anna@firm.com","args":"{\"who\":\"qwvzyx\"}"}"#;
-    let spans = crate::json::string_values(body).unwrap();
+    let spans = crate::text::json::string_values(body).unwrap();
     let mut listening = RedactionSession::collecting();
     Redactor::default().redact_spans(body, spans.clone(), &mut listening).unwrap();
     let texts = listening.collected_texts();

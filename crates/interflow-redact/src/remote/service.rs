@@ -106,12 +106,12 @@ impl DetectorService {
     }
 
     async fn find_now(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
-        let mut found = Vec::new();
+        let mut all_findings = Vec::new();
         match self.config.kind {
             BackendKind::Philter => {
                 let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
                 // Java counts UTF-16 code units, Python code points.
-                found.extend(self.findings(text, 0, OffsetUnit::Utf16, parse_philter(&answer)?)?);
+                all_findings.extend(self.findings(text, 0, OffsetUnit::Utf16, parse_philter(&answer)?)?);
             }
             BackendKind::Presidio => {
                 let mut body = json!({
@@ -123,19 +123,19 @@ impl DetectorService {
                     body["entities"] = json!(self.config.labels);
                 }
                 let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-                found.extend(self.findings(text, 0, OffsetUnit::Scalar, parse_presidio(&answer)?)?);
+                all_findings.extend(self.findings(text, 0, OffsetUnit::Scalar, parse_presidio(&answer)?)?);
             }
             BackendKind::Gliner => {
                 let all = windows(text, self.config.window, self.config.overlap);
-                let mut asked = futures_util::stream::iter(all)
+                let mut answers = futures_util::stream::iter(all)
                     .map(|window| self.find_in_window(egress, text, window))
                     .buffered(MAX_CONCURRENT_WINDOWS);
-                while let Some(findings) = asked.next().await {
-                    found.extend(findings?);
+                while let Some(findings) = answers.next().await {
+                    all_findings.extend(findings?);
                 }
             }
         }
-        Ok(found)
+        Ok(all_findings)
     }
 
     /// The findings in a part of a text, with offsets in the whole text.
@@ -248,8 +248,8 @@ fn parse_philter(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
         return Err("its answer holds no explanation.appliedSpans".into());
     }
     let spans: Vec<PhilterSpan> = serde_json::from_value(spans.clone()).map_err(|_| bad_spans_error())?;
-    let told = |s: PhilterSpan| RemoteSpan { label: s.filter_type, range: s.start..s.end, score: s.confidence };
-    Ok(spans.into_iter().map(told).collect())
+    let to_span = |s: PhilterSpan| RemoteSpan { label: s.filter_type, range: s.start..s.end, score: s.confidence };
+    Ok(spans.into_iter().map(to_span).collect())
 }
 
 #[derive(Deserialize)]
@@ -263,8 +263,8 @@ struct PresidioSpan {
 /// The spans in the response of Presidio's `/analyze`.
 fn parse_presidio(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
     let spans: Vec<PresidioSpan> = serde_json::from_slice(answer).map_err(|_| bad_spans_error())?;
-    let told = |s: PresidioSpan| RemoteSpan { label: s.entity_type, range: s.start..s.end, score: s.score };
-    Ok(spans.into_iter().map(told).collect())
+    let to_span = |s: PresidioSpan| RemoteSpan { label: s.entity_type, range: s.start..s.end, score: s.score };
+    Ok(spans.into_iter().map(to_span).collect())
 }
 
 #[derive(Deserialize)]
@@ -286,8 +286,8 @@ fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
     let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
     let list = ["entities", "spans"].iter().map(|n| &value[*n]).find(|v| v.is_array()).unwrap_or(&value);
     let spans: Vec<GlinerSpan> = serde_json::from_value(list.clone()).map_err(|_| bad_spans_error())?;
-    let told = |s: GlinerSpan| RemoteSpan { label: s.label, range: s.start..s.end, score: s.score };
-    Ok(spans.into_iter().map(told).collect())
+    let to_span = |s: GlinerSpan| RemoteSpan { label: s.label, range: s.start..s.end, score: s.score };
+    Ok(spans.into_iter().map(to_span).collect())
 }
 
 fn not_json_error() -> String {
@@ -302,7 +302,7 @@ fn bad_spans_error() -> String {
 /// such services.
 fn kind_for_label(label: &str) -> Kind {
     let name = label.trim().to_ascii_lowercase().replace(['_', ' '], "-");
-    let known = match name.as_str() {
+    let kind = match name.as_str() {
         "per" | "ph-eye" | "person-name" | "full-name" => Some(Kind::Person),
         "loc" | "address-city" => Some(Kind::Location),
         "us-driver-license" | "driver-license" => Some(Kind::DriversLicense),
@@ -311,5 +311,5 @@ fn kind_for_label(label: &str) -> Kind {
         _ => Kind::from_name(&name),
     };
     // Kinds of custom rules need a rule, which a service's finding does not have.
-    known.filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section)).unwrap_or(Kind::Person)
+    kind.filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section)).unwrap_or(Kind::Person)
 }

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
-use crate::{FeatureContribution, RedactError, json};
+use crate::scan::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
+use crate::text::json;
+use crate::{FeatureContribution, RedactError};
 
 /// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -7,20 +7,22 @@ use std::sync::Arc;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
+use crate::detect::detector::Detector;
 use crate::detect::{Finding, NameEvidence, is_weighed};
-use crate::detector::Detector;
-use crate::encoded_text::{self, DecodedPart};
-use crate::external_detectors::ExternalFindings;
-use crate::finding_cache::FindingCache;
-use crate::json::{self, JsonEdit, JsonPart, JsonSpan};
 use crate::lexicon::{self, mark};
 use crate::model::ModelFindings;
-use crate::normalized_text::normalize;
 use crate::policy::{ConditionInput, KindRule, Policy};
-use crate::span_resolution::resolve_overlaps;
+use crate::remote::ExternalFindings;
+use crate::scan::finding_cache::FindingCache;
+use crate::scan::span_resolution::resolve_overlaps;
+use crate::scan::stop_flag;
 use crate::strategy::{RedactionStrategy, StrategyInput};
+use crate::text::encoded_text::{self, DecodedPart};
+use crate::text::json::{self, JsonEdit, JsonPart, JsonSpan};
+use crate::text::normalized_text::normalize;
 use crate::vault::PlaceholderVault;
-use crate::{Kind, RedactError, own_placeholders, stop_flag};
+use crate::vault::own_placeholders;
+use crate::{Kind, RedactError};
 
 /// Applies one policy. Cheap to share between threads; create one per policy.
 ///
@@ -163,8 +165,8 @@ impl Redactor {
     /// What would be replaced in a text, in order and without overlaps; without external findings.
     pub fn find(&self, text: &str, session: &RedactionSession) -> Arc<[Finding]> {
         let model = session.model.findings_in(text);
-        let found = self.find_with_lead("", text, &session.context, model.as_deref());
-        self.add_findings(found, beside_names(model.as_deref()), text, &session.context)
+        let findings = self.find_with_lead("", text, &session.context, model.as_deref());
+        self.add_findings(findings, beside_names(model.as_deref()), text, &session.context)
     }
 
     /// The same with a lead: words before the text that indicate its kind. What a model found of names is weighed here,
@@ -182,11 +184,11 @@ impl Redactor {
 
     /// The findings in the text and in what it holds in another encoding.
     fn find_uncached(&self, lead: &str, text: &str, context: &str, model: Option<&[Finding]>) -> Vec<Finding> {
-        let mut found = self.find_literal(lead, text, context, model);
-        encoded_text::each_part(text, |part| self.find_decoded(lead, part, context, 1, &mut found));
-        resolve_overlaps(&mut found);
-        own_placeholders::exclude_placeholders(text, &self.labels, &mut found);
-        found
+        let mut findings = self.find_literal(lead, text, context, model);
+        encoded_text::each_part(text, |part| self.find_decoded(lead, part, context, 1, &mut findings));
+        resolve_overlaps(&mut findings);
+        own_placeholders::exclude_placeholders(text, &self.labels, &mut findings);
+        findings
     }
 
     /// Adds the findings in a decoded part, with the offsets of what stands for them.
@@ -210,38 +212,38 @@ impl Redactor {
         let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
         let offset = led.len() - text.len();
         let model = model.map(|m| m.iter().map(|f| Finding { start: f.start + offset, end: f.end + offset, ..*f }));
-        let mut found = self.engine.find_with_model(&led, model.map(Iterator::collect));
+        let mut findings = self.engine.find_with_model(&led, model.map(Iterator::collect));
         if offset > 0 {
-            found.retain_mut(|f| {
+            findings.retain_mut(|f| {
                 // A finding may extend over the lead; only its part in the text counts.
                 f.start = f.start.max(offset);
                 f.start < f.end
             });
         }
-        for f in &mut found {
+        for f in &mut findings {
             (f.start, f.end) = (f.start - offset, f.end - offset);
         }
         // Custom rules see the text without the lead.
         if !self.policy.terms.is_empty() {
             let (plain, map) = normalize(text);
-            let from = found.len();
-            self.policy.terms.find(&plain, &mut found);
+            let from = findings.len();
+            self.policy.terms.find(&plain, &mut findings);
             if let Some((flat, lines)) = encoded_text::unwrap_lines(&plain) {
-                let from = found.len();
-                self.policy.terms.find_terms(&flat, &mut found);
-                for f in found.iter_mut().skip(from) {
+                let from = findings.len();
+                self.policy.terms.find_terms(&flat, &mut findings);
+                for f in findings.iter_mut().skip(from) {
                     (f.start, f.end) = (lines.start(f.start), lines.end(f.end));
                 }
             }
-            for f in found.iter_mut().skip(from) {
+            for f in findings.iter_mut().skip(from) {
                 (f.start, f.end) = (map.start(f.start), map.end(f.end));
             }
         }
-        found.retain(|f| {
+        findings.retain(|f| {
             self.is_reportable(f, text, context)
                 && !(f.kind == Kind::Date && own_placeholders::is_current_date(text, f.start))
         });
-        found
+        findings
     }
 
     /// Whether a finding counts. Applied before overlaps are resolved, so that a discarded finding does not remove
@@ -280,14 +282,14 @@ impl Redactor {
             return Ok(Vec::new());
         }
         let model = session.model.findings_in(text);
-        let found = self.find_with_lead(lead, text, &session.context, model.as_deref());
+        let findings = self.find_with_lead(lead, text, &session.context, model.as_deref());
         // After the scan: its findings may be incomplete, and must not be used.
         if stop_flag::is_stop_requested() {
             return Err(RedactError::Stopped);
         }
         let more = session.opinion.findings_in(text).iter().chain(beside_names(model.as_deref()));
-        let found = self.add_findings(found, more, text, &session.context);
-        found.iter().map(|f| self.replacement(f, text, session)).collect()
+        let findings = self.add_findings(findings, more, text, &session.context);
+        findings.iter().map(|f| self.replacement(f, text, session)).collect()
     }
 
     /// Adds the findings of external detectors and of a model that the policy enables. A model's names are in `found`
@@ -299,8 +301,8 @@ impl Redactor {
         text: &str,
         context: &str,
     ) -> Arc<[Finding]> {
-        let wanted = |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, context);
-        let more: Vec<Finding> = more.filter(wanted).copied().collect();
+        let is_enabled = |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, context);
+        let more: Vec<Finding> = more.filter(is_enabled).copied().collect();
         if more.is_empty() {
             return found;
         }
@@ -394,11 +396,11 @@ impl Redactor {
         let integer = json::integer_digits(text);
         let text = integer.as_deref().unwrap_or(text);
         let lead = if name.len() <= MAX_LEAD_BYTES { name } else { "" };
-        let mut told = self.replacements(lead, text, session)?;
-        if told.is_empty() {
+        let mut replacements = self.replacements(lead, text, session)?;
+        if replacements.is_empty() {
             return Ok(Default::default());
         }
-        let output = apply_replacements(text, &told);
+        let output = apply_replacements(text, &replacements);
         let with = if json::is_number(&output) {
             output
         } else {
@@ -406,12 +408,12 @@ impl Redactor {
             json::escape_into(&output, &mut quoted);
             quoted + "\""
         };
-        for r in &mut told {
+        for r in &mut replacements {
             // Of another spelling, the whole number is what was found.
             let range = if integer.is_some() { 0..raw.len() } else { r.start..r.end };
             (r.start, r.end) = (range.start + base, range.end + base);
         }
-        Ok((vec![JsonEdit { range: 0..raw.len(), with }], told))
+        Ok((vec![JsonEdit { range: 0..raw.len(), with }], replacements))
     }
 
     /// The edits of one string's raw bytes; `nested` is the remaining depth of JSON in strings.
@@ -430,9 +432,9 @@ impl Redactor {
         {
             return self.nested_edits(&decoded, inner, base, nested - 1, session);
         }
-        let told = self.replacements(informative_name(name), &decoded.text, session)?;
-        let mut edits = Vec::with_capacity(told.len());
-        let told = told.into_iter().map(|mut r| {
+        let replacements = self.replacements(informative_name(name), &decoded.text, session)?;
+        let mut edits = Vec::with_capacity(replacements.len());
+        let replacements = replacements.into_iter().map(|mut r| {
             let range = decoded.map.start(r.start)..decoded.map.end(r.end);
             (r.start, r.end) = (range.start + base, range.end + base);
             let mut with = String::new();
@@ -440,8 +442,8 @@ impl Redactor {
             edits.push(JsonEdit { range, with });
             r
         });
-        let told = told.collect();
-        Ok((edits, told))
+        let replacements = replacements.collect();
+        Ok((edits, replacements))
     }
 
     /// JSON in a string: the inner edits are escaped once more and mapped to the outer bytes. Reported offsets are

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use crate::detect::{self, Finding, KindFilter, NameWeights, ScanState};
-use crate::normalized_text::normalize;
-use crate::token::TokenList;
+use crate::text::normalized_text::normalize;
+use crate::text::token::TokenList;
 
 /// Searches for what a policy enables. Cheap to share between threads; the buffers are per thread.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Detector {
     pub fn find_with_model(&self, text: &str, model: Option<Vec<Finding>>) -> Vec<Finding> {
         let (plain, map) = normalize(text);
         let model = model.map(|m| detect::ModelVotes::new(m, &map));
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         TOKENS.with_borrow_mut(|tokens| {
             // The list is reused: each thread scans thousands of short texts.
             tokens.tokenize(&plain);
@@ -50,7 +50,7 @@ impl Detector {
                 wants: &self.wants,
                 names: self.names,
                 model: model.as_ref(),
-                found: &mut found,
+                found: &mut findings,
                 runs: detect::ByteRunCache::default(),
                 languages: std::cell::OnceCell::new(),
             };
@@ -58,12 +58,12 @@ impl Detector {
         });
         // Offsets are those of the normalized text until here.
         if !map.is_identity() {
-            for finding in &mut found {
+            for finding in &mut findings {
                 finding.start = map.start(finding.start);
                 finding.end = map.end(finding.end);
             }
         }
-        found
+        findings
     }
 }
 

@@ -80,6 +80,17 @@ impl WordToken {
     }
 }
 
+/// The word in lower case; empty for a capitalized word that is longer than those asked for, or not ASCII.
+pub(crate) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
+    if !word.bytes().any(|b| b.is_ascii_uppercase()) {
+        return word;
+    }
+    let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
+    room.copy_from_slice(word.as_bytes());
+    room.make_ascii_lowercase();
+    std::str::from_utf8(room).unwrap_or_default()
+}
+
 /// The tokens of a text and the positions of the characters from which other detectors start: `@`, `://`, `-----`, and
 /// those below. One pass collects them all, so that no detector scans the text by itself.
 #[derive(Debug, Default)]
@@ -256,8 +267,8 @@ impl TokenList {
             _ if uppers == u32::from(UPPER) && CLASS[bytes[start] as usize] == UPPER => TokenShape::Title,
             _ => TokenShape::Camel,
         };
-        let known = seen & DIGIT == 0 && at - start <= MAX_WORD_LEN;
-        let class = if known { lexicon::class_of(lexicon::hash_letters(bytes, start, at)) } else { 0 };
+        let listable = seen & DIGIT == 0 && at - start <= MAX_WORD_LEN;
+        let class = if listable { lexicon::class_of(lexicon::hash_letters(bytes, start, at)) } else { 0 };
         self.list.push(WordToken::new(start, at, class, shape));
         at
     }

@@ -9,8 +9,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::Kind;
 use crate::detect::Finding;
-use crate::json::{JsonEscape, json_escape};
-use crate::normalized_text::OffsetMap;
+use crate::text::json::{JsonEscape, json_escape};
+use crate::text::normalized_text::OffsetMap;
 
 /// How many encodings around each other are decoded.
 pub(crate) const MAX_DEPTH: usize = 3;
@@ -314,15 +314,15 @@ fn may_be_broken(before: &str, after: &str, whole: bool) -> Option<bool> {
     if !token(last) || !token(first) {
         return None;
     }
-    let left = before.rsplit(|c: char| !c.is_ascii() || !token(c as u8)).next().unwrap_or_default();
+    let prefix = before.rsplit(|c: char| !c.is_ascii() || !token(c as u8)).next().unwrap_or_default();
     let right = after.split(|c: char| !c.is_ascii() || !token(c as u8)).next().unwrap_or_default();
     // Lines of nothing but numbers are a column, unless they are the whole text: the value of a member.
     let numbers = last.is_ascii_digit()
         && first.is_ascii_digit()
         && (whole || before.contains(|c: char| c.is_alphabetic()) || after.contains(|c: char| c.is_alphabetic()));
     let drawn = |part: &str, least: usize| part.len() >= least && part.bytes().any(|b| b.is_ascii_digit());
-    let address = left.contains('@') || right.contains('@');
-    (numbers || address || drawn(left, 12) && drawn(right, 6)).then_some(numbers)
+    let address = prefix.contains('@') || right.contains('@');
+    (numbers || address || drawn(prefix, 12) && drawn(right, 6)).then_some(numbers)
 }
 
 fn joined(text: &str, lines: [Range<usize>; 2], gap: &str) -> DecodedPart {

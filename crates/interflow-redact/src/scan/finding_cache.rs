@@ -38,11 +38,11 @@ impl FindingGeneration {
     }
 
     fn remove(&mut self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
-        let found = self.entries.remove(key)?;
-        self.bytes -= entry_bytes(&found);
+        let entry = self.entries.remove(key)?;
+        self.bytes -= entry_bytes(&entry);
         // Cannot fail: it becomes smaller.
         let _ = self.reserved.resize(self.bytes);
-        Some(found)
+        Some(entry)
     }
 }
 
@@ -104,12 +104,12 @@ impl FindingCache {
         if let Some(known) = self.get_by_key(&key) {
             return known;
         }
-        let found: Arc<[Finding]> = look().into();
+        let findings: Arc<[Finding]> = look().into();
         // The findings of a cancelled scan are incomplete.
-        if !crate::stop_flag::is_stop_requested() {
-            self.insert_by_key(key, found.clone());
+        if !crate::scan::stop_flag::is_stop_requested() {
+            self.insert_by_key(key, findings.clone());
         }
-        found
+        findings
     }
 
     fn key_of(&self, scope: &[&[u8]], text: &str) -> [u8; 32] {
@@ -135,12 +135,12 @@ impl FindingCache {
     fn get_by_key(&self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
         let mut generations = self.generations.lock();
         // A hit in the older half moves the entry to the younger one.
-        if let Some(found) = generations[0].entries.get(key) {
-            return Some(found.clone());
+        if let Some(entry) = generations[0].entries.get(key) {
+            return Some(entry.clone());
         }
-        let found = generations[1].remove(key)?;
-        self.insert(&mut generations, *key, found.clone());
-        Some(found)
+        let entry = generations[1].remove(key)?;
+        self.insert(&mut generations, *key, entry.clone());
+        Some(entry)
     }
 
     fn insert_by_key(&self, key: [u8; 32], found: Arc<[Finding]>) {

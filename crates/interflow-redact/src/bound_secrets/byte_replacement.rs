@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
 
-use crate::escaped_secret::{self, EscapedMatch};
+use crate::bound_secrets::escaped_secret::{self, EscapedMatch};
 
 /// Replaces each of several byte strings by another.
 #[derive(Debug)]
@@ -94,20 +94,20 @@ impl Replacer {
 
     /// Replaces all matches; also returns their indices. `None` if there are none.
     pub fn replace(&self, bytes: &[u8]) -> Option<(Vec<u8>, Vec<usize>)> {
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         let mut out = Vec::new();
         let mut at = 0;
         for hit in self.hits(bytes) {
             out.extend_from_slice(&bytes[at..hit.0.start]);
             self.put(&mut out, &hit);
             at = hit.0.end;
-            found.push(hit.1);
+            matches.push(hit.1);
         }
-        if found.is_empty() {
+        if matches.is_empty() {
             return None;
         }
         out.extend_from_slice(&bytes[at..]);
-        Some((out, found))
+        Some((out, matches))
     }
 
     /// The length of the longest suffix that may be the beginning of a match.

@@ -19,7 +19,7 @@ use interflow_types::HttpClient;
 
 use crate::RedactError;
 use crate::detect::Finding;
-use crate::finding_cache::FindingCache;
+use crate::scan::finding_cache::FindingCache;
 use service::DetectorService;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};
@@ -72,27 +72,27 @@ impl ExternalDetectors {
     /// # Errors
     /// A service that is configured to fail closed did not reply as expected: the texts must not be forwarded.
     pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings, RedactError> {
-        let mut found: HashMap<String, Vec<Finding>> = HashMap::new();
+        let mut by_text: HashMap<String, Vec<Finding>> = HashMap::new();
         let mut open = Vec::new();
         // A text without letters and digits contains nothing personal.
         for text in
             texts.iter().map(AsRef::as_ref).filter(|t| t.bytes().any(|b| b.is_ascii_alphanumeric() || b >= 0x80))
         {
-            if found.contains_key(text) {
+            if by_text.contains_key(text) {
                 continue;
             }
-            let mut known = Vec::new();
+            let mut cached = Vec::new();
             for (place, service) in self.services.iter().enumerate() {
                 match self.memo.get(&[service.scope()], text) {
-                    Some(findings) => known.extend_from_slice(&findings),
+                    Some(findings) => cached.extend_from_slice(&findings),
                     None => open.push((place, text)),
                 }
             }
-            found.insert(text.to_owned(), known);
+            by_text.insert(text.to_owned(), cached);
         }
         let mut failures = vec![None; self.services.len()];
         let limit = self.services.iter().map(DetectorService::request_timeout).min_by_key(|limit| limit.0);
-        let asking = self.ask_all(open, &mut found, &mut failures);
+        let asking = self.ask_all(open, &mut by_text, &mut failures);
         let in_time = match limit {
             Some(limit) => tokio::time::timeout(limit.0, asking).await.map_err(|_| limit),
             None => Ok(asking.await),
@@ -110,7 +110,7 @@ impl ExternalDetectors {
                 service.failed(&why)?;
             }
         }
-        Ok(ExternalFindings(Arc::new(found)))
+        Ok(ExternalFindings(Arc::new(by_text)))
     }
 
     /// Asks services about texts that are not cached. Fails at the first failure of a service without which a request must
@@ -125,9 +125,9 @@ impl ExternalDetectors {
             (place, text, self.services[place].find(&*self.egress, text).await)
         };
         let mut waiting = open.into_iter();
-        let mut asked = FuturesUnordered::new();
-        asked.extend(waiting.by_ref().take(MAX_CONCURRENT_TEXTS).map(query));
-        while let Some((place, text, answer)) = asked.next().await {
+        let mut requests = FuturesUnordered::new();
+        requests.extend(waiting.by_ref().take(MAX_CONCURRENT_TEXTS).map(query));
+        while let Some((place, text, answer)) = requests.next().await {
             match answer {
                 Ok(findings) => {
                     self.memo.insert_findings(&[self.services[place].scope()], text, findings.as_slice().into());
@@ -137,7 +137,7 @@ impl ExternalDetectors {
                 Err(why) => failures[place] = Some(why),
             }
             // One more for each that is done, so that the number in flight stays at the limit.
-            asked.extend(waiting.next().map(query));
+            requests.extend(waiting.next().map(query));
         }
         Ok(())
     }

@@ -8,6 +8,9 @@
 //! every turn would defeat their caches. The fixed prompts of a client (system prompt, tools) have a key of the
 //! installation, so that they are cached across conversations too.
 
+pub(crate) mod own_placeholders;
+pub(crate) mod restore;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
@@ -171,14 +174,14 @@ impl PlaceholderVault {
             // names for one thing.
             Some((mac, values)) if !values.is_empty() || fixed => {
                 let key = (kind, value.to_owned());
-                let known = values.contains(&key);
-                if fixed && !known {
+                let exists = values.contains(&key);
+                if fixed && !exists {
                     if values.len() >= self.limit {
                         return Err(RedactError::VaultFull { limit: self.limit });
                     }
                     values.insert(key);
                 }
-                if fixed || known { mac.clone() } else { self.mac.clone() }
+                if fixed || exists { mac.clone() } else { self.mac.clone() }
             }
             _ => self.mac.clone(),
         };
@@ -188,7 +191,7 @@ impl PlaceholderVault {
             let placeholder = format!("{label}_{code}");
             let key = placeholder.to_ascii_lowercase();
             match self.originals.get(&key) {
-                Some(known) if known == value => return Ok(placeholder),
+                Some(exists) if exists == value => return Ok(placeholder),
                 // Another value has this code: probability 2^-40.
                 Some(_) => {}
                 None if self.originals.len() >= self.limit => break,

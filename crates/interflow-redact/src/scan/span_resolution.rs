@@ -34,9 +34,9 @@ fn resolve_cluster(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
     if cluster.len() > 1 {
         // From the longest on: each further finding only gets what is not covered yet.
         cluster.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
-        let mut kept = Vec::with_capacity(cluster.len());
-        cluster.drain(..).for_each(|f| insert_finding(&mut kept, f));
-        out.append(&mut kept);
+        let mut winners = Vec::with_capacity(cluster.len());
+        cluster.drain(..).for_each(|f| insert_finding(&mut winners, f));
+        out.append(&mut winners);
     } else {
         out.append(cluster);
     }
@@ -61,10 +61,10 @@ fn insert_finding(kept: &mut Vec<Finding>, finding: Finding) {
     {
         // The shorter one has a much higher confidence: the longer one keeps the rest on both sides.
         let winner = *winner;
-        let left = Finding { end: finding.start, ..winner };
+        let rest = Finding { end: finding.start, ..winner };
         let right = Finding { start: finding.end.min(winner.end), ..winner };
         let middle = Finding { start: finding.start, end: finding.end, ..finding };
-        let pieces = [left, middle, right].into_iter().filter(|p| p.start < p.end);
+        let pieces = [rest, middle, right].into_iter().filter(|p| p.start < p.end);
         kept.splice(from..to, pieces);
         return;
     }
