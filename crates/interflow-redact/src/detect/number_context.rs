@@ -139,31 +139,10 @@ const AMBIGUOUS_PHONE_WORDS: &[&str] = &[
 ];
 
 /// Words that give such a term another meaning: `call stack`, `number of`, `cell count`.
+#[rustfmt::skip]
 const NON_PHONE_FOLLOWERS: &[&str] = &[
-    "of",
-    "stack",
-    "stacks",
-    "site",
-    "sites",
-    "graph",
-    "count",
-    "counts",
-    "line",
-    "lines",
-    "type",
-    "types",
-    "culture",
-    "cultures",
-    "volume",
-    "density",
-    "field",
-    "file",
-    "editor",
-    "format",
-    "generator",
-    "theory",
-    "id",
-    "ids",
+    "of", "stack", "stacks", "site", "sites", "graph", "count", "counts", "line", "lines", "type", "types", "culture",
+    "cultures", "volume", "density", "field", "file", "editor", "format", "generator", "theory", "id", "ids",
 ];
 
 /// Words for those who can be called.

@@ -103,40 +103,11 @@ fn lower_case_form(scan: &ScanState<'_>, i: usize, family: i32, cue: bool) -> Op
 }
 
 /// Words before `_name` that refer to a person.
+#[rustfmt::skip]
 const PEOPLE_WORDS: &[&str] = &[
-    "first",
-    "last",
-    "full",
-    "middle",
-    "maiden",
-    "family",
-    "given",
-    "customer",
-    "client",
-    "patient",
-    "employee",
-    "contact",
-    "holder",
-    "owner",
-    "billing",
-    "shipping",
-    "sender",
-    "recipient",
-    "author",
-    "cardholder",
-    "account",
-    "display",
-    "legal",
-    "user",
-    "person",
-    "member",
-    "student",
-    "guest",
-    "nick",
-    "pet",
-    "mother",
-    "father",
-    "spouse",
+    "first", "last", "full", "middle", "maiden", "family", "given", "customer", "client", "patient", "employee",
+    "contact", "holder", "owner", "billing", "shipping", "sender", "recipient", "author", "cardholder", "account",
+    "display", "legal", "user", "person", "member", "student", "guest", "nick", "pet", "mother", "father", "spouse",
 ];
 
 /// `my name is`, `call me`, `on behalf of`: a name follows, whatever its case.
