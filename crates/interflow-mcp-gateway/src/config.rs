@@ -10,7 +10,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
 use serde::{Deserialize, Serialize};
 
-use crate::client_capabilities::ClientRequestKind;
+use crate::protocol::client_capabilities::ClientRequestKind;
 
 /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
 /// them.

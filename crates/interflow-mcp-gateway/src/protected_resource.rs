@@ -6,7 +6,7 @@ use interflow_types::{BoxFuture, Response, StatusCode, Url};
 use serde_json::json;
 
 use crate::config::McpOAuthConfig;
-use crate::responses::refusal;
+use crate::protocol::responses::refusal;
 
 /// Where clients learn of the issuer.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";

@@ -13,12 +13,12 @@ use tokio::process::ChildStdin;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use super::event_sink::{EventSink, own_answer};
 use super::process::{CommandLine, LongLine, ProcessGroup, ProcessStreams, StderrTail, read_line};
-use super::server_event::own_answer;
-use super::{EventSink, ServerHello, UpstreamClient, initialize_params};
+use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpServerConfig;
-use crate::jsonrpc::{self, RpcError, ServerMessage};
-use crate::log_messages;
+use crate::protocol::jsonrpc::{self, RpcError, ServerMessage};
+use crate::protocol::log_level;
 
 /// The first and the longest pause before a process is started again; it doubles each time.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -278,7 +278,7 @@ impl StdioConnection {
         link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
         if let Some(params) = client.and_then(|client| client.log_level_params(&hello)) {
             // Without it the server sends more than the client gets.
-            let _ = link.request(log_messages::METHOD, &|_| params.clone(), None).await;
+            let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
         }
         Ok(Self { link, hello })
     }

@@ -1,36 +1,16 @@
-//! The endpoints as a protected resource of OAuth 2.1 (MCP 2025-11-25, authorization; RFC 9728): clients show access tokens
-//! of the configured issuer in place of virtual keys.
+//! The stage that checks access tokens: clients show tokens of the configured issuer in place of virtual keys (MCP
+//! 2025-11-25, authorization).
 
 use std::sync::Arc;
 
 use interflow_limits::KeyedEndpoint;
 use interflow_types::{
-    BoxFuture, EntryKind, Flow, LocalHandler, MaybeFuture, Method, Phase, PhaseSet, PlanScope, Request, RequestHead,
-    RequestVerdict, Response, Result, Stage, StatusCode,
+    EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage, StatusCode,
 };
 
-use crate::protected_resource::{AccessRefusal, ProtectedResource};
-use crate::responses::{json_response, refusal};
+use crate::exchange::McpExchange;
+use crate::protected_resource::AccessRefusal;
 use crate::service::McpService;
-use crate::stages::McpExchange;
-
-/// Serves the metadata of the resource, to everyone.
-pub(crate) struct MetadataHandler(pub Arc<ProtectedResource>);
-
-impl LocalHandler for MetadataHandler {
-    fn serve<'a>(&'a self, _flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
-        let response = match request.head.method {
-            Method::GET | Method::HEAD => {
-                let mut response = json_response(StatusCode::OK, self.0.metadata());
-                // Clients in web pages read it before they have a token.
-                response.head.headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
-                response
-            }
-            _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "use GET"),
-        };
-        Box::pin(std::future::ready(Ok(response)))
-    }
-}
 
 /// Checks access tokens before virtual keys are: a request has one of the two if tokens are configured.
 pub(crate) struct OAuthStage(pub Arc<McpService>);

@@ -1,12 +1,11 @@
 //! What servers send beside their responses.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
-use crate::sessions::McpSession;
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError};
 
 /// Bound on events that wait to be passed on.
 const MAX_QUEUED: usize = 64;
@@ -34,25 +33,27 @@ pub(crate) struct ServerRequest {
 pub(crate) struct EventSink {
     events: mpsc::Sender<ServerEvent>,
     pub wants_progress: bool,
-    /// The session whose stream outside of calls it serves, if it is not for a request in progress.
-    session: Weak<McpSession>,
+    /// Whether the client has the stream outside of calls open, if the sink is not for a request in progress.
+    is_attended: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl EventSink {
     pub fn new(wants_progress: bool) -> (Self, mpsc::Receiver<ServerEvent>) {
         let (events, received) = mpsc::channel(MAX_QUEUED);
-        (Self { events, wants_progress, session: Weak::new() }, received)
+        (Self { events, wants_progress, is_attended: None }, received)
     }
 
     /// A sink for what belongs to no request of a session.
-    pub fn outside_of_calls(session: &Arc<McpSession>) -> (Self, mpsc::Receiver<ServerEvent>) {
+    pub fn outside_of_calls(
+        is_attended: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> (Self, mpsc::Receiver<ServerEvent>) {
         let (sink, received) = Self::new(false);
-        (Self { session: Arc::downgrade(session), ..sink }, received)
+        (Self { is_attended: Some(Arc::new(is_attended)), ..sink }, received)
     }
 
     /// Whether the client has the stream open at the moment; it may come back.
     pub fn is_attended(&self) -> bool {
-        self.session.upgrade().is_some_and(|session| session.standing.is_open())
+        self.is_attended.as_ref().is_some_and(|is_attended| is_attended())
     }
 
     pub fn is_closed(&self) -> bool {

@@ -14,22 +14,20 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Interval;
 
-use crate::client_requests::{EventContext, ReviewedRequest};
-use crate::endpoint::Endpoint;
-use crate::log_messages::may_log;
-use crate::responses::refusal;
+use super::call_context::{CallContext, ReviewedRequest};
+use crate::access::may_log;
+use crate::exchange::{Endpoint, McpExchange, VERSION_HEADER, find_session};
+use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
+use crate::protocol::responses::refusal;
+use crate::protocol::versions::PRIMED_SINCE;
 use crate::service::McpService;
-use crate::sessions::McpSession;
-use crate::stages::{McpExchange, VERSION_HEADER, find_session};
-use crate::streamed_reply::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
-use crate::upstream::EventSink;
+use crate::session::client_session::McpSession;
+use crate::upstream::event_sink::EventSink;
 
 /// Bound on messages of servers that wait to be numbered.
 const MAX_QUEUED: usize = 256;
 /// How long servers are listened to for a client whose connection broke off.
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
-/// From this version on, clients know events without data.
-const PRIMED_SINCE: &str = "2025-11-25";
 
 /// Opens the stream of a session; one that was open before ends.
 pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead, endpoint: &Endpoint) -> Response {
@@ -49,7 +47,7 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
             Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
         };
         flow.extension_mut::<McpExchange>().begin_stream(&session, policy.restore);
-        contexts.push(EventContext {
+        contexts.push(CallContext {
             service: Arc::clone(service),
             session: Arc::clone(&session),
             guard: (service.deps.guard)(flow, &server.name),
@@ -62,7 +60,7 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
     }
     let opened = session.standing.open(head.headers.get_str("last-event-id"), &settings);
     if !opened.has_listeners {
-        session.standing.set_listeners(opened.stream, listen(&session, contexts));
+        session.standing.attach_listeners(opened.stream, listen(&session, contexts));
     }
     let is_primed = head.headers.get_str(VERSION_HEADER).is_some_and(|version| version >= PRIMED_SINCE);
     let body = StandingStream {
@@ -78,12 +76,14 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
 }
 
 /// Starts what passes on the messages of servers to the stream.
-fn listen(session: &Arc<McpSession>, contexts: Vec<EventContext>) -> Vec<AbortHandle> {
+fn listen(session: &Arc<McpSession>, contexts: Vec<CallContext>) -> Vec<AbortHandle> {
     let (out, mut messages) = mpsc::channel::<String>(MAX_QUEUED);
     let mut tasks = Vec::new();
     for context in contexts {
         let out = out.clone();
-        let (sink, events) = EventSink::outside_of_calls(&context.session);
+        let attended = Arc::downgrade(&context.session);
+        let is_attended = move || attended.upgrade().is_some_and(|session| session.standing.is_open());
+        let (sink, events) = EventSink::outside_of_calls(is_attended);
         let listening = context.server.listen(&context.session, sink);
         let task = tokio::spawn(async move {
             tokio::join!(listening, context.dispatch(events, out, None));
@@ -118,7 +118,7 @@ impl StandingStream {
     fn is_stale(&self, json: &str) -> bool {
         let message: Value = serde_json::from_str(json).unwrap_or_default();
         let is_request = message["method"].is_string() && !message["id"].is_null();
-        self.after <= self.replayed_to && is_request && self.session.asking_server(&message["id"]).is_none()
+        self.after <= self.replayed_to && is_request && self.session.questions.server(&message["id"]).is_none()
     }
 }
 

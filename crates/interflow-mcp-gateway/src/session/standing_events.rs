@@ -68,7 +68,7 @@ impl StandingEvents {
     }
 
     /// Gives a stream the tasks that pass on the messages of servers. They end with it, or later if it is resumed.
-    pub fn set_listeners(&self, stream: u64, listeners: Vec<AbortHandle>) {
+    pub fn attach_listeners(&self, stream: u64, listeners: Vec<AbortHandle>) {
         let mut state = self.0.lock();
         if state.streams == stream && state.is_open {
             state.listeners = listeners;
@@ -221,7 +221,7 @@ mod tests {
         let listener = || tokio::spawn(std::future::pending::<()>()).abort_handle();
         let (kept, other) = (listener(), listener());
         let first = events.open(None, &settings);
-        events.set_listeners(first.stream, vec![kept.clone()]);
+        events.attach_listeners(first.stream, vec![kept.clone()]);
         assert!(events.leave(first.stream));
         let second = events.open(Some("0"), &settings);
         assert!(second.has_listeners);
@@ -232,7 +232,7 @@ mod tests {
         let third = events.open(Some("0"), &settings);
         assert!(!third.has_listeners);
         events.close();
-        events.set_listeners(third.stream, vec![other.clone()]);
+        events.attach_listeners(third.stream, vec![other.clone()]);
         tokio::task::yield_now().await;
         assert!(kept.is_finished() && other.is_finished());
     }

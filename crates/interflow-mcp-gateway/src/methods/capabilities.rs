@@ -2,41 +2,19 @@
 //! client may use.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use interflow_limits::VirtualKey;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::access::{self, Offer};
-use crate::log_messages::may_log;
-use crate::sessions::McpSession;
-use crate::settings::{McpServer, McpSettings};
+use crate::access::{self, Offer, may_log};
+use crate::session::client_session::McpSession;
+use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
 
 /// How long the beginning of a session waits for a server of which nothing is known yet.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// How long a server that failed is taken to have nothing, without being asked again.
-const RETRY: Duration = Duration::from_secs(30);
-
-/// What a server declared the last time that a session with it began; `None` if it failed.
-#[derive(Default)]
-pub(crate) struct KnownCapabilities(Mutex<Option<(Option<Value>, Instant)>>);
-
-impl KnownCapabilities {
-    pub fn record(&self, capabilities: Option<Value>) {
-        *self.0.lock() = Some((capabilities, Instant::now()));
-    }
-
-    /// What is known; `None` if the server has to be asked.
-    fn get(&self) -> Option<Value> {
-        match &*self.0.lock() {
-            Some((Some(capabilities), _)) => Some(capabilities.clone()),
-            Some((None, at)) if at.elapsed() < RETRY => Some(Value::Null),
-            _ => None,
-        }
-    }
-}
 
 /// The capabilities for a client of an endpoint with this key.
 pub(crate) async fn declared(
@@ -65,54 +43,39 @@ async fn optional_of_server(
     key: Option<&VirtualKey>,
 ) -> Vec<&'static str> {
     let may_use = |offer: Offer<'_>| access::check(server, key, offer).is_ok();
-    let mut wanted = Vec::new();
+    let mut names = Vec::new();
     if may_use(Offer::Prompts) || may_use(Offer::Resources) {
-        wanted.push("completions");
+        names.push("completions");
     }
     if may_log(server, key) {
-        wanted.push("logging");
+        names.push("logging");
     }
-    if wanted.is_empty() {
+    if names.is_empty() {
         // It is not even started.
-        return wanted;
+        return names;
     }
     let capabilities = capabilities_of(server, session).await;
-    wanted.retain(|name| capabilities.get(name).is_some_and(|c| !c.is_null()));
-    wanted
+    names.retain(|name| capabilities.get(name).is_some_and(|c| !c.is_null()));
+    names
 }
 
 /// What a server declared, as far as it is known within a time limit; null if nothing is.
 pub(crate) async fn capabilities_of(server: &Arc<McpServer>, session: &Arc<McpSession>) -> Value {
-    if let Some(known) = server.known.get() {
-        return known;
+    if let Some(capabilities) = server.known.get() {
+        return capabilities;
     }
     // A start that takes longer goes on, for the first request to the server.
     let (owned, session) = (Arc::clone(server), Arc::clone(session));
-    let asked = tokio::spawn(async move { owned.hello(&session).await.map(|hello| hello.capabilities) });
-    match tokio::time::timeout(MAX_WAIT, asked).await {
+    let hello = tokio::spawn(async move { owned.hello(&session).await.map(|hello| hello.capabilities) });
+    match tokio::time::timeout(MAX_WAIT, hello).await {
         Ok(Ok(Ok(capabilities))) => capabilities,
         Ok(Ok(Err(e))) => {
-            tracing::warn!("nothing is known of the capabilities of an MCP server: {e}");
+            tracing::warn!("cannot read the capabilities of an MCP server: {e}");
             Value::Null
         }
         Ok(Err(_)) | Err(_) => {
-            tracing::warn!("MCP server {}: its capabilities are not known yet", server.name);
+            tracing::warn!("MCP server {}: timed out reading its capabilities", server.name);
             Value::Null
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_failed_is_not_asked_again_at_once() {
-        let known = KnownCapabilities::default();
-        assert_eq!(known.get(), None);
-        known.record(None);
-        assert_eq!(known.get(), Some(Value::Null));
-        known.record(Some(json!({ "logging": {} })));
-        assert_eq!(known.get(), Some(json!({ "logging": {} })));
     }
 }

@@ -3,7 +3,7 @@
 use interflow_types::{Response, StatusCode};
 use serde_json::Value;
 
-use crate::jsonrpc::{INVALID_REQUEST, RpcError, response};
+use super::jsonrpc::{INVALID_REQUEST, RpcError, response};
 
 /// A response without a request that it could belong to.
 pub(crate) fn refusal(status: StatusCode, message: impl Into<String>) -> Response {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::client_capabilities::{ClientCapabilities, ClientRequestKind};
-use crate::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
-use crate::log_messages::{self, LogLevel};
+use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
+use super::log_level::{self, LogLevel};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
@@ -205,7 +205,7 @@ impl ClientRequest {
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
-            ClientMethod::SetLogLevel(level) => (log_messages::METHOD, level.params()),
+            ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
@@ -273,7 +273,7 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "resources/read" => ClientMethod::ReadResource(uri()?),
         "resources/subscribe" => ClientMethod::Subscribe(uri()?),
         "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
-        log_messages::METHOD => {
+        log_level::SET_LEVEL => {
             let level = params["level"].as_str().and_then(LogLevel::parse);
             let levels = "`level` is none of debug, info, notice, warning, error, critical, alert and emergency";
             ClientMethod::SetLogLevel(level.ok_or(levels)?)

@@ -1,17 +1,71 @@
-//! Restores originals in a response on its way to the client.
+//! The stage that restores in a response what the client sent and the first stage replaced, after the recorder took its
+//! copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use interflow_types::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Result};
+use interflow_types::{
+    Body, BodyFrame, BodyStream, CollectError, EarlyExit, EntryKind, Error, ErrorKind, Flow, MaybeFuture, Phase,
+    PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
+};
 
-use crate::redaction::restore_json;
-use crate::sessions::McpSession;
+use crate::exchange::McpExchange;
+use crate::redaction::restoring::restore_json;
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+
+/// Restores in responses what the client sent and the first stage replaced.
+pub(crate) struct RestoreStage(pub Arc<McpService>);
+
+impl RestoreStage {
+    fn session(flow: &Flow) -> Option<Arc<McpSession>> {
+        let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
+        let session = exchange.session.as_ref()?;
+        let has_values =
+            exchange.is_stream || session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
+        has_values.then(|| Arc::clone(session))
+    }
+}
+
+impl Stage for RestoreStage {
+    fn name(&self) -> &'static str {
+        "mcp-restore"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
+            PhaseSet::from_phase(Phase::ResponseBody)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    fn restores_secrets(&self, flow: &Flow) -> bool {
+        Self::session(flow).is_some()
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let Some(session) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
+        MaybeFuture::pending(async move {
+            match is_stream {
+                true => Ok(restore_events(session, body)),
+                false => restore_message(&session, body).await.map_err(EarlyExit::Deny),
+            }
+        })
+    }
+}
 
 /// Restores in a response that is one message.
-pub(crate) async fn restore_message(session: &McpSession, body: Body) -> Result<Body> {
+async fn restore_message(session: &McpSession, body: Body) -> Result<Body> {
     // The handler made it of a message within the bound of messages.
     let (bytes, trailers) = body.collect(usize::MAX).await.map_err(|e| match e {
         CollectError::Broken(e) => e,
@@ -22,7 +76,7 @@ pub(crate) async fn restore_message(session: &McpSession, body: Body) -> Result<
 }
 
 /// Restores in a response that is an event stream.
-pub(crate) fn restore_events(session: Arc<McpSession>, body: Body) -> Body {
+fn restore_events(session: Arc<McpSession>, body: Body) -> Body {
     Body::stream(RestoredEvents { session, body, partial: BytesMut::new(), ready: VecDeque::new(), is_over: false })
 }
 

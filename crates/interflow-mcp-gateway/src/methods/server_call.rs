@@ -2,69 +2,52 @@
 
 use std::sync::Arc;
 
-use interflow_redact::{RedactMode, ValuePolicy};
-use interflow_types::Direction;
-use parking_lot::Mutex;
+use interflow_redact::RedactMode;
 use serde_json::{Value, json};
 
-use crate::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
-use crate::client_requests::ReviewedRequest;
-use crate::jsonrpc::{METHOD_NOT_FOUND, RpcError};
-use crate::redaction::{Findings, redact_result, redact_text, restore_for_server};
-use crate::service::{CallGuard, McpService};
-use crate::sessions::McpSession;
-use crate::settings::McpServer;
-use crate::stages::CallOutcome;
-use crate::upstream::EventSink;
+use super::call_context::CallContext;
+use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError};
+use crate::redaction::restoring::restore_for_server;
+use crate::redaction::values::{Findings, redact_text};
+use crate::upstream::event_sink::EventSink;
 
 /// A call with all that it needs, so that it can go on while its response is already being sent.
 pub(crate) struct ServerCall {
-    pub service: Arc<McpService>,
-    pub session: Arc<McpSession>,
-    pub server: Arc<McpServer>,
+    pub context: Arc<CallContext>,
     /// The name of the tool or prompt at the server.
     pub name: String,
     /// As it is recorded.
     pub method: ClientMethod,
     /// As the client sent it, if the server gets more than the recording.
     pub original: Option<ClientMethod>,
-    pub policy: ValuePolicy,
-    pub guard: Option<Arc<dyn CallGuard>>,
-    pub outcome: Arc<Mutex<CallOutcome>>,
-    pub review: Arc<ReviewedRequest>,
 }
 
 impl ServerCall {
     /// Sends the call and redacts what comes back.
     pub async fn run(self, sink: Option<EventSink>) -> Result<String, RpcError> {
-        let answered = self.send(sink).await;
-        let mut found = Findings::new();
-        let vault = &self.session.from_servers;
-        let result = match answered {
-            Ok(result) => redact_result(&self.policy, &self.server, vault, result, &mut found).await,
+        let context = &self.context;
+        let result = match self.send(sink).await {
+            Ok(result) => context.inspect(result).await,
             Err(e) => {
-                let message = redact_text(&self.policy, self.result_mode(), vault, &e.message, &mut found).await;
-                let data = self.required_urls(&e, &mut found).await;
+                let (vault, mut findings) = (&context.session.from_servers, Findings::new());
+                let message =
+                    redact_text(&context.policy, context.result_mode(), vault, &e.message, &mut findings).await;
+                context.count(findings);
+                let data = context.required_urls(&e).await;
                 data.and_then(|data| Err(RpcError { message, data: data.map(Box::new), received_data: None, ..e }))
             }
         };
-        self.service.count_findings(Direction::Response, &found);
-        let result = match (result, &self.guard) {
-            (Ok(result), Some(guard)) => guard.check_result(result).await.map_err(RpcError::not_allowed),
-            (result, _) => result,
-        };
         let is_error = result.as_deref().map_or(true, is_tool_error);
-        self.service.count_call(&self.server.name, if is_error { "error" } else { "ok" });
-        let mut outcome = self.outcome.lock();
-        outcome.add(found);
-        outcome.is_error = is_error;
-        drop(outcome);
+        context.service.count_call(&context.server.name, if is_error { "error" } else { "ok" });
+        context.outcome.lock().is_error = is_error;
         result
     }
 
     async fn send(&self, sink: Option<EventSink>) -> Result<String, RpcError> {
+        let context = &*self.context;
         // After the recorder took its copy of the request.
-        let restored = |json: String| restore_for_server(&self.server, &self.policy, &self.session, json);
+        let restored = |json: String| restore_for_server(&context.server, &context.policy, &context.session, json);
         let uri_json = |uri: &str| restored(Value::from(uri).to_string());
         let (method, values) = match self.original.as_ref().unwrap_or(&self.method) {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
@@ -80,30 +63,32 @@ impl ServerCall {
                 let uri = serde_json::from_str(&uri_json(uri)).map_err(|e| RpcError::server(e.to_string()))?;
                 return self.complete(&CompletionRef::Resource(uri), &restored(values.clone())).await;
             }
-            _ => return Err(RpcError::server("this is no call")),
+            _ => return Err(RpcError::server("not a request that a server answers")),
         };
         let is_resource = method == "resources/read";
         let params = |token: Option<u64>| match is_resource {
             true => format!(r#"{{"uri":{values}}}"#),
             false => named_params(&self.name, &values, token),
         };
-        self.server.request(&self.session, method, &params, sink).await
+        context.server.request(&context.session, method, &params, sink).await
     }
 
     /// Asks the server for values of an argument.
     async fn complete(&self, reference: &CompletionRef, values: &str) -> Result<String, RpcError> {
-        if !self.server.hello(&self.session).await?.offers("completions") {
-            let name = &self.server.name;
+        let context = &*self.context;
+        if !context.server.hello(&context.session).await?.offers("completions") {
+            let name = &context.server.name;
             return Err(RpcError::new(METHOD_NOT_FOUND, format!("the MCP server {name} completes no arguments")));
         }
         let params = completion_params(reference, values);
-        self.server.request(&self.session, "completion/complete", &|_| params.clone(), None).await
+        context.server.request(&context.session, "completion/complete", &|_| params.clone(), None).await
     }
 
     /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON.
     async fn subscribe(&self, sent: &str) -> Result<String, RpcError> {
-        if !self.server.hello(&self.session).await?.has_subscriptions() {
-            let name = &self.server.name;
+        let context = &*self.context;
+        if !context.server.hello(&context.session).await?.has_subscriptions() {
+            let name = &context.server.name;
             return Err(RpcError::new(
                 METHOD_NOT_FOUND,
                 format!("the MCP server {name} has no subscriptions to resources"),
@@ -111,39 +96,37 @@ impl ServerCall {
         }
         let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
         // The client is told of the one that is recorded, in which its own values are restored.
-        let ClientMethod::Subscribe(shown) = &self.method else {
-            return Err(RpcError::server("this is no subscription"));
+        let ClientMethod::Subscribe(client_uri) = &self.method else {
+            return Err(RpcError::server("not a subscription"));
         };
         // Before the server may tell of the first change.
-        self.session.subscribe(&self.server.name, &plain, shown)?;
+        context.session.subscriptions.add(&context.server.name, &plain, client_uri)?;
         let params = format!(r#"{{"uri":{sent}}}"#);
-        let done = self.server.request(&self.session, "resources/subscribe", &|_| params.clone(), None).await;
+        let done = context.server.request(&context.session, "resources/subscribe", &|_| params.clone(), None).await;
         if done.is_err() {
-            self.session.unsubscribe(&self.server.name, &plain);
+            context.session.subscriptions.remove(&context.server.name, &plain);
         }
         done.map(|_| "{}".to_owned())
     }
 
     async fn unsubscribe(&self, sent: &str) -> Result<String, RpcError> {
         let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
-        self.session.unsubscribe(&self.server.name, &plain);
+        let context = &*self.context;
+        context.session.subscriptions.remove(&context.server.name, &plain);
         // A process that sessions share goes on to tell of it.
-        if self.service.sessions.is_subscribed_elsewhere(&self.session, &self.server.name, &plain) {
+        if context.service.sessions.is_subscribed_elsewhere(&context.session, &context.server.name, &plain) {
             return Ok("{}".to_owned());
         }
         let params = format!(r#"{{"uri":{sent}}}"#);
-        let done = self.server.request(&self.session, "resources/unsubscribe", &|_| params.clone(), None).await;
+        let done = context.server.request(&context.session, "resources/unsubscribe", &|_| params.clone(), None).await;
         done.map(|_| "{}".to_owned())
-    }
-
-    fn result_mode(&self) -> RedactMode {
-        self.server.config.results.unwrap_or(self.policy.mode)
     }
 
     /// What tells the client of a server's progress notification.
     pub fn progress_translator(&self, token: Value) -> impl Fn(&Value) -> Value + Send + use<> {
-        let (policy, mode, session) = (self.policy.clone(), self.result_mode(), Arc::clone(&self.session));
+        let context = Arc::clone(&self.context);
         move |params| {
+            let (policy, mode) = (&context.policy, context.result_mode());
             let mut out = json!({ "progressToken": token });
             for name in ["progress", "total"] {
                 if let Some(number) = params.get(name).filter(|n| n.is_number()) {
@@ -156,7 +139,7 @@ impl ServerCall {
             if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
                 let redacted = match mode {
                     RedactMode::Redact => {
-                        let done = policy.redactor.redact_text(message, &mut session.from_servers.lock());
+                        let done = policy.redactor.redact_text(message, &mut context.session.from_servers.lock());
                         done.ok().map(|done| done.output.unwrap_or_else(|| message.to_owned()))
                     }
                     RedactMode::Flag | RedactMode::Off => Some(message.to_owned()),

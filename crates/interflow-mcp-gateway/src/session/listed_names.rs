@@ -8,7 +8,7 @@ use interflow_redact::{JsonPart, JsonSpan, decode_lossy};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::client_message::{ListKind, MAX_NAME};
+use crate::protocol::client_message::{ListKind, MAX_NAME};
 
 /// Bounds on the values of one schema that are remembered, and on each of them in bytes. Further ones are redacted.
 const MAX_VALUES: usize = 10_000;

@@ -7,11 +7,12 @@ use interflow_limits::VirtualKey;
 use serde_json::{Value, json};
 
 use crate::access::{self, Offer};
-use crate::client_message::ListKind;
-use crate::jsonrpc::RpcError;
-use crate::listed_names::is_usable;
-use crate::sessions::McpSession;
-use crate::settings::{McpServer, McpSettings};
+use crate::protocol::client_message::ListKind;
+use crate::protocol::jsonrpc::RpcError;
+use crate::session::client_session::McpSession;
+use crate::session::listed_names::is_usable;
+use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
 
 /// Bounds on the pages and the items of a list of one server.
 const MAX_PAGES: usize = 100;
@@ -44,7 +45,7 @@ pub(crate) async fn list(
             }
             Err(e) if only.is_some() => return Err(e),
             Err(e) => {
-                tracing::warn!("{} left out: {e}", kind.method());
+                tracing::warn!("{} failed, and is left out: {e}", kind.method());
                 failed.push(Arc::clone(&server.name));
             }
         }
@@ -78,8 +79,8 @@ fn offered(
             }
             item["name"] = server.offered_name(only, &name).into();
         }
-        ListKind::Resources => session.remember_resource(item["uri"].as_str()?, &server.name),
-        ListKind::ResourceTemplates => session.remember_template(item["uriTemplate"].as_str()?, &server.name),
+        ListKind::Resources => session.resources.add_resource(item["uri"].as_str()?, &server.name),
+        ListKind::ResourceTemplates => session.resources.add_template(item["uriTemplate"].as_str()?, &server.name),
     }
     Some(item)
 }
