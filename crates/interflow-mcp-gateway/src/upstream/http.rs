@@ -149,7 +149,7 @@ impl HttpServer {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
         for (field, value) in headers {
-            fields.append(field, value).map_err(|_| format!("headers.{field}: this is no header field of HTTP"))?;
+            fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
         let client = match oauth {
             Some(oauth) => Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?) as Arc<dyn HttpClient>,
@@ -430,7 +430,7 @@ impl HttpServer {
     ) -> Result<Option<Body>, RpcError> {
         let mut request = self.http_request(Method::GET, Body::Empty, open);
         if let Some(id) = last_event {
-            let invalid = |_| RpcError::server("the id of its event is no header field of HTTP");
+            let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
         }
         let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
@@ -468,7 +468,7 @@ impl HttpServer {
     }
 }
 
-/// Tells the server that nobody waits any more, unless the response came.
+/// Tells the server that the request is cancelled, unless the response came.
 struct CancelOnDrop(Option<(HttpServer, OpenSession, u64)>);
 
 impl Drop for CancelOnDrop {

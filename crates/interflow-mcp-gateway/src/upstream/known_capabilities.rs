@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn a_server_that_failed_is_not_asked_again_at_once() {
-        let known = KnownCapabilities::default();
-        assert_eq!(known.get(), None);
-        known.record(None);
-        assert_eq!(known.get(), Some(Value::Null));
-        known.record(Some(json!({ "logging": {} })));
-        assert_eq!(known.get(), Some(json!({ "logging": {} })));
+        let capabilities = KnownCapabilities::default();
+        assert_eq!(capabilities.get(), None);
+        capabilities.record(None);
+        assert_eq!(capabilities.get(), Some(Value::Null));
+        capabilities.record(Some(json!({ "logging": {} })));
+        assert_eq!(capabilities.get(), Some(json!({ "logging": {} })));
     }
 }

@@ -4,7 +4,6 @@ pub(crate) mod client_credentials;
 pub(crate) mod event_sink;
 pub(crate) mod http;
 pub(crate) mod known_capabilities;
-mod process;
 pub(crate) mod server;
 pub(crate) mod server_hello;
 pub(crate) mod stdio;
