@@ -30,7 +30,7 @@ pub(crate) struct McpExchange {
     pub endpoint: Option<Endpoint>,
     pub prepared: Option<PreparedRequest>,
     pub session: Option<Arc<McpSession>>,
-    /// Whom the access token of the request is of.
+    /// The subject of the access token of the request.
     pub holder: Option<Arc<str>>,
     /// What the client sent is restored in the response.
     pub restores: bool,

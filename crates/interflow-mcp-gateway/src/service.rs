@@ -77,7 +77,7 @@ pub struct McpService {
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
 }
 
-/// Ends sessions with servers, one after the other: nobody waits for it.
+/// Ends sessions with servers, one after the other. No request waits for it.
 async fn end_sessions(settings: Arc<McpSettings>, sessions: Vec<Arc<McpSession>>) {
     for session in sessions {
         session.end_at_servers(&settings).await;

@@ -170,8 +170,8 @@ mod tests {
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
             ("[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['mcp']", ""),
-            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is no URL"),
-            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is no URL"),
+            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is not a supported URL"),
+            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is not a supported URL"),
             (
                 "[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['a b']",
                 "mcp.oauth.scopes",

@@ -112,7 +112,7 @@ fn known_params(
 ) -> Result<(String, bool), RpcError> {
     let invalid = |why: &str| RpcError::new(INVALID_PARAMS, format!("{}: {why}", kind.method()));
     let params: Value = serde_json::from_str(if params.is_empty() { "{}" } else { params })
-        .map_err(|e| invalid(&format!("its params are no JSON: {e}")))?;
+        .map_err(|e| invalid(&format!("its params are invalid JSON: {e}")))?;
     if kind == ClientRequestKind::Elicitation {
         match params.get("mode").map_or(Some("form"), Value::as_str) {
             Some("form") if client.forms => {}

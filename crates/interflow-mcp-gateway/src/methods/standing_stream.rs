@@ -114,7 +114,7 @@ struct StandingStream {
 }
 
 impl StandingStream {
-    /// Whether nobody waits any more for the answer to a request of a server that is sent again.
+    /// Whether a request of a server that is sent again has been answered or given up.
     fn is_stale(&self, json: &str) -> bool {
         let message: Value = serde_json::from_str(json).unwrap_or_default();
         let is_request = message["method"].is_string() && !message["id"].is_null();

@@ -143,7 +143,7 @@ impl ClientMessage {
     /// The message is invalid.
     pub fn parse(raw: &str) -> Result<Self, InvalidMessage> {
         let message: Value = serde_json::from_str(raw)
-            .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is no JSON: {e}"))))?;
+            .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is invalid JSON: {e}"))))?;
         let invalid = |id: Value, why: &str| (id, RpcError::new(INVALID_REQUEST, why));
         if message.is_array() {
             return Err(invalid(Value::Null, "batches are not supported, as since MCP 2025-06-18: send one message"));
@@ -153,7 +153,7 @@ impl ClientMessage {
             return Err(invalid(Value::Null, "an id is a string or a number"));
         }
         if message["jsonrpc"] != "2.0" {
-            return Err(invalid(id.unwrap_or_default(), "this is no message of JSON-RPC 2.0"));
+            return Err(invalid(id.unwrap_or_default(), "not a message of JSON-RPC 2.0"));
         }
         let Some(method) = message["method"].as_str() else {
             let is_response = message.get("result").is_some() || message.get("error").is_some();
@@ -244,7 +244,7 @@ fn parse_completion(params: &Value) -> Result<ClientMethod, &'static str> {
     let mut values = json!({ "argument": { "name": name, "value": value } });
     if let Some(known) = params["context"].get("arguments").filter(|known| !known.is_null()) {
         if !known.as_object().is_some_and(|known| known.values().all(Value::is_string)) {
-            return Err("`context.arguments` is no object of strings");
+            return Err("`context.arguments` is not an object of strings");
         }
         values["context"] = json!({ "arguments": known });
     }
@@ -275,7 +275,7 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
         "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
         log_level::SET_LEVEL => {
             let level = params["level"].as_str().and_then(LogLevel::parse);
-            let levels = "`level` is none of debug, info, notice, warning, error, critical, alert and emergency";
+            let levels = "`level` is not one of debug, info, notice, warning, error, critical, alert and emergency";
             ClientMethod::SetLogLevel(level.ok_or(levels)?)
         }
         "completion/complete" => parse_completion(params)?,
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn invalid_messages_are_refused_with_their_id() {
         for (raw, id, code, says) in [
-            ("{", Value::Null, PARSE_ERROR, "no JSON"),
+            ("{", Value::Null, PARSE_ERROR, "invalid JSON"),
             ("[]", Value::Null, INVALID_REQUEST, "batches"),
             (r#"{"jsonrpc":"2.0","id":1}"#, json!(1), INVALID_REQUEST, "no method"),
             (r#"{"id":1,"method":"ping"}"#, json!(1), INVALID_REQUEST, "JSON-RPC 2.0"),

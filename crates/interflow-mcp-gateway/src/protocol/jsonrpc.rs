@@ -54,7 +54,7 @@ pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String 
     match result {
         Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
         Err(e) => {
-            // Without its data, that one tells nobody what to do.
+            // Without its data, that code does not say what to do.
             let has_urls = e.code != URL_ELICITATION_REQUIRED || e.data.is_some();
             let mut error = json!({ "code": if has_urls { e.code } else { SERVER_FAILED }, "message": e.message });
             if let Some(data) = &e.data {
@@ -98,7 +98,7 @@ impl ServerMessage {
     /// # Errors
     /// The text is not JSON.
     pub fn parse(raw: &str) -> Result<Self, String> {
-        let mut value: Value = serde_json::from_str(raw).map_err(|e| format!("it sent what is no JSON: {e}"))?;
+        let mut value: Value = serde_json::from_str(raw).map_err(|e| format!("it sent invalid JSON: {e}"))?;
         let id = value.get("id").filter(|id| !id.is_null()).cloned();
         let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
         Ok(match (id, method) {
@@ -137,11 +137,11 @@ fn server_error(error: &Value) -> RpcError {
 pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
     let mut reader = JsonReader::new(json.as_bytes());
     let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return None };
-    let (mut depth, mut is_wanted, mut start, mut found) = (1_usize, false, 0, None);
+    let (mut depth, mut is_named, mut start, mut value) = (1_usize, false, 0, None);
     while let Ok(Some(token)) = reader.next_token() {
         match token {
             JsonToken::Name(range) if depth == 1 => {
-                is_wanted = json.get(range).is_some_and(|raw| decode_lossy(raw).0 == name);
+                is_named = json.get(range).is_some_and(|raw| decode_lossy(raw).0 == name);
             }
             JsonToken::Object(at) | JsonToken::Array(at) => {
                 if depth == 1 {
@@ -151,19 +151,19 @@ pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
             }
             JsonToken::End(end) => {
                 depth -= 1;
-                if depth == 1 && is_wanted {
-                    found = Some(start..end);
+                if depth == 1 && is_named {
+                    value = Some(start..end);
                 }
             }
-            JsonToken::Text(range) if depth == 1 && is_wanted => found = Some(range.start - 1..range.end + 1),
-            JsonToken::Scalar(range) if depth == 1 && is_wanted => found = Some(range),
+            JsonToken::Text(range) if depth == 1 && is_named => value = Some(range.start - 1..range.end + 1),
+            JsonToken::Scalar(range) if depth == 1 && is_named => value = Some(range),
             JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
         }
         if depth == 0 {
             break;
         }
     }
-    found
+    value
 }
 
 /// Bound on the arguments that a person is shown.
@@ -171,9 +171,9 @@ const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
 /// The beginning of a JSON value.
 pub(crate) fn shown_arguments(json: &str) -> String {
-    let shown: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
-    let more = if shown.len() < json.len() { "…" } else { "" };
-    shown + more
+    let beginning: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+    let more = if beginning.len() < json.len() { "…" } else { "" };
+    beginning + more
 }
 
 #[cfg(test)]

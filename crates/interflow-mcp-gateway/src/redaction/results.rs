@@ -23,7 +23,7 @@ pub(crate) async fn redact_result(
     if mode != RedactMode::Redact || !may_have_media(&result) {
         return redact_json(policy, mode, vault, result, findings).await;
     }
-    let unreadable = |e: serde_json::Error| RpcError::new(NOT_INSPECTED, format!("the result is no JSON: {e}"));
+    let unreadable = |e: serde_json::Error| RpcError::new(NOT_INSPECTED, format!("the result is invalid JSON: {e}"));
     let mut value: Value = serde_json::from_str(&result).map_err(unreadable)?;
     let mut media = Vec::new();
     media_texts(&mut value, &mut |text| media.push(std::mem::take(text)));

@@ -37,7 +37,7 @@ struct OwnProcess {
 
 pub(crate) struct McpSession {
     pub id: String,
-    /// The virtual key, or the holder of the access token, that began it; nobody else may use it.
+    /// The virtual key, or the holder of the access token, that began it. No other may use it.
     key: Option<Arc<str>>,
     /// The server of its endpoint; `None` for all of them.
     endpoint: Option<Arc<str>>,
