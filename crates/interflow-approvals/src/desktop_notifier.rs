@@ -21,7 +21,7 @@ const MAX_TEXT_CHARS: usize = 160;
 
 /// Watches pending requests and notifies the desktop, until it is dropped.
 pub async fn watch(approvals: Arc<Approvals>) {
-    let mut told: BTreeSet<u64> = BTreeSet::new();
+    let mut announced: BTreeSet<u64> = BTreeSet::new();
     let mut version = 0;
     loop {
         // Returns at once if something has changed since the last round.
@@ -30,18 +30,18 @@ pub async fn watch(approvals: Arc<Approvals>) {
         sleep(BATCH_DELAY).await;
         version = approvals.version();
         let held = approvals.pending_requests();
-        let new: Vec<&PendingRequest> = held.iter().filter(|h| !told.contains(&h.id)).collect();
+        let new: Vec<&PendingRequest> = held.iter().filter(|h| !announced.contains(&h.id)).collect();
         let quiet = !approvals.notifies();
         if !new.is_empty() && !quiet {
-            told.extend(new.iter().map(|h| h.id));
-            let shown = timeout(COMMAND_TIMEOUT, show_notification("Interflow asks", &notification_text(&new))).await;
-            if let Err(e) = shown.unwrap_or_else(|e| Err(e.into())) {
+            announced.extend(new.iter().map(|h| h.id));
+            let outcome = timeout(COMMAND_TIMEOUT, show_notification("Interflow asks", &notification_text(&new))).await;
+            if let Err(e) = outcome.unwrap_or_else(|e| Err(e.into())) {
                 tracing::debug!("cannot show a desktop notification: {e}");
             }
             sleep(MIN_INTERVAL).await;
         }
         // Ids are never reused, so decided ones need not be remembered.
-        told.retain(|id| held.iter().any(|h| h.id == *id));
+        announced.retain(|id| held.iter().any(|h| h.id == *id));
     }
 }
 
@@ -85,7 +85,7 @@ const WINDOWS: &str = "Add-Type -AssemblyName System.Windows.Forms; $n = New-Obj
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::approvals::PendingQuestion;
+    use crate::PendingQuestion;
     use interflow_types::Timestamp;
 
     #[test]

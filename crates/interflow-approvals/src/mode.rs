@@ -53,7 +53,7 @@ impl Approvals {
     ///
     /// # Errors
     /// Its file cannot be written; the mode is what it was.
-    pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) -> Result<(), ApprovalsError> {
+    pub fn change_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) -> Result<(), ApprovalsError> {
         if let Some(path) = &self.mode_file {
             let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
             let until = mode.and_then(|(_, lasting)| Some(Timestamp::now().after(lasting?).micros()));
@@ -82,7 +82,7 @@ impl Approvals {
             Err(e) => return Err(wrong(e.to_string())),
         };
         let stored: StoredMode = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
-        let left = |until: u64| Duration::from_micros(until.saturating_sub(Timestamp::now().micros()));
-        Ok(stored.mode.map(|mode| (mode, stored.until.map(|until| Timestamp::monotonic().after(left(until))))))
+        let remaining = |until: u64| Duration::from_micros(until.saturating_sub(Timestamp::now().micros()));
+        Ok(stored.mode.map(|mode| (mode, stored.until.map(|until| Timestamp::monotonic().after(remaining(until))))))
     }
 }

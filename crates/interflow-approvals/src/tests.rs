@@ -137,10 +137,10 @@ async fn new_rule_or_mode_resolves_pending_requests() {
     assert!(futures_util::poll!(&mut first).is_pending() && futures_util::poll!(&mut second).is_pending());
     approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
     assert_eq!(first.await, Some(ApprovalAction::Deny));
-    approvals.set_mode(Some((ApprovalMode::Observe, Some(Duration::from_secs(60))))).unwrap();
+    approvals.change_mode(Some((ApprovalMode::Observe, Some(Duration::from_secs(60))))).unwrap();
     assert_eq!(second.await, Some(ApprovalAction::Allow));
     assert_eq!(approvals.temporary_mode().unwrap().0, ApprovalMode::Observe);
-    approvals.set_mode(None).unwrap();
+    approvals.change_mode(None).unwrap();
     assert_eq!(approvals.mode(), ApprovalMode::Ask);
 }
 

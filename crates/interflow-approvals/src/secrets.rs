@@ -285,8 +285,8 @@ impl SecretVault {
     pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
         let cipher = self.cipher(true)?;
         // Secrets of sessions end with the process.
-        let kept = secrets.iter().filter(|s| s.session.is_none());
-        let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
+        let global = secrets.iter().filter(|s| s.session.is_none());
+        let sealed = global.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
         let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
         write_atomic(&self.path, &text, FileAccess::Private).map_err(|e| format!("{}: {e}", self.path.display()))
     }

@@ -67,7 +67,7 @@ pub fn find(name: &str) -> Result<&'static RulePreset, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::approvals::rule_set::{ApprovalRule, RuleSource};
+    use crate::rule_set::{ApprovalRule, RuleSource};
 
     #[test]
     fn every_preset_has_valid_rules_with_hosts() {

@@ -58,16 +58,16 @@ impl Approvals {
         let _alone = self.editing.lock();
         let locked = FileLock::for_edit(vault.path())
             .map_err(|e| ApprovalsError::Io(format!("{}: {e}", vault.path().display())))?;
-        let mut kept = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
+        let mut secrets = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
         let done = {
             let state = self.state.lock();
-            state.keep_uses(&mut kept);
-            edit(&state, &mut kept)?
+            state.keep_uses(&mut secrets);
+            edit(&state, &mut secrets)?
         };
-        vault.write(&kept).map_err(ApprovalsError::Io)?;
+        vault.write(&secrets).map_err(ApprovalsError::Io)?;
         drop(locked);
         let mut state = self.state.lock();
-        state.kept = kept;
+        state.secrets = secrets;
         self.publish_change(state);
         Ok(done)
     }
@@ -78,33 +78,33 @@ pub(super) type StoredParts = (Vec<Arc<ApprovalRule>>, Vec<Arc<StoredSecret>>);
 /// The rules and secrets that were made at runtime.
 pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) -> Result<StoredParts, String> {
     let made = read_rules(&home.join(&config.file))?;
-    let kept = SecretVault::new(home.join(&config.secrets), key.clone()).read()?;
-    Ok((made, kept.into_iter().map(Arc::new).collect()))
+    let secrets = SecretVault::new(home.join(&config.secrets), key.clone()).read()?;
+    Ok((made, secrets.into_iter().map(Arc::new).collect()))
 }
 
 impl ApprovalState {
     /// Replaces rules that did not change by the active ones, which have counts.
     fn keep_counts(&self, made: &mut [Arc<ApprovalRule>]) {
         for rule in made {
-            if let Some(known) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {
-                *rule = Arc::clone(known);
+            if let Some(before) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {
+                *rule = Arc::clone(before);
             }
         }
     }
 
     /// As [`keep_counts`](Self::keep_counts), of secrets.
-    fn keep_uses(&self, kept: &mut Vec<Arc<StoredSecret>>) {
-        for secret in kept {
-            if let Some(known) = self.kept.iter().find(|known| known.is_same(secret)) {
-                *secret = Arc::clone(known);
+    fn keep_uses(&self, secrets: &mut Vec<Arc<StoredSecret>>) {
+        for secret in secrets {
+            if let Some(before) = self.secrets.iter().find(|before| before.is_same(secret)) {
+                *secret = Arc::clone(before);
             }
         }
     }
 
     /// Takes over what the files have. What did not change keeps its counts.
-    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut kept: Vec<Arc<StoredSecret>>) {
+    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut secrets: Vec<Arc<StoredSecret>>) {
         self.keep_counts(&mut made);
-        self.keep_uses(&mut kept);
-        (self.made, self.kept) = (made, kept);
+        self.keep_uses(&mut secrets);
+        (self.made, self.secrets) = (made, secrets);
     }
 }

@@ -18,7 +18,7 @@ use super::rule_set::AccessQuestion;
 use super::secrets::StoredSecret;
 use super::sessions::now;
 use super::{Approvals, Decision, bracket_ipv6};
-use crate::approvals::config::ApprovalAction;
+use crate::config::ApprovalAction;
 
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
@@ -84,7 +84,7 @@ impl ApprovalsStage {
         &self,
         flow: &mut Flow,
         question: PendingQuestion,
-        asked: Option<RequestPreview>,
+        preview: Option<RequestPreview>,
     ) -> RequestVerdict {
         flow.tag("held");
         let (host, port) = (bracket_ipv6(&question.host), question.port);
@@ -93,7 +93,7 @@ impl ApprovalsStage {
         let why = match self
             .approvals
             .waiting()
-            .wait_for_decision(question, PendingRequester { flow: flow.id, asked }, patience, most)
+            .wait_for_decision(question, PendingRequester { flow: flow.id, asked: preview }, patience, most)
             .await
         {
             Some(ApprovalAction::Allow) => return RequestVerdict::Continue,
@@ -146,12 +146,12 @@ impl ApprovalsStage {
             return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         let query = head.and_then(|head| head.url.path.split_once('?')).map(|(_, query)| query.to_owned());
-        let asked = head.map(|head| RequestPreview::from_request(flow, head));
+        let preview = head.map(|head| RequestPreview::from_request(flow, head));
         MaybeFuture::pending(async move {
             // One after the other: a denial ends the questions.
             for question in questions {
                 let question = PendingQuestion { query: query.clone(), ..question };
-                match self.wait_for_decision(flow, question, asked.clone()).await {
+                match self.wait_for_decision(flow, question, preview.clone()).await {
                     RequestVerdict::Continue => {}
                     verdict => return verdict,
                 }

@@ -140,7 +140,8 @@ impl ApprovalRule {
         }
         let matching = self.hosts.iter().filter(|pattern| pattern.matches(q.host, q.port));
         // A rule without hosts matches every host, but is the least specific.
-        let said = matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0));
+        let specificity =
+            matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0));
         let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
         if !port {
             return None;
@@ -159,7 +160,7 @@ impl ApprovalRule {
         let lists = [&spec.users, &spec.agents, &spec.processes, &spec.containers, &spec.sessions];
         Some(RuleSpecificity {
             layer: self.layer,
-            host: said?,
+            host: specificity?,
             path,
             port: !self.ports.is_empty(),
             method: !self.spec.methods.is_empty(),
