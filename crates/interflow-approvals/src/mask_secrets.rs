@@ -32,9 +32,15 @@ pub(super) struct SecretMask {
 }
 
 impl SecretMask {
-    fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Arc<Self>> {
+    /// `packed` are whole credentials into which secrets were inserted, with what replaces them.
+    fn new(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)]) -> Option<Arc<Self>> {
+        let pairs = replacement_pairs(secrets, packed);
         let padded = pairs.iter().map(|(form, with)| (form.clone(), pad_placeholder(with, form.len()))).collect();
-        Some(Arc::new(Self { swap: Replacer::new(pairs)?, padded: Replacer::new(padded)? }))
+        // An origin may escape any character of what it returns, such as `\u0061` for `a`.
+        let values = secrets.iter().map(|secret| secret.value().as_bytes().to_vec());
+        let values: Vec<_> = packed.iter().map(|(credential, _)| credential.clone()).chain(values).collect();
+        let (swap, padded) = (Replacer::new(pairs)?, Replacer::new(padded)?);
+        Some(Arc::new(Self { swap: swap.with_escaped(values.clone()), padded: padded.with_escaped(values) }))
     }
 
     fn apply_to_head(&self, head: &mut ResponseHead) {
@@ -80,7 +86,7 @@ impl SecretMaskCache {
         if !Arc::ptr_eq(&ready.0, all) {
             *ready = (Arc::clone(all), LruCache::new(MAX_CACHED_MASKS));
         }
-        ready.1.entry(hosts).or_insert_with(|| SecretMask::new(replacement_pairs(these, &[]))).clone()
+        ready.1.entry(hosts).or_insert_with(|| SecretMask::new(these, &[])).clone()
     }
 }
 
@@ -123,7 +129,7 @@ pub(super) fn start_masking(
 /// Also masks Basic credentials into which secrets were inserted: as a whole, by the value that the client sent.
 pub(super) fn add_basic_credentials(flow: &mut Flow, packed: &[(Vec<u8>, Vec<u8>)]) {
     let hides = flow.extension_mut::<FlowSecretMask>();
-    hides.hiding = SecretMask::new(replacement_pairs(&hides.secrets, packed));
+    hides.hiding = SecretMask::new(&hides.secrets, packed);
     let hiding = hides.hiding.clone();
     filter_heads(flow, hiding.as_ref());
 }
@@ -300,6 +306,33 @@ fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SecretSpec;
+
+    #[test]
+    fn a_secret_is_masked_whichever_of_its_characters_are_escaped() {
+        let spec = SecretSpec {
+            label: "key".into(),
+            value: "sk-live/4711abcdef".into(),
+            hosts: vec!["a.test".into()],
+            placeholder: Some("placeholder-for-the-key".into()),
+            plain_http: false,
+        };
+        let secret = Arc::new(StoredSecret::new(spec).unwrap());
+        let mask = SecretMask::new(&[secret], &[]).unwrap();
+        for body in [
+            r#"{"key":"sk-live/4711abcdef"}"#,
+            r#"{"key":"sk-live\/4711abcdef"}"#,
+            r#"{"key":"\u0073k-live\u002f4711abcdef"}"#,
+            r#"{"key":"\u0073\u006b-\u006c\u0069ve/\u00347\u0031\u0031abcde\u0066"}"#,
+            r#"/?key=sk%2Dlive%2f4711abcd%65f"#,
+        ] {
+            let (masked, _) = mask.swap.replace(body.as_bytes()).expect(body);
+            assert!(!String::from_utf8(masked).unwrap().contains("47"), "{body}");
+            let (masked, _) = mask.padded.replace(body.as_bytes()).expect(body);
+            assert_eq!(masked.len(), body.len(), "{body}");
+        }
+        assert!(mask.swap.replace(br#"{"key":"sk-\u006cive/4712abcdef"}"#).is_none());
+    }
 
     #[test]
     fn padded_placeholder_has_the_length_of_the_secret() {
