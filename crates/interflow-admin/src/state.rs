@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use interflow_approvals::approvals::Approvals;
+use interflow_approvals::Approvals;
 use interflow_archive::hourly::ArchiveProgress;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;

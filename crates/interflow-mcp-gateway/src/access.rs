@@ -2,8 +2,8 @@
 
 use interflow_limits::{VirtualKey, any_matches};
 
-use crate::jsonrpc::RpcError;
-use crate::settings::McpServer;
+use crate::protocol::jsonrpc::RpcError;
+use crate::upstream::server::McpServer;
 
 /// Something that a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,4 +47,10 @@ pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'
 /// Whether calls of a tool wait for a person.
 pub(crate) fn needs_approval(server: &McpServer, tool: &str) -> bool {
     any_matches(&server.config.approve, tool)
+}
+
+/// Whether a client with this key gets the log messages of a server.
+pub(crate) fn may_log(server: &McpServer, key: Option<&VirtualKey>) -> bool {
+    // A process that sessions share does not say for whom it worked: its messages may be about another client.
+    server.is_per_session() && check(server, key, Offer::LogMessages).is_ok()
 }

@@ -10,7 +10,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
 use serde::{Deserialize, Serialize};
 
-use crate::client_capabilities::ClientRequestKind;
+use crate::protocol::client_capabilities::ClientRequestKind;
 
 /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
 /// them.
@@ -159,7 +159,7 @@ impl McpClientCredentials {
             return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
         }
         let url = Url::of_service(&self.token_url)
-            .map_err(|e| format!("oauth.token_url: `{}` is no URL: {e}", self.token_url))?;
+            .map_err(|e| format!("oauth.token_url: `{}` is not a URL: {e}", self.token_url))?;
         let is_local = match &url.authority.host {
             Host::Name(name) => &**name == "localhost",
             Host::Ip(ip) => ip.is_loopback(),

@@ -8,13 +8,11 @@ use interflow_types::{
     Result, StatusCode,
 };
 
-use crate::methods;
-use crate::oauth::MetadataHandler;
-use crate::protected_resource::METADATA_PATH;
-use crate::responses::refusal;
+use crate::exchange::{Endpoint, McpExchange};
+use crate::methods::{answer, standing_stream};
+use crate::protected_resource::{METADATA_PATH, ProtectedResource};
+use crate::protocol::responses::{json_response, refusal};
 use crate::service::McpService;
-use crate::stages::McpExchange;
-use crate::standing_stream;
 
 const PATH: &str = "/mcp";
 /// The name by which key scopes and quotas know the endpoints, as if of a provider.
@@ -22,10 +20,6 @@ const PROVIDER: &str = MCP_PROVIDER;
 
 /// Claims the endpoints, if there are servers.
 pub struct McpMount(pub Arc<McpService>);
-
-/// An endpoint: of one server, or of all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Endpoint(pub Option<Arc<str>>);
 
 struct EndpointHandler {
     service: Arc<McpService>,
@@ -57,6 +51,24 @@ impl GatewayMount for McpMount {
     }
 }
 
+/// Serves the metadata of the resource, to everyone.
+struct MetadataHandler(Arc<ProtectedResource>);
+
+impl LocalHandler for MetadataHandler {
+    fn serve<'a>(&'a self, _flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        let response = match request.head.method {
+            Method::GET | Method::HEAD => {
+                let mut response = json_response(StatusCode::OK, self.0.metadata());
+                // Clients in web pages read it before they have a token.
+                response.head.headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
+                response
+            }
+            _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "use GET"),
+        };
+        Box::pin(std::future::ready(Ok(response)))
+    }
+}
+
 impl LocalHandler for EndpointHandler {
     fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
         flow.tag("mcp");
@@ -70,9 +82,9 @@ impl LocalHandler for EndpointHandler {
             // The stage has read it.
             drop(body);
             Ok(match head.method {
-                Method::POST => methods::answer(&self.service, flow, &head).await,
+                Method::POST => answer::answer(&self.service, flow, &head).await,
                 Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
-                Method::DELETE => methods::end_session(&self.service, flow, &head, &self.endpoint).await,
+                Method::DELETE => answer::end_session(&self.service, flow, &head, &self.endpoint).await,
                 _ => {
                     let message = "use POST, GET for the stream of a session, or DELETE to end a session";
                     let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);

@@ -7,37 +7,22 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod capabilities;
-mod client_capabilities;
-mod client_message;
-mod client_requests;
 mod config;
 mod endpoint;
-mod jsonrpc;
-mod listed_names;
-mod lists;
-mod log_messages;
+mod exchange;
 mod methods;
-mod oauth;
 mod protected_resource;
+mod protocol;
 mod redaction;
-mod responses;
-mod restore;
 mod service;
-mod sessions;
+mod session;
 mod settings;
 mod stages;
-mod standing_events;
-mod standing_stream;
-mod streamed_reply;
-mod tool_call;
 mod upstream;
-mod uri_template;
-mod url_elicitation;
 
-pub use client_capabilities::ClientRequestKind;
 pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
 pub use endpoint::McpMount;
 pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
+pub use protocol::client_capabilities::ClientRequestKind;
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -6,7 +6,7 @@ use interflow_types::{BoxFuture, Response, StatusCode, Url};
 use serde_json::json;
 
 use crate::config::McpOAuthConfig;
-use crate::responses::refusal;
+use crate::protocol::responses::refusal;
 
 /// Where clients learn of the issuer.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
@@ -14,7 +14,7 @@ pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// In seconds, while the issuer cannot be reached.
 const RETRY_AFTER: &[u8] = b"10";
 
-/// Whom an access token is of, and what it allows.
+/// Subject and scopes of an access token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIdentity {
     pub subject: String,
@@ -114,13 +114,13 @@ impl McpOAuthConfig {
                 if name == "issuer" { "https://login.example.com" } else { "https://gateway.example.com/mcp" };
             let is_plain = !text.contains(['#', '?', '"', ' ']);
             if Url::of_service(text).is_err() || !is_plain {
-                return Err(format!("mcp.oauth.{name}: `{text}` is no URL of this kind; write {example}"));
+                return Err(format!("mcp.oauth.{name}: `{text}` is not a supported URL; write {example}"));
             }
         }
         let is_scope =
             |scope: &String| !scope.is_empty() && scope.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
         match self.scopes.iter().find(|scope| !is_scope(scope)) {
-            Some(scope) => Err(format!("mcp.oauth.scopes: `{scope}` is no scope (RFC 6749, section 3.3)")),
+            Some(scope) => Err(format!("mcp.oauth.scopes: `{scope}` is not a scope (RFC 6749, section 3.3)")),
             None => Ok(()),
         }
     }

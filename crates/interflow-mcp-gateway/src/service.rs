@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_redact::ValuePolicy;
-use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead, Stage};
+use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead};
 use parking_lot::Mutex;
 
 use crate::config::McpConfig;
-use crate::methods;
-use crate::oauth::OAuthStage;
 use crate::protected_resource::AccessTokenSource;
-use crate::redaction::Findings;
-use crate::sessions::{Insertion, McpSession, SessionTable};
+use crate::redaction::values::Findings;
+use crate::session::client_session::McpSession;
+use crate::session::session_table::{Insertion, SessionTable};
 use crate::settings::McpSettings;
-use crate::stages::{PrepareStage, RestoreStage};
-use crate::upstream::StdioRuntime;
+use crate::upstream::stdio::StdioRuntime;
 
 /// Asks a person about a flow, with the reason; `Err` says why it is not allowed.
 pub type Reviewer = Box<dyn Fn(&Flow, &RequestHead, String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -79,10 +77,10 @@ pub struct McpService {
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
 }
 
-/// Ends sessions with servers, one after the other: nobody waits for it.
+/// Ends sessions with servers, one after the other. No request waits for it.
 async fn end_sessions(settings: Arc<McpSettings>, sessions: Vec<Arc<McpSession>>) {
     for session in sessions {
-        methods::end_at_servers(&settings, &session).await;
+        session.end_at_servers(&settings).await;
     }
 }
 
@@ -152,13 +150,6 @@ impl McpService {
         self.settings.store(Arc::new(settings));
     }
 
-    /// The stages, in order: one that checks access tokens before virtual keys are checked, one that parses and redacts
-    /// requests before the recorder takes its copy, and one that restores originals in responses after it.
-    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 3] {
-        let service = || Arc::clone(self);
-        [Arc::new(OAuthStage(service())), Arc::new(PrepareStage(service())), Arc::new(RestoreStage(service()))]
-    }
-
     pub fn counts(&self) -> McpCallCounts {
         McpCallCounts { calls: self.calls.lock().clone(), sessions: self.sessions.len() }
     }
@@ -198,9 +189,9 @@ impl McpService {
         *self.calls.lock().entry((server.to_owned(), result)).or_default() += 1;
     }
 
-    pub(crate) fn count_findings(&self, direction: Direction, found: &Findings) {
-        if !found.is_empty() {
-            (self.deps.count)(direction, found);
+    pub(crate) fn count_findings(&self, direction: Direction, findings: &Findings) {
+        if !findings.is_empty() {
+            (self.deps.count)(direction, findings);
         }
     }
 }

@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::HttpClient;
 
-use crate::capabilities::KnownCapabilities;
-use crate::config::{ArgumentMode, McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::config::{McpConfig, McpOAuthConfig};
 use crate::protected_resource::{AccessTokenSource, ProtectedResource};
-use crate::upstream::{HttpServer, StdioRuntime, StdioServer};
+use crate::upstream::http::HttpServer;
+use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
+use crate::upstream::stdio::StdioRuntime;
 
 /// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
 /// providers of models.
 const MAX_NAME: usize = 32;
-/// What separates the name of a server from that of its tool.
-const SEPARATOR: &str = "__";
 
 /// The servers of a configuration. Immutable: a reload makes another, and requests in progress keep theirs.
 #[derive(Default)]
@@ -26,24 +24,6 @@ pub struct McpSettings {
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
     pub(crate) oauth: Option<Arc<ProtectedResource>>,
-}
-
-/// A server with its connection.
-pub(crate) struct McpServer {
-    pub name: Arc<str>,
-    pub config: McpServerConfig,
-    /// The values of header fields or environment variables, without references.
-    secrets: BTreeMap<String, String>,
-    /// The client secret for access tokens, if it has one.
-    oauth_secret: String,
-    max_message: usize,
-    pub transport: ServerTransport,
-    pub known: KnownCapabilities,
-}
-
-pub(crate) enum ServerTransport {
-    Http(HttpServer),
-    Stdio(Arc<StdioServer>),
 }
 
 impl McpSettings {
@@ -62,34 +42,17 @@ impl McpSettings {
         config.check()?;
         let mut servers = BTreeMap::new();
         for (name, own) in &config.server {
-            let key = format!("mcp.server.{name}");
-            let wrong = |why: String| format!("{key}.{why}");
-            let (secrets, member) = if own.url.is_some() { (&own.headers, "headers") } else { (&own.env, "env") };
-            let secrets = secrets.iter().map(|(name, value)| {
-                let value = interflow_files::resolve_secret_ref(value);
-                value.map(|v| (name.clone(), v)).map_err(|e| wrong(format!("{member}.{name}: {e}")))
-            });
-            let secrets = secrets.collect::<Result<BTreeMap<_, _>, _>>()?;
-            let oauth_secret =
-                own.oauth.as_ref().map(|oauth| interflow_files::resolve_secret_ref(&oauth.client_secret));
-            let oauth_secret = oauth_secret.transpose().map_err(|e| wrong(format!("oauth.client_secret: {e}")))?;
-            let oauth_secret = oauth_secret.unwrap_or_default();
-            let name: Arc<str> = name.as_str().into();
-            let same = before.servers.get(&name).filter(|server| {
-                let is_same = server.config == *own && server.secrets == secrets && server.oauth_secret == oauth_secret;
-                is_same && server.max_message == max_message
-            });
-            let server = match same {
+            let wrong = |why: String| format!("mcp.server.{name}.{why}");
+            let secrets = ServerSecrets::resolve(own).map_err(wrong)?;
+            let same = before.servers.get(name.as_str());
+            let server = match same.filter(|server| server.is_made_of(own, &secrets, max_message)) {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let transport =
-                        transport(&name, own, (&secrets, &oauth_secret), max_message, http, runtime).map_err(wrong)?;
-                    let (name, config) = (Arc::clone(&name), own.clone());
-                    let known = KnownCapabilities::default();
-                    Arc::new(McpServer { name, config, secrets, oauth_secret, max_message, transport, known })
+                    let server = McpServer::new(name.as_str().into(), own, secrets, max_message, http, runtime);
+                    Arc::new(server.map_err(wrong)?)
                 }
             };
-            servers.insert(name, server);
+            servers.insert(Arc::clone(&server.name), server);
         }
         let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
         let oauth = match (&config.oauth, &before.oauth) {
@@ -123,45 +86,6 @@ impl McpSettings {
                 Some((self.get(server)?, name))
             }
         }
-    }
-}
-
-impl McpServer {
-    /// Whether each session of a client has one of its own with the server, so that nothing it sends is about another.
-    pub fn is_per_session(&self) -> bool {
-        match &self.transport {
-            ServerTransport::Http(_) => true,
-            ServerTransport::Stdio(_) => self.config.process_per_session,
-        }
-    }
-
-    /// How arguments are redacted before they are recorded.
-    pub fn argument_mode(&self, policy: &ValuePolicy) -> RedactMode {
-        match self.config.arguments {
-            None => policy.mode,
-            Some(ArgumentMode::Restore | ArgumentMode::Redact) => RedactMode::Redact,
-            Some(ArgumentMode::Flag) => RedactMode::Flag,
-            Some(ArgumentMode::Off) => RedactMode::Off,
-        }
-    }
-
-    /// Whether the server gets the arguments as the client sent them.
-    pub fn arguments_are_restored(&self, policy: &ValuePolicy) -> bool {
-        match self.config.arguments {
-            None => policy.mode == RedactMode::Redact,
-            Some(mode) => mode == ArgumentMode::Restore,
-        }
-    }
-
-    /// Whether the server gets what other servers sent, in place of placeholders in arguments. A value that the client
-    /// sent may be among it, if a server returned it.
-    pub fn results_are_restored(&self) -> bool {
-        self.config.restore_arguments.unwrap_or(self.config.arguments != Some(ArgumentMode::Redact))
-    }
-
-    /// The name of a tool or a prompt for clients of an endpoint.
-    pub fn offered_name(&self, only: Option<&str>, name: &str) -> String {
-        if only.is_some() { name.to_owned() } else { format!("{}{SEPARATOR}{name}", self.name) }
     }
 }
 
@@ -217,27 +141,6 @@ fn check_name(name: &str) -> Result<(), String> {
         .ok_or_else(|| format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_NAME} of them"))
 }
 
-fn transport(
-    name: &Arc<str>,
-    config: &McpServerConfig,
-    (secrets, oauth_secret): (&BTreeMap<String, String>, &str),
-    max_message: usize,
-    http: &Arc<dyn HttpClient>,
-    runtime: &Arc<StdioRuntime>,
-) -> Result<ServerTransport, String> {
-    match (&config.url, &config.command) {
-        (Some(url), None) => {
-            let server = HttpServer::new(name, url, (config.oauth.as_ref(), oauth_secret), secrets, max_message, http)?;
-            Ok(ServerTransport::Http(server))
-        }
-        (None, Some(command)) => {
-            let server = StdioServer::new(name, command, config, secrets, max_message, Arc::clone(runtime));
-            Ok(ServerTransport::Stdio(Arc::new(server)))
-        }
-        _ => Err("url: a server has either `url` or `command`".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,16 +170,16 @@ mod tests {
             ("[server.a__b]\ncommand = 'a'", "mcp.server.a__b: a name"),
             ("max_sessions = 0", "mcp.max_sessions"),
             ("[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['mcp']", ""),
-            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is no URL"),
-            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is no URL"),
+            ("[oauth]\nissuer = 'https://a.test'", "mcp.oauth.resource: `` is not a supported URL"),
+            ("[oauth]\nissuer = 'a'\nresource = 'https://b.test/mcp'", "mcp.oauth.issuer: `a` is not a supported URL"),
             (
                 "[oauth]\nissuer = 'https://a.test'\nresource = 'https://b.test/mcp'\nscopes = ['a b']",
                 "mcp.oauth.scopes",
             ),
         ] {
             let config: McpConfig = toml::from_str(toml).unwrap();
-            let found = config.check().err().unwrap_or_default();
-            assert!(found.starts_with(says) && found.is_empty() == says.is_empty(), "{toml}: {found}");
+            let error = config.check().err().unwrap_or_default();
+            assert!(error.starts_with(says) && error.is_empty() == says.is_empty(), "{toml}: {error}");
         }
     }
 

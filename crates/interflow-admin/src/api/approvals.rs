@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_approvals::approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
-use interflow_approvals::approvals::{
+use interflow_approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
+use interflow_approvals::{
     Approvals, ApprovalsError, PendingRequest, Resolution, ResolutionResult, ResolvedQuestion, RuleView, SecretView,
     SessionView,
 };
@@ -159,7 +159,7 @@ pub(crate) async fn mode(
     let approvals = state.approvals()?;
     caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
     let mode = new.mode.map(|mode| (mode, new.lasting.map(|l| l.0)));
-    approvals.edit(move |approvals| approvals.set_mode(mode)).await?;
+    approvals.edit(move |approvals| approvals.change_mode(mode)).await?;
     Ok(Json(ModeView::of(approvals)))
 }
 

@@ -465,7 +465,7 @@ pub(crate) async fn set_endpoints(
 ) -> Result<Json<EndpointOverrideList>> {
     caller.set_detail(json!({ "endpoints": given.endpoints }));
     let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
-    indexer(&state)?.set_endpoints(endpoints.clone()).await?;
+    indexer(&state)?.save_endpoints(endpoints.clone()).await?;
     Ok(Json(EndpointOverrideList::of(&endpoints)))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use interflow_approvals::approvals::Resolution;
+use interflow_approvals::Resolution;
 use interflow_query::Tristate;
 use interflow_rules::HoldDecision;
 use interflow_store::HeaderMasker;

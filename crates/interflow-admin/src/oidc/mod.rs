@@ -259,7 +259,8 @@ impl OidcLogin {
             Some(secret) => fields.extend([("client_id", self.config.client_id.as_str()), ("client_secret", secret)]),
             None => fields.push(("client_id", &self.config.client_id)),
         }
-        let sent = self.provider.post_form(&discovery.token_endpoint, authorization.as_deref(), form(&fields)).await?;
+        let sent =
+            self.provider.client.post_form(&discovery.token_endpoint, authorization.as_deref(), form(&fields)).await?;
         let (status, body) = sent;
         if status != 200 {
             let error = serde_json::from_slice::<TokenError>(&body).ok();
@@ -302,7 +303,7 @@ impl OidcLogin {
         if groups.is_none()
             && let (Some(url), Some(access)) = (&discovery.userinfo_endpoint, &tokens.access_token)
         {
-            let info: Map<String, Value> = self.provider.get(url, Some(access)).await?;
+            let info: Map<String, Value> = self.provider.client.get(url, Some(access)).await?;
             // Section 5.3.2: otherwise it may be about somebody else.
             if info.get("sub").and_then(Value::as_str) != Some(claims.sub.as_str()) {
                 let remedy = "see the log of the issuer".to_owned();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
 use interflow_types::{Body, Headers, Host, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
 use parking_lot::Mutex;
@@ -15,10 +16,15 @@ use super::id_token;
 
 /// Bound on a response of the issuer, in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
-/// How long the discovery document and the keys are kept.
-const KEEP: Duration = Duration::from_secs(3600);
-/// How long keys that could not be renewed are used before the issuer is asked again.
-const RETRY: Duration = Duration::from_secs(30);
+/// How long the discovery document and the keys are kept. While keys cannot be renewed, the issuer is asked again after half a
+/// minute, so that not each request waits for one that does not answer.
+const LIFETIMES: TokenPolicy = TokenPolicy {
+    default_lifetime: Duration::from_secs(3600),
+    max_lifetime: Duration::from_secs(3600),
+    margin: Duration::ZERO,
+    failure_ttl: Duration::from_secs(1),
+    renewal_failure_ttl: Duration::from_secs(30),
+};
 /// How often the keys are fetched before that, because a token is signed with another.
 const MAX_EARLY: u32 = 5;
 const EARLY_WITHIN: Duration = Duration::from_secs(60);
@@ -40,14 +46,19 @@ pub(super) struct Discovery {
 }
 
 pub(super) struct Provider {
-    issuer: String,
-    timeout: Duration,
-    http: Arc<dyn HttpClient>,
-    discovery: Mutex<Option<(Arc<Discovery>, Instant)>>,
-    /// With the time at which they are fetched anew.
-    keys: Mutex<Option<(Arc<JwkSet>, Instant)>>,
+    pub client: IssuerClient,
+    discovery: CachedToken<Arc<Discovery>, LoginError>,
+    keys: CachedToken<Arc<JwkSet>, LoginError>,
     /// Since when, and how often, the keys were fetched before their time.
     early: Mutex<(Instant, u32)>,
+}
+
+/// Requests to the issuer. Cheap to clone, for fetches that several logins share.
+#[derive(Clone)]
+pub(super) struct IssuerClient {
+    issuer: Arc<str>,
+    timeout: Duration,
+    http: Arc<dyn HttpClient>,
 }
 
 /// Why there is no key for a token.
@@ -69,34 +80,19 @@ impl From<KeyError> for LoginError {
 
 impl Provider {
     pub fn new(issuer: &str, timeout: Duration, http: Arc<dyn HttpClient>) -> Self {
-        let (discovery, keys) = Default::default();
-        let early = Mutex::new((Instant::now(), 0));
-        Self { issuer: issuer.to_owned(), timeout, http, discovery, keys, early }
+        let client = IssuerClient { issuer: issuer.into(), timeout, http };
+        // Unlike keys, an old document is not used on.
+        let discovery = TokenPolicy { renewal_failure_ttl: LIFETIMES.failure_ttl, ..LIFETIMES };
+        let (discovery, keys) = (CachedToken::new(discovery), CachedToken::new(LIFETIMES));
+        Self { client, discovery, keys, early: Mutex::new((Instant::now(), 0)) }
     }
 
     pub async fn discovery(&self) -> Result<Arc<Discovery>, LoginError> {
-        // No lock is held while the issuer is asked: one that hangs does so for each login, not for one after the other.
-        let kept = self.discovery.lock().clone();
-        if let Some((discovery, at)) = kept
-            && at.elapsed() < KEEP
-        {
-            return Ok(discovery);
-        }
-        let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
-        let discovery: Discovery = self.get(&url, None).await?;
-        // Section 4.3: otherwise another issuer could speak for this one.
-        if discovery.issuer != self.issuer {
-            return Err(LoginError::config(
-                format!("the issuer at {url} calls itself {}", discovery.issuer),
-                format!("set admin.oidc.issuer = \"{}\", exactly so, if that is the right one", discovery.issuer),
-            ));
-        }
-        for endpoint in [&discovery.authorization_endpoint, &discovery.token_endpoint, &discovery.jwks_uri] {
-            check_url(endpoint)?;
-        }
-        let discovery = Arc::new(discovery);
-        *self.discovery.lock() = Some((Arc::clone(&discovery), Instant::now()));
-        Ok(discovery)
+        let fetch = || {
+            let client = self.client.clone();
+            async move { client.discovery().await.map(fetched) }
+        };
+        self.discovery.get(fetch).await
     }
 
     /// The key that verifies a token. Issuers rotate keys, also under the same id, so they are fetched anew once if the
@@ -104,38 +100,37 @@ impl Provider {
     pub async fn key_for(&self, token: &str) -> Result<Jwk, KeyError> {
         let id = id_token::key_id(token).map_err(KeyError::Token)?;
         let unknown = || KeyError::Token(no_key(id.as_deref()));
-        let kept = self.keys.lock().clone();
-        let verifying = |keys: &JwkSet| find_key(keys, id.as_deref()).filter(|key| id_token::is_signed_by(token, key));
-        if let Some((keys, until)) = &kept
-            && *until > Instant::now()
-        {
-            if let Some(key) = verifying(keys) {
-                return Ok(key);
+        let is_verifying = |key: &Jwk| id_token::is_signed_by(token, key);
+        let cached = self.keys.latest();
+        let mut fetched = self.keys.get(|| self.fetch_keys()).await;
+        if let Ok(keys) = &fetched {
+            let key = find_key(keys, id.as_deref());
+            let is_new = !cached.is_some_and(|cached| Arc::ptr_eq(&cached, keys));
+            // One that does not verify the token is refused by the check of the token.
+            if is_new || key.as_ref().is_some_and(is_verifying) || !self.may_fetch_early() {
+                return key.ok_or_else(unknown);
             }
-            if !self.may_fetch_early() {
-                return find_key(keys, id.as_deref()).ok_or_else(unknown);
+            fetched = self.keys.renew(|| self.fetch_keys()).await;
+        }
+        match fetched {
+            Ok(keys) => find_key(&keys, id.as_deref()).ok_or_else(unknown),
+            Err(e) => {
+                let key = self.keys.latest().and_then(|keys| find_key(&keys, id.as_deref()));
+                let Some(key) = key else { return Err(KeyError::Unavailable(e)) };
+                tracing::warn!("cannot renew the issuer's keys, and use them as they are: {}", e.message);
+                Ok(key)
             }
         }
-        let keys = match self.fetch_keys().await {
-            Ok(keys) => Arc::new(keys),
-            Err(e) => {
-                let found = kept.as_ref().and_then(|(keys, _)| find_key(keys, id.as_deref()));
-                let (Some((keys, until)), Some(found)) = (kept, found) else { return Err(KeyError::Unavailable(e)) };
-                tracing::warn!("the issuer's keys could not be fetched anew, and are used as they are: {}", e.message);
-                // So that not each request waits for an issuer that does not answer.
-                *self.keys.lock() = Some((keys, until.max(Instant::now() + RETRY)));
-                return Ok(found);
-            }
-        };
-        let found = find_key(&keys, id.as_deref());
-        *self.keys.lock() = Some((keys, Instant::now() + KEEP));
-        // One that does not verify it is refused by the check of the token.
-        found.ok_or_else(unknown)
     }
 
-    async fn fetch_keys(&self) -> Result<JwkSet, LoginError> {
-        let discovery = self.discovery().await?;
-        Ok(JwkSet { keys: self.get::<RawKeys>(&discovery.jwks_uri, None).await?.known() })
+    fn fetch_keys(&self) -> impl Future<Output = Result<FetchedToken<Arc<JwkSet>>, LoginError>> + Send + use<> {
+        let (client, discovery) = (self.client.clone(), self.discovery.clone());
+        async move {
+            let owned = client.clone();
+            let discovery = discovery.get(|| async move { owned.discovery().await.map(fetched) }).await?;
+            let keys = client.get::<RawKeys>(&discovery.jwks_uri, None).await?;
+            Ok(fetched(JwkSet { keys: keys.known() }))
+        }
     }
 
     /// Whether keys may be fetched although they are kept: tokens that nothing verifies are no load for the issuer.
@@ -146,6 +141,29 @@ impl Provider {
         }
         early.1 += 1;
         early.1 <= MAX_EARLY
+    }
+}
+
+/// Without a lifetime of its own.
+fn fetched<T>(value: T) -> FetchedToken<Arc<T>> {
+    FetchedToken { value: Arc::new(value), lifetime: None }
+}
+
+impl IssuerClient {
+    async fn discovery(&self) -> Result<Discovery, LoginError> {
+        let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
+        let discovery: Discovery = self.get(&url, None).await?;
+        // Section 4.3: otherwise another issuer could speak for this one.
+        if discovery.issuer != *self.issuer {
+            return Err(LoginError::config(
+                format!("the issuer at {url} calls itself {}", discovery.issuer),
+                format!("set admin.oidc.issuer = \"{}\", exactly so, if that is the right one", discovery.issuer),
+            ));
+        }
+        for endpoint in [&discovery.authorization_endpoint, &discovery.token_endpoint, &discovery.jwks_uri] {
+            check_url(endpoint)?;
+        }
+        Ok(discovery)
     }
 
     pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T, LoginError> {
@@ -304,7 +322,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn keys_are_used_for_as_long_as_they_cannot_be_renewed() {
         let token = |id: &str| {
             let header = json!({ "alg": "RS256", "kid": id }).to_string();
@@ -317,12 +335,28 @@ mod tests {
         assert!(matches!(provider(0).key_for("made.up.token").await, Err(KeyError::Token(_))));
         let working = provider(2);
         assert!(working.key_for(&token("first")).await.is_ok());
-        if let Some((_, until)) = &mut *working.keys.lock() {
-            *until = Instant::now();
+        tokio::time::advance(LIFETIMES.max_lifetime).await;
+        for _ in 0..3 {
+            assert!(working.key_for(&token("first")).await.is_ok(), "they are old");
         }
-        assert!(working.key_for(&token("first")).await.is_ok(), "they are old");
-        assert!(working.keys.lock().as_ref().is_some_and(|(_, until)| *until > Instant::now()), "for a while");
         // It may have a new key by now.
         assert!(matches!(working.key_for(&token("second")).await, Err(KeyError::Unavailable(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn logins_share_a_request_to_an_issuer_that_does_not_answer() {
+        struct Silent(Mutex<u32>);
+        impl HttpClient for Silent {
+            fn send(&self, _request: Request) -> ResponseFuture<'_> {
+                *self.0.lock() += 1;
+                Box::pin(std::future::pending())
+            }
+        }
+        let silent = Arc::new(Silent(Mutex::default()));
+        let provider = Provider::new("https://a.test", Duration::from_secs(10), Arc::clone(&silent) as _);
+        let begun = tokio::time::Instant::now();
+        let logins = futures_util::future::join_all((0..20).map(|_| provider.discovery())).await;
+        assert!(logins.iter().all(Result::is_err));
+        assert_eq!((begun.elapsed(), *silent.0.lock()), (Duration::from_secs(10), 1));
     }
 }

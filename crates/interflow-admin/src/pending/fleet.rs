@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use interflow_approvals::approvals::Approvals;
+use interflow_approvals::Approvals;
 use interflow_rules::ActiveRules;
 use interflow_store::shared::{
     MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending, SharedStore,

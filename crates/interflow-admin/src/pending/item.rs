@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use interflow_approvals::approvals::PendingRequest as Question;
+use interflow_approvals::PendingRequest as Question;
 use interflow_rules::{HeldFlow as RuleHold, HeldPart};
 use interflow_store::HeaderMasker;
 use interflow_types::Timestamp;

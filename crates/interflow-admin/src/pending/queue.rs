@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use interflow_approvals::approvals::{Approvals, Resolution};
+use interflow_approvals::{Approvals, Resolution};
 use interflow_rules::{ActiveRules, HoldDecision, HoldQueue};
 use interflow_store::HeaderMasker;
 use interflow_types::schema::JsonSchema;
@@ -51,7 +51,7 @@ pub(crate) struct DecidedItem {
     pub id: String,
     pub flows: usize,
     /// The approval rule that was created with the decision, if any.
-    #[schemars(with = "Option<interflow_approvals::approvals::RuleView>")]
+    #[schemars(with = "Option<interflow_approvals::RuleView>")]
     pub rule: Option<Value>,
 }
 

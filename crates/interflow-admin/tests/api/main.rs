@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use interflow_admin::{AdminConfig, AdminDeps, AdminServer};
-use interflow_approvals::approvals::config::ApprovalsConfig;
-use interflow_approvals::approvals::{Approvals, ApprovalsStage};
+use interflow_approvals::config::ApprovalsConfig;
+use interflow_approvals::{Approvals, ApprovalsStage};
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_proxy::config::{GatewayConfig, ProxyConfig, ProxyServerConfig, WorkersConfig};
 use interflow_proxy::{CertificateAuthority, ProxyServer, ServerDeps};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aes_gcm::aead::{Aead as _, KeyInit as _};
 use aes_gcm::{Aes256Gcm, Nonce};
-use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec};
+use interflow_approvals::config::{ApprovalAction, RuleSpec};
 use interflow_types::Timestamp;
 use serde_json::Value;
 

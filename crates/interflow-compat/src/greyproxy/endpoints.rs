@@ -100,7 +100,7 @@ async fn edit_endpoints<T>(
     let mut list = operator_endpoints(grey).await?;
     let done = edit(&mut list)?;
     let endpoints = EndpointOverrides::new(list).map_err(GreyproxyError::bad_request)?;
-    live.set_endpoints(endpoints)
+    live.save_endpoints(endpoints)
         .await
         .map_err(|e| GreyproxyError(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
     Ok(done)

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use interflow_approvals::approvals::config::ApprovalMode;
+use interflow_approvals::config::ApprovalMode;
 use interflow_conversations::conversations::endpoints::DECODERS;
 use interflow_proxy::config::InterceptMode;
 use interflow_types::units::HumanDuration;
@@ -124,7 +124,7 @@ pub(super) async fn set_silent(
             Some(span.0)
         }
     };
-    grey.approvals.edit(move |approvals| approvals.set_mode(Some((mode, lasting)))).await?;
+    grey.approvals.edit(move |approvals| approvals.change_mode(Some((mode, lasting)))).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))
@@ -132,7 +132,7 @@ pub(super) async fn set_silent(
 
 /// `DELETE /api/allowall`
 pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> GreyproxyResult {
-    grey.approvals.edit(|approvals| approvals.set_mode(None)).await?;
+    grey.approvals.edit(|approvals| approvals.change_mode(None)).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))

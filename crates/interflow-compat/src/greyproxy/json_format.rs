@@ -1,7 +1,7 @@
 //! Converts between Interflow's types and Greyproxy's JSON.
 
-use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec};
-use interflow_approvals::approvals::{PendingQuestion, PendingRequest, RuleSource, RuleView};
+use interflow_approvals::config::{ApprovalAction, RuleSpec};
+use interflow_approvals::{PendingQuestion, PendingRequest, RuleSource, RuleView};
 use interflow_store::{ConversationSummary, FlowRow};
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;

@@ -23,7 +23,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, delete, get, post, put};
-use interflow_approvals::approvals::{Approvals, ApprovalsError};
+use interflow_approvals::{Approvals, ApprovalsError};
 use interflow_types::{Authority, Host};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use interflow_approvals::approvals::Resolution as Decision;
+use interflow_approvals::Resolution as Decision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use interflow_approvals::approvals::config::ApprovalAction;
-use interflow_approvals::approvals::{RuleSource, RuleView};
+use interflow_approvals::config::ApprovalAction;
+use interflow_approvals::{RuleSource, RuleView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub(super) async fn create(
     // Two rules with the same effect are one rule, regardless of their notes.
     let same = |r: &&RuleView| {
         let rule = &r.spec;
-        let told = interflow_approvals::approvals::config::RuleSpec {
+        let told = interflow_approvals::config::RuleSpec {
             note: rule.note.clone(),
             until: rule.until.clone(),
             ..spec.clone()

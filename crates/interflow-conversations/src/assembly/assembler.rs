@@ -59,11 +59,11 @@ impl ConversationAssembler {
         let Some((used, session)) = self.sessions.get_mut(&key) else { return Ok(SessionUpdate::default()) };
         *used = self.clock;
         let before = session.message_count();
-        let found = session.add_call(seen);
+        let update = session.add_call(seen);
         // The session may also have become smaller, if it dropped a conversation.
         self.weight = self.weight - before + session.message_count();
         self.evict_sessions(&key);
-        Ok(found)
+        Ok(update)
     }
 
     /// When the last indexed call of a session ended; `None` if it is not in memory.

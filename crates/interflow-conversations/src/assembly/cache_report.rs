@@ -143,7 +143,7 @@ pub struct BrokenPair {
 
 /// Finds the calls at which the cache broke, by their usage alone.
 pub fn broken_pairs(calls: &[CallRecord]) -> Vec<BrokenPair> {
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     let mut before: Option<(usize, CallUsage)> = None;
     for (after, call) in calls.iter().enumerate() {
         let Some(usage) = call.usage.filter(|_| !call.facts.purpose.is_side_call() && call.facts.error.is_none())
@@ -161,12 +161,12 @@ pub fn broken_pairs(calls: &[CallRecord]) -> Vec<BrokenPair> {
             // An eighth less is within the granularity of caches.
             if expected >= MIN_CACHED_TOKENS && usage.cache_read < expected - expected / 8 {
                 let lost = expected - usage.cache_read;
-                found.push(BrokenPair { before: index, after, lost, is_unmarked });
+                pairs.push(BrokenPair { before: index, after, lost, is_unmarked });
             }
         }
         before = Some((after, usage));
     }
-    found
+    pairs
 }
 
 /// The usage if the lost tokens had come from the cache.
@@ -240,9 +240,9 @@ fn history_reason(before: &[ChatMessage], after: &[ChatMessage]) -> Option<Break
     let old = before.get(same)?;
     let text = |m: &ChatMessage| m.blocks.iter().map(block_text).collect::<Vec<_>>().join("\n");
     let change = after.get(same).and_then(|new| excerpt(&text(old), &text(new))).map(|e| e.1);
-    let left = after.len().saturating_sub(same);
+    let repeated = after.len().saturating_sub(same);
     let detail =
-        format!("the history changed from message {} of {} on ({left} were sent again)", same + 1, before.len());
+        format!("the history changed from message {} of {} on ({repeated} were sent again)", same + 1, before.len());
     Some(BreakReason { cause: BreakCause::History, detail, change })
 }
 

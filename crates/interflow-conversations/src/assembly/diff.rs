@@ -71,7 +71,7 @@ pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffC
         |r: &ModelRequest, name: &str| r.tools.iter().find(|t| t.name == name).map(|t| definition_text(&t.definition));
     let changed = |n: &&String| definition(before, n).is_some_and(|d| definition(after, n).is_some_and(|a| a != d));
     let same = before.messages.iter().zip(&after.messages).take_while(|(a, b)| is_same_message(a, b)).count();
-    let told = |messages: &[ChatMessage]| -> Vec<ChangedMessage> {
+    let changed_messages = |messages: &[ChatMessage]| -> Vec<ChangedMessage> {
         let behind = messages.iter().enumerate().skip(same);
         behind.map(|(index, m)| ChangedMessage { index, role: m.role, blocks: m.blocks.clone() }).collect()
     };
@@ -83,8 +83,8 @@ pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffC
         tools_changed: new.iter().filter(changed).cloned().collect(),
         tools_reordered: false,
         same,
-        removed: told(&before.messages),
-        added: told(&after.messages),
+        removed: changed_messages(&before.messages),
+        added: changed_messages(&after.messages),
         cache: String::new(),
     };
     let sorted = |mut names: Vec<String>| {
@@ -116,8 +116,8 @@ fn text_change(before: &str, after: &str) -> Option<TextChange> {
     }
     // In characters, as people count them, not in bytes.
     let at = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
-    let shown = |text: &str| text.chars().skip(at).take(MAX_EXCERPT_CHARS).collect();
-    Some(TextChange { at, before: shown(before), after: shown(after) })
+    let excerpt = |text: &str| text.chars().skip(at).take(MAX_EXCERPT_CHARS).collect();
+    Some(TextChange { at, before: excerpt(before), after: excerpt(after) })
 }
 
 fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {

@@ -159,8 +159,8 @@ impl AgentSession {
             changed.push(parent);
             return self.start_subagent(seen, parent, call);
         }
-        let found = self.longest_known_prefix(keys).or(base.map(|(thread, _)| (thread, 0)));
-        let Some((thread, known)) = found.filter(|f| self.continues_history(seen, keys, *f, base.is_some())) else {
+        let prefix = self.longest_known_prefix(keys).or(base.map(|(thread, _)| (thread, 0)));
+        let Some((thread, known)) = prefix.filter(|f| self.continues_history(seen, keys, *f, base.is_some())) else {
             return self.start_thread(seen, parts, changed);
         };
         // What goes on is a conversation of its own, though it began as an auxiliary call does.
@@ -209,8 +209,8 @@ impl AgentSession {
         if seen.named || based {
             return true;
         }
-        let place = known.checked_sub(1).and_then(|i| keys.get(i)).and_then(|k| self.threads[thread].places.get(k));
-        place.is_some_and(|p| p.observed || known == keys.len() && !p.answered)
+        let location = known.checked_sub(1).and_then(|i| keys.get(i)).and_then(|k| self.threads[thread].places.get(k));
+        location.is_some_and(|p| p.observed || known == keys.len() && !p.answered)
     }
 
     /// The tool call whose arguments a new history begins with, and its conversation.
@@ -420,8 +420,8 @@ impl AgentSession {
         };
         let thread = thread.unwrap_or_else(|| self.push_thread(&seen, main_id(&seen), None, None).thread);
         let mut facts = call_facts(&seen, purpose);
-        let said: Vec<ContentBlock> = std::mem::take(&mut seen.reply.blocks);
-        let text = interflow_llm::message::joined(&said);
+        let reply: Vec<ContentBlock> = std::mem::take(&mut seen.reply.blocks);
+        let text = interflow_llm::message::joined(&reply);
         facts.note = truncate_text(&text, MAX_HEAD_CHARS);
         let row = &mut self.threads[thread].row;
         if purpose == CallPurpose::Title
@@ -454,9 +454,9 @@ impl ThreadState {
             p.answered |= facts.reply;
             observed |= p.observed;
         }
-        let place =
+        let location =
             MessageLocation { turn: facts.turn, prompt: facts.prompt, parent: false, answered: false, observed };
-        self.places.insert(key, place);
+        self.places.insert(key, location);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the facts of a message, each once")]
@@ -573,8 +573,9 @@ fn is_compaction(thread: &ThreadState, parts: &[ContentPart]) -> bool {
 
 /// Whether a history begins with the last words of a conversation.
 fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
-    let said = &thread.row.facts.said;
-    said.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(parts).any(|t| t.contains(said.as_str()))
+    let last_words = &thread.row.facts.said;
+    last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS
+        && first_user_texts(parts).any(|t| t.contains(last_words.as_str()))
 }
 
 fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
@@ -585,11 +586,11 @@ fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
 /// A title in the forms that models return: plain, quoted, or in JSON.
 fn title_in(text: &str) -> Option<String> {
     let json = text.find('{').and_then(|at| serde_json::from_str::<serde_json::Value>(text.get(at..)?).ok());
-    let found = match json {
+    let title = match json {
         Some(v) => v["title"].as_str().map(str::to_owned)?,
         None => text.trim().trim_matches(['"', '*', '`']).to_owned(),
     };
-    (!found.is_empty() && !found.starts_with('{')).then_some(found)
+    (!title.is_empty() && !title.starts_with('{')).then_some(title)
 }
 
 /// The beginning of a text in one line.

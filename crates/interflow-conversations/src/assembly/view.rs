@@ -155,10 +155,10 @@ pub fn build_thread(
     let index: HashMap<u128, usize> = nodes.iter().enumerate().map(|(i, n)| (n.key, i)).collect();
     let path = path(&nodes, &index, leaf);
     let branches = branches(&nodes, &index, &path);
-    let mut shown: Vec<Option<MessageNode>> = nodes.into_iter().map(Some).collect();
+    let mut nodes: Vec<Option<MessageNode>> = nodes.into_iter().map(Some).collect();
     let mut layout = TurnBuilder::new(&exchanges, children);
     for at in path {
-        if let Some(node) = shown[at].take() {
+        if let Some(node) = nodes[at].take() {
             layout.add(node);
         }
     }
@@ -175,11 +175,11 @@ pub fn build_thread(
 /// The messages on the path, in order.
 fn path(nodes: &[MessageNode], index: &HashMap<u128, usize>, leaf: Option<MessageHash>) -> Vec<usize> {
     let mut path = Vec::new();
-    let mut seen = HashSet::new();
+    let mut visited = HashSet::new();
     let mut at = leaf.map(|k| k.0);
     while let Some(i) = at.and_then(|k| index.get(&k)).copied() {
         // Damaged rows could form a cycle.
-        if !seen.insert(i) {
+        if !visited.insert(i) {
             break;
         }
         path.push(i);
@@ -198,7 +198,7 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
     // branches.
     let begun: HashMap<Option<u128>, BranchReason> =
         path.iter().filter_map(|i| Some((nodes[*i].parent, nodes[*i].facts.begins?))).collect();
-    let mut found = Vec::new();
+    let mut branches = Vec::new();
     for leaf in nodes.iter().filter(|n| !parents.contains(&n.key) && !on_path.contains(&index[&n.key])) {
         let mut first = leaf;
         let mut steps = 0;
@@ -214,7 +214,7 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
         if let (Some(begins), Some(_)) = (begins, &leaf.body.block) {
             let text = first.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default();
             let text = text.chars().take(120).collect();
-            found.push(ThreadBranch {
+            branches.push(ThreadBranch {
                 leaf: MessageHash(leaf.key),
                 begins,
                 turn: first.facts.turn,
@@ -223,8 +223,8 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
             });
         }
     }
-    found.sort_by_key(|b| b.at);
-    found
+    branches.sort_by_key(|b| b.at);
+    branches
 }
 
 struct TurnBuilder<'a> {
@@ -259,11 +259,11 @@ impl<'a> TurnBuilder<'a> {
             let item =
                 ThreadItem { key, at: at.micros(), role, exchange: exchange.take(), begins: begins.take(), what };
             let turn = self.turns.len() - 1;
-            let place = (turn, self.turns[turn].items.len());
+            let position = (turn, self.turns[turn].items.len());
             if let ItemKind::Tool { id, .. } = &item.what {
                 match id.is_empty() {
-                    true => self.unnamed.push(place),
-                    false => drop(self.open.insert(id.clone(), place)),
+                    true => self.unnamed.push(position),
+                    false => drop(self.open.insert(id.clone(), position)),
                 }
             }
             self.turns[turn].items.push(item);
@@ -281,13 +281,13 @@ impl<'a> TurnBuilder<'a> {
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
                 // Results without an id (Gemini) come in the order of their calls.
-                let place = match id.is_empty() {
+                let position = match id.is_empty() {
                     true if self.unnamed.is_empty() => None,
                     true => Some(self.unnamed.remove(0)),
                     false => self.open.remove(&id),
                 };
                 let outcome = Some(ToolOutcome { content, is_error, at: at.micros() });
-                let item = place.and_then(|(t, i)| self.turns.get_mut(t)?.items.get_mut(i));
+                let item = position.and_then(|(t, i)| self.turns.get_mut(t)?.items.get_mut(i));
                 match item.map(|i| &mut i.what) {
                     Some(ItemKind::Tool { result, .. }) => {
                         *result = outcome;
@@ -376,13 +376,13 @@ pub fn input_summary(input: &Value) -> String {
     if let Some(text) = input.as_str() {
         return line(text);
     }
-    let told = SUMMARY_KEYS.iter().find_map(|k| match input.get(*k)? {
+    let argument = SUMMARY_KEYS.iter().find_map(|k| match input.get(*k)? {
         Value::String(s) => Some(line(s)),
         Value::Array(words) => Some(line(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))),
         _ => None,
     });
     // None of the known arguments: the first four, as pairs.
-    told.filter(|t| !t.is_empty()).unwrap_or_else(|| {
+    argument.filter(|t| !t.is_empty()).unwrap_or_else(|| {
         let pairs = input.as_object().into_iter().flatten().take(4).map(|(k, v)| match v {
             Value::String(s) => format!("{k}={s}"),
             v => format!("{k}={v}"),

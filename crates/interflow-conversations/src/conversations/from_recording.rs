@@ -28,12 +28,12 @@ const MESSAGES_PER_READ: u64 = 256;
 /// Whether a flow may contain an LLM call, by its metadata.
 pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     let Some(path) = flow.path.as_deref() else { return false };
-    let told = endpoints.format_for(flow);
+    let named_format = endpoints.format_for(flow);
     // An override says that this is a call, so neither method nor media type matters.
-    if told.is_some() && flow.kind == FlowKind::Http {
+    if named_format.is_some() && flow.kind == FlowKind::Http {
         return flow.request_size >= MIN_REQUEST_BYTES;
     }
-    let by_path = told.or_else(|| ApiFormat::from_path(path));
+    let by_path = named_format.or_else(|| ApiFormat::from_path(path));
     match flow.kind {
         FlowKind::WebSocket => by_path == Some(ApiFormat::Responses),
         FlowKind::Tunnel => false,
@@ -85,9 +85,9 @@ fn parse_estimate(tag: &str) -> Option<(u64, u64)> {
 /// The parsed request of an HTTP flow; `None` if it is no LLM call, or was not fully recorded.
 pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<ModelRequest>, StoreError> {
     let mut held = MemoryReservation::default();
-    let told = EndpointOverrides::load(store)?.format_for_row(row);
+    let named_format = EndpointOverrides::load(store)?.format_for_row(row);
     let path = row.request.as_ref().map_or("", |r| &r.path);
-    Ok(request_json(store, row, told, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
+    Ok(request_json(store, row, named_format, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
 }
 
 /// An LLM request and its format. One that needs more than half of the memory budget is skipped, because traffic
@@ -95,7 +95,7 @@ pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<Model
 fn request_json(
     store: &dyn FlowStore,
     row: &FlowRow,
-    told: Option<ApiFormat>,
+    named_format: Option<ApiFormat>,
     held: &mut MemoryReservation,
 ) -> Result<Option<(ApiFormat, Value)>, StoreError> {
     let body = decoded_body(store, row, Direction::Request, held)?;
@@ -106,7 +106,7 @@ fn request_json(
     let path = row.request.as_ref().map_or("", |r| &r.path);
     // The outline needs little memory, so the format is known before the body is parsed as a whole.
     let outline = Outline::read(&body.bytes);
-    let Some(shape) = outline.and_then(|outline| ApiFormat::detect_with_override(told, path, &outline)) else {
+    let Some(shape) = outline.and_then(|outline| ApiFormat::detect_with_override(named_format, path, &outline)) else {
         return Ok(None);
     };
     let takes = weight::of_tree(&body.bytes);
@@ -213,30 +213,30 @@ impl WebSocketCallReader {
 
     /// Continues reading; `over`: no more messages will follow.
     pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRow, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
-        let mut found = Vec::new();
+        let mut calls = Vec::new();
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
             let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
             let Some(last) = messages.last() else { break };
             self.next = last.index + 1;
             for message in &messages {
-                self.on_message(row, message, &mut found);
+                self.on_message(row, message, &mut calls);
             }
         }
         if over {
             let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
-            found.extend(self.finish_call(row, end));
+            calls.extend(self.finish_call(row, end));
         }
-        Ok(found)
+        Ok(calls)
     }
 
-    fn on_message(&mut self, row: &FlowRow, message: &MessageRow, found: &mut Vec<ParsedCall>) {
+    fn on_message(&mut self, row: &FlowRow, message: &MessageRow, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
         match message.direction {
             // A connection carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
-                found.extend(self.finish_call(row, message.at));
+                calls.extend(self.finish_call(row, message.at));
                 // Some clients wrap the request in `response`.
                 if value["response"].is_object() {
                     value = value["response"].take();
@@ -256,7 +256,7 @@ impl WebSocketCallReader {
                 under_way.first.get_or_insert(message.at);
                 let event = ReplyEvent { name: String::new(), data: value, done: false };
                 if under_way.answer.event(event) {
-                    found.extend(self.finish_call(row, message.at));
+                    calls.extend(self.finish_call(row, message.at));
                 }
             }
         }
@@ -266,17 +266,17 @@ impl WebSocketCallReader {
     fn finish_call(&mut self, row: &FlowRow, at: Timestamp) -> Option<ParsedCall> {
         let u = self.under_way.take()?;
         let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
-        Some(with_raw_call(row, |seen| {
-            let seen = RawCall {
+        Some(with_raw_call(row, |call| {
+            let call = RawCall {
                 part: u.part,
                 started: u.began,
                 first_byte: u.first.map(after),
                 duration: after(at),
                 // The handshake had a status, the call has none of its own.
                 status: 200,
-                ..seen.clone()
+                ..call.clone()
             };
-            ParsedCall::from_parts(&seen, u.request, u.answer.end(), ApiFormat::Responses)
+            ParsedCall::from_parts(&call, u.request, u.answer.end(), ApiFormat::Responses)
         }))
     }
 

@@ -72,13 +72,13 @@ impl IndexerHandle {
             }
             runtime.block_on(async move {
                 // Subscribed before catching up, so that no flow is missed.
-                let mut news = store.subscribe_to(flow_filter());
-                let mut keeper = ConversationIndexer::new(&*store, pricing);
+                let mut events = store.subscribe_to(flow_filter());
+                let mut indexer = ConversationIndexer::new(&*store, pricing);
                 // A start is like a gap: everything after the cursor is read first.
                 let mut behind = true;
                 loop {
                     if behind {
-                        match keeper.catch_up(&mut |_| {}) {
+                        match indexer.catch_up(&mut |_| {}) {
                             Ok(_) => behind = false,
                             Err(StoreError::Closed | StoreError::ReadOnly) => return,
                             Err(e) => {
@@ -86,7 +86,7 @@ impl IndexerHandle {
                                 tracing::warn!("conversations wait: {e}");
                                 // Whoever asks meanwhile gets an answer, if only the error.
                                 match tokio::time::timeout(RETRY_DELAY, asked.recv()).await {
-                                    Ok(Some(command)) => keeper.run_command(command),
+                                    Ok(Some(command)) => indexer.run_command(command),
                                     Ok(None) => return,
                                     Err(_) => {}
                                 }
@@ -95,15 +95,15 @@ impl IndexerHandle {
                         }
                     }
                     tokio::select! {
-                        event = news.next() => match event {
+                        event = events.next() => match event {
                             // An error may leave half of the batch indexed; catching up starts from the cursor again.
-                            Some(StoreEvent::Flows(flows)) => behind = keeper.on_flows(&flows).is_err(),
+                            Some(StoreEvent::Flows(flows)) => behind = indexer.on_flows(&flows).is_err(),
                             // Some notifications were lost, so the recording is read from the cursor on.
                             Some(StoreEvent::Lagged(_)) => behind = true,
                             None => return,
                         },
                         command = asked.recv() => match command {
-                            Some(command) => keeper.run_command(command),
+                            Some(command) => indexer.run_command(command),
                             None => return,
                         },
                     }
@@ -134,11 +134,11 @@ impl IndexerHandle {
     ///
     /// # Errors
     /// The store failed, or the thread has ended.
-    pub async fn set_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
-        let kept = Arc::new(endpoints.clone());
+    pub async fn save_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
+        let saved = Arc::new(endpoints.clone());
         self.send_command(|reply| IndexerCommand::SetEndpoints(endpoints, reply)).await?;
         // Published only when they are saved: both must agree after a restart.
-        self.endpoints.store(kept);
+        self.endpoints.store(saved);
         Ok(())
     }
 
@@ -277,8 +277,13 @@ impl<'s> ConversationIndexer<'s> {
             // It will be indexed when it ends; until then it holds the cursor back.
             self.running.insert(row.id, None);
         } else {
-            let place = if row.imported { None } else { self.store.recorded_position(row.id)? };
-            ended.push(CompletedFlow { id: row.id, started: row.started.micros(), duration: summary.duration, place });
+            let position = if row.imported { None } else { self.store.recorded_position(row.id)? };
+            ended.push(CompletedFlow {
+                id: row.id,
+                started: row.started.micros(),
+                duration: summary.duration,
+                place: position,
+            });
         }
         Ok(())
     }
@@ -340,7 +345,7 @@ impl<'s> ConversationIndexer<'s> {
         };
         // The call's memory is reserved until the assembler has consumed it.
         let mut held = None;
-        let found = match row.kind {
+        let calls = match row.kind {
             FlowKind::WebSocket => self.finish_websocket(&row),
             _ if is_attempt(&row) => return Ok(0),
             // Indexed before, for example before a crash.
@@ -351,8 +356,8 @@ impl<'s> ConversationIndexer<'s> {
                 exchange.into_iter().collect()
             }),
         };
-        let found = match found {
-            Ok(found) => found,
+        let calls = match calls {
+            Ok(calls) => calls,
             // A damaged record stays damaged: to stop here would stop all conversations.
             Err(e @ StoreError::Damaged { .. }) => {
                 tracing::warn!(flow = %id, "an LLM call is skipped: {e}");
@@ -360,8 +365,8 @@ impl<'s> ConversationIndexer<'s> {
             }
             Err(e) => return Err(e),
         };
-        let n = found.len() as u64;
-        found.into_iter().try_for_each(|e| self.add_call(e))?;
+        let n = calls.len() as u64;
+        calls.into_iter().try_for_each(|e| self.add_call(e))?;
         drop(held);
         Ok(n)
     }
@@ -373,10 +378,10 @@ impl<'s> ConversationIndexer<'s> {
             Some(socket) => socket,
             None => self.resume_websocket(id)?,
         };
-        let found = socket.read(self.store, &row, false)?;
+        let calls = socket.read(self.store, &row, false)?;
         // Kept before the calls are added: messages that were read must not be read again.
         self.running.insert(id, Some(socket));
-        found.into_iter().try_for_each(|e| self.add_call(e))
+        calls.into_iter().try_for_each(|e| self.add_call(e))
     }
 
     fn finish_websocket(&mut self, row: &FlowRow) -> Result<Vec<ParsedCall>, StoreError> {
@@ -389,21 +394,21 @@ impl<'s> ConversationIndexer<'s> {
 
     /// The state of a WebSocket some of whose calls may already be stored: reading continues after the last one.
     fn resume_websocket(&self, id: FlowId) -> Result<WebSocketCallReader, StoreError> {
-        let kept = self.store.exchanges_in(id)?;
+        let exchanges = self.store.exchanges_in(id)?;
         // The number of a call is the index of its request plus one, so reading continues right behind it.
-        Ok(WebSocketCallReader::starting_at(kept.iter().map(|e| e.part).max().unwrap_or_default()))
+        Ok(WebSocketCallReader::starting_at(exchanges.iter().map(|e| e.part).max().unwrap_or_default()))
     }
 
     fn add_call(&mut self, exchange: ParsedCall) -> Result<(), StoreError> {
         let Self { store, findings, assembler, pricing, .. } = self;
-        let found = assembler.add_call(exchange, |key| {
+        let update = assembler.add_call(exchange, |key| {
             // The session is restored from the store, so pending results must be stored first.
             if !findings.is_empty() {
                 store.save_update(std::mem::take(findings))?;
             }
             mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS)
         })?;
-        mapping::add_findings(findings, found, &**pricing);
+        mapping::add_findings(findings, update, &**pricing);
         if findings.exchanges.len() >= BATCH_SIZE {
             store.save_update(std::mem::take(findings))?;
         }

@@ -85,9 +85,9 @@ pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<Str
     }
     let query = Query::parse(&format!("id:{}", word.to_ascii_lowercase())).unwrap_or_else(|_| Query::all());
     let options = ConversationOptions { query, all: true, limit: 2, ..ConversationOptions::default() };
-    let mut found = store.conversations(&options)?.into_iter();
+    let mut matching = store.conversations(&options)?.into_iter();
     // Two matches mean that the prefix is ambiguous.
-    Ok(match (found.next(), found.next()) {
+    Ok(match (matching.next(), matching.next()) {
         (Some(one), None) => Some(one.row.id),
         _ => None,
     })

@@ -26,13 +26,13 @@ pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pri
 
 /// Loads the stored state of a session, for an assembler that does not have it in memory.
 pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<Vec<StoredConversation>, StoreError> {
-    let mut kept = Vec::new();
+    let mut conversations = Vec::new();
     for row in store.session(key, most)? {
         let nodes = store.nodes(&row.id, false)?;
         let nodes = nodes.into_iter().map(|n| (n.key, n.parent, from_json_text(&n.facts))).collect();
-        kept.push((conversation(row), nodes));
+        conversations.push((conversation(row), nodes));
     }
-    Ok(kept)
+    Ok(conversations)
 }
 
 fn conversation_row(c: Conversation) -> ConversationRow {

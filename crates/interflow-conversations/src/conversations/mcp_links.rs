@@ -96,7 +96,7 @@ pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<Carrie
         limit: MAX_CONVERSATIONS,
         ..ConversationOptions::default()
     };
-    let mut found = None;
+    let mut carried = None;
     for summary in store.conversations(&options)? {
         if summary.row.user != row.user.as_deref().unwrap_or_default() {
             continue;
@@ -104,13 +104,13 @@ pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<Carrie
         let Some(view) = load::load_conversation(store, &summary.row.id, None)? else { continue };
         if let Some(call) = call_in(&view, &flow.to_string()) {
             // Two conversations with such a call: none is named.
-            if found.is_some() {
+            if carried.is_some() {
                 return Ok(None);
             }
-            found = Some(call);
+            carried = Some(call);
         }
     }
-    Ok(found)
+    Ok(carried)
 }
 
 fn call_in(view: &ConversationView, flow: &str) -> Option<CarriedToolCall> {

@@ -185,18 +185,18 @@ fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
     let end = end.map_or(items.len(), |n| first + n);
     // The results of earlier tool calls are what this request added.
     let results: Vec<Value> = items[before..first].iter().filter_map(|i| tool_result(i)).collect();
-    let asked: Vec<Value> =
+    let prompts: Vec<Value> =
         items[before..first].iter().filter(|i| i.role == MessageRole::User).filter_map(|i| message_part(i)).collect();
-    let said: Vec<Value> = items[first..end].iter().filter_map(|i| message_part(i)).collect();
+    let replies: Vec<Value> = items[first..end].iter().filter_map(|i| message_part(i)).collect();
     let finish = e.facts.stop.clone().unwrap_or_default();
     let mut input = Vec::new();
     if !results.is_empty() {
         input.push(json!({"role": "tool", "parts": results}));
     }
-    if !asked.is_empty() {
-        input.push(json!({"role": "user", "parts": asked}));
+    if !prompts.is_empty() {
+        input.push(json!({"role": "user", "parts": prompts}));
     }
-    (json!(input), json!([{"role": "assistant", "parts": said, "finish_reason": finish}]))
+    (json!(input), json!([{"role": "assistant", "parts": replies, "finish_reason": finish}]))
 }
 
 fn message_part(item: &ThreadItem) -> Option<Value> {

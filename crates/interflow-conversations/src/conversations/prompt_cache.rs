@@ -35,10 +35,10 @@ pub fn report(store: &dyn FlowStore, id: &str, pricing: &CallPricing) -> Result<
         pairs.sort_by_key(|pair| pair.after);
     }
     for pair in pairs {
-        let found = cache_break(store, &calls, &pair, pricing)?;
-        report.lost_tokens = report.lost_tokens.saturating_add(found.lost_tokens);
-        report.lost_cost += found.lost_cost.unwrap_or_default();
-        report.breaks.push(found);
+        let broken = cache_break(store, &calls, &pair, pricing)?;
+        report.lost_tokens = report.lost_tokens.saturating_add(broken.lost_tokens);
+        report.lost_cost += broken.lost_cost.unwrap_or_default();
+        report.breaks.push(broken);
     }
     report.advice = advice(&report.breaks);
     Ok(Some(report))

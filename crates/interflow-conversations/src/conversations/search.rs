@@ -63,8 +63,8 @@ pub fn search(
     cancelled: &dyn Fn() -> ControlFlow<()>,
 ) -> Result<TextSearchPage, StoreError> {
     let mut page = TextSearchPage { conversations: Vec::new(), searched: 0, next: None };
-    let wanted = text.to_lowercase();
-    if wanted.is_empty() {
+    let needle = text.to_lowercase();
+    if needle.is_empty() {
         return Ok(page);
     }
     let (limit, until) = (options.limit, Instant::now() + MAX_TIME);
@@ -78,7 +78,7 @@ pub fn search(
             }
             page.searched += 1;
             options.after = Some(listed.row.id.clone());
-            page.conversations.extend(search_one(store, &wanted, listed)?);
+            page.conversations.extend(search_one(store, &needle, listed)?);
             // At least one is read, so that each search comes further.
             if page.conversations.len() >= limit || Instant::now() > until {
                 page.next.clone_from(&options.after);
@@ -93,12 +93,12 @@ pub fn search(
 
 fn search_one(
     store: &dyn FlowStore,
-    wanted: &str,
+    needle: &str,
     listed: ConversationSummary,
 ) -> Result<Option<FoundConversation>, StoreError> {
     let (mut hits, mut excerpts) = (0, Vec::new());
     for node in store.nodes(&listed.row.id, true)?.into_iter().filter_map(mapping::node) {
-        let Some((before, found, after)) = find_in(&node, wanted) else { continue };
+        let Some((before, found, after)) = find_in(&node, needle) else { continue };
         hits += 1;
         if excerpts.len() < MAX_EXCERPTS {
             excerpts.push(TextExcerpt { key: MessageHash(node.key), role: node.body.role, before, found, after });
@@ -108,21 +108,21 @@ fn search_one(
 }
 
 /// The first match within a message.
-fn find_in(node: &MessageNode, wanted: &str) -> Option<(String, String, String)> {
+fn find_in(node: &MessageNode, needle: &str) -> Option<(String, String, String)> {
     let body = &node.body;
-    body.before.iter().chain(&body.block).chain(&body.after).find_map(|block| find_in_block(block, wanted))
+    body.before.iter().chain(&body.block).chain(&body.after).find_map(|block| find_in_block(block, needle))
 }
 
-fn find_in_block(block: &ContentBlock, wanted: &str) -> Option<(String, String, String)> {
+fn find_in_block(block: &ContentBlock, needle: &str) -> Option<(String, String, String)> {
     match block {
-        ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => excerpt(text, wanted),
-        ContentBlock::ToolUse { name, input, .. } => excerpt(name, wanted).or_else(|| find_in_value(input, wanted, 0)),
-        ContentBlock::ToolResult { content, .. } => content.iter().find_map(|b| find_in_block(b, wanted)),
+        ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => excerpt(text, needle),
+        ContentBlock::ToolUse { name, input, .. } => excerpt(name, needle).or_else(|| find_in_value(input, needle, 0)),
+        ContentBlock::ToolResult { content, .. } => content.iter().find_map(|b| find_in_block(b, needle)),
         ContentBlock::Image(r) | ContentBlock::Document(r) => {
-            excerpt(&r.title, wanted).or_else(|| excerpt(&r.url, wanted))
+            excerpt(&r.title, needle).or_else(|| excerpt(&r.url, needle))
         }
-        ContentBlock::Error { message, .. } => excerpt(message, wanted),
-        ContentBlock::Other { value, .. } => find_in_value(value, wanted, 0),
+        ContentBlock::Error { message, .. } => excerpt(message, needle),
+        ContentBlock::Other { value, .. } => find_in_value(value, needle, 0),
     }
 }
 
@@ -130,27 +130,27 @@ fn find_in_block(block: &ContentBlock, wanted: &str) -> Option<(String, String, 
 const MAX_DEPTH: usize = 128;
 
 /// In the strings of a value rather than in its JSON, where line breaks and quotes are escaped.
-fn find_in_value(value: &serde_json::Value, wanted: &str, depth: usize) -> Option<(String, String, String)> {
+fn find_in_value(value: &serde_json::Value, needle: &str, depth: usize) -> Option<(String, String, String)> {
     use serde_json::Value;
     match value {
-        Value::String(text) => excerpt(text, wanted),
-        Value::Array(list) if depth < MAX_DEPTH => list.iter().find_map(|v| find_in_value(v, wanted, depth + 1)),
+        Value::String(text) => excerpt(text, needle),
+        Value::Array(list) if depth < MAX_DEPTH => list.iter().find_map(|v| find_in_value(v, needle, depth + 1)),
         Value::Object(map) if depth < MAX_DEPTH => {
-            map.iter().find_map(|(k, v)| excerpt(k, wanted).or_else(|| find_in_value(v, wanted, depth + 1)))
+            map.iter().find_map(|(k, v)| excerpt(k, needle).or_else(|| find_in_value(v, needle, depth + 1)))
         }
-        Value::Number(n) => excerpt(&n.to_string(), wanted),
+        Value::Number(n) => excerpt(&n.to_string(), needle),
         _ => None,
     }
 }
 
 /// The first match in a text, with what surrounds it.
-fn excerpt(text: &str, wanted: &str) -> Option<(String, String, String)> {
+fn excerpt(text: &str, needle: &str) -> Option<(String, String, String)> {
     let lower = text.to_lowercase();
-    let at = lower.find(wanted)?;
+    let at = lower.find(needle)?;
     let (from, to) = if lower.len() == text.len() {
-        (at, at + wanted.len())
+        (at, at + needle.len())
     } else {
-        (place_of(text, at), place_of(text, at + wanted.len()))
+        (place_of(text, at), place_of(text, at + needle.len()))
     };
     // Letters that change their length in both directions would cancel each other out.
     let (Some(_), Some(_)) = (text.get(..from), text.get(from..to)) else { return None };
@@ -180,20 +180,20 @@ mod tests {
 
     #[test]
     fn a_match_is_shown_with_its_surroundings_whatever_the_case() {
-        let found = |text: &str, wanted: &str| excerpt(text, &wanted.to_lowercase());
-        assert_eq!(found("one\nTwo three", "two"), Some(("one ".to_owned(), "Two".to_owned(), " three".to_owned())));
-        assert_eq!(found("ÄPFEL und Birnen", "äpfel").map(|f| f.1), Some("ÄPFEL".to_owned()));
+        let find = |text: &str, needle: &str| excerpt(text, &needle.to_lowercase());
+        assert_eq!(find("one\nTwo three", "two"), Some(("one ".to_owned(), "Two".to_owned(), " three".to_owned())));
+        assert_eq!(find("ÄPFEL und Birnen", "äpfel").map(|f| f.1), Some("ÄPFEL".to_owned()));
         // The lower case of İ is longer than it.
-        assert_eq!(found("İİ needle", "needle").map(|f| f.1), Some("needle".to_owned()));
-        assert_eq!(found("nothing", "needle"), None);
-        assert_eq!(found(&"x".repeat(500), "xx").map(|f| (f.0.len(), f.2.len())), Some((0, AROUND)));
+        assert_eq!(find("İİ needle", "needle").map(|f| f.1), Some("needle".to_owned()));
+        assert_eq!(find("nothing", "needle"), None);
+        assert_eq!(find(&"x".repeat(500), "xx").map(|f| (f.0.len(), f.2.len())), Some((0, AROUND)));
     }
 
     #[test]
     fn arguments_are_searched_by_their_strings() {
         let value = serde_json::json!({"edits": [{"old": "a \"quoted\"\nline"}], "n": 4711});
-        for wanted in ["\"quoted\"\nline", "4711", "edits"] {
-            assert!(find_in_value(&value, wanted, 0).is_some(), "{wanted}");
+        for needle in ["\"quoted\"\nline", "4711", "edits"] {
+            assert!(find_in_value(&value, needle, 0).is_some(), "{needle}");
         }
         assert!(find_in_value(&value, "\\n", 0).is_none());
     }

@@ -329,12 +329,12 @@ impl<'s> SharedIndexer<'s> {
             let (calls, held) = self.read_calls(&row)?;
             for call in calls.into_iter().filter(|call| call.key() == key) {
                 let Self { store, findings, assembler, pricing, .. } = self;
-                let found = assembler.add_call(call, |key| match std::mem::take(&mut is_first) {
+                let update = assembler.add_call(call, |key| match std::mem::take(&mut is_first) {
                     // What is stored of the session is replaced.
                     true => Ok(Vec::new()),
                     false => mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS),
                 })?;
-                mapping::add_findings(findings, found, &**pricing);
+                mapping::add_findings(findings, update, &**pricing);
             }
             drop(held);
         }
@@ -345,7 +345,7 @@ impl<'s> SharedIndexer<'s> {
 
     fn add_call(&mut self, call: ParsedCall) -> Result<(), StoreError> {
         let Self { store, index, findings, assembler, pricing, newly_late, .. } = self;
-        let found = assembler.add_call(call, |key| {
+        let update = assembler.add_call(call, |key| {
             // The session is restored from the store, so pending results must be stored first.
             if !findings.is_empty() {
                 let progress = IndexProgress { late: std::mem::take(newly_late), ..IndexProgress::default() };
@@ -353,7 +353,7 @@ impl<'s> SharedIndexer<'s> {
             }
             mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS)
         })?;
-        mapping::add_findings(findings, found, &**pricing);
+        mapping::add_findings(findings, update, &**pricing);
         Ok(())
     }
 

@@ -207,7 +207,7 @@ fn every_replica_can_rebuild_and_set_endpoints_for_all() {
             enabled: true,
         };
         let endpoints = EndpointOverrides::new(vec![endpoint]).unwrap();
-        handles[0].set_endpoints(endpoints.clone()).await.unwrap();
+        handles[0].save_endpoints(endpoints.clone()).await.unwrap();
         let follow = async {
             while **handles[1].endpoints().load() != endpoints {
                 tokio::time::sleep(Duration::from_millis(20)).await;

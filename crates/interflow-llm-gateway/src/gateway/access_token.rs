@@ -1,34 +1,41 @@
 //! Short-lived cloud credentials: Google service accounts, Entra client credentials, AWS roles, and ambient
 //! credentials. Each is cached until shortly before it expires, and concurrent requests share one fetch.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeyPair;
 use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
 use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use super::ambient::{Ambient, Environment, TokenEgress};
 use super::aws_signature::{self, AwsCredentials};
 use super::upstream::{SecretReader, parse_target};
 use interflow_llm::{LlmUpstreamConfig, Provider};
 
-/// A token is not used in this period before its expiry: the request takes time, and the clocks may differ.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
+/// Without a lifetime, which RFC 6749 only recommends, a token is fetched again after five minutes.
+const LIFETIMES: TokenPolicy = TokenPolicy {
+    default_lifetime: Duration::from_secs(300),
+    max_lifetime: Duration::from_secs(86_400),
+    margin: Duration::from_secs(60),
+    failure_ttl: Duration::from_secs(1),
+    renewal_failure_ttl: Duration::from_secs(1),
+};
 
 /// Covers connecting and the whole response. Requests wait for it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a failure is returned to further requests without a new attempt.
-const FAILURE_TTL: Duration = Duration::from_secs(1);
-
 /// Maximum size of a token endpoint's response.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
+
+/// A token, and how long it is valid if its issuer says so.
+pub(super) type Fetched = (AccessToken, Option<Duration>);
 
 #[derive(Clone, Debug)]
 pub(super) enum AccessToken {
@@ -36,11 +43,10 @@ pub(super) enum AccessToken {
     Aws(AwsCredentials),
 }
 
-/// The source of tokens, with a cache. The async mutex is held during a fetch, which makes concurrent callers share
-/// it (single flight).
+/// The source of tokens, with a cache.
 pub(super) struct AccessTokenSource {
-    fetcher: Fetcher,
-    kept: Mutex<CachedToken>,
+    fetcher: Arc<Fetcher>,
+    cached: CachedToken<AccessToken>,
 }
 
 enum Fetcher {
@@ -56,13 +62,6 @@ enum AccessTokenKind {
     ServiceAccount { account: ServiceAccount, key: Box<KeyPair> },
     ClientCredentials { form: String },
     Role { own: AwsCredentials, region: String, form: String },
-}
-
-#[derive(Default)]
-struct CachedToken {
-    // At most one of the two is set.
-    token: Option<(AccessToken, Instant)>,
-    failed: Option<(String, Instant)>,
 }
 
 /// The fields of a Google service account key file (JSON) that are needed for a token.
@@ -90,7 +89,7 @@ impl AccessTokenSource {
         secret: &SecretReader<'_>,
     ) -> Result<Option<Self>, String> {
         if let Some(ambient) = Ambient::of(config, provider, Environment::of_process())? {
-            return Ok(Some(Self { fetcher: Fetcher::Ambient(ambient), kept: Mutex::default() }));
+            return Ok(Some(Self::of(Fetcher::Ambient(ambient))));
         }
         let read = |key: &str, value: &Option<String>| {
             value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
@@ -118,16 +117,20 @@ impl AccessTokenSource {
         }
     }
 
+    fn of(fetcher: Fetcher) -> Self {
+        Self { fetcher: Arc::new(fetcher), cached: CachedToken::new(LIFETIMES) }
+    }
+
     fn new(kind: AccessTokenKind, url: &str, key: &str) -> Result<Self, String> {
         let (scheme, authority, path) = parse_target(url).map_err(|e| format!("{key}: {e}"))?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let url = Url { scheme, authority, path: path.into() };
-        Ok(Self { fetcher: Fetcher::Endpoint { kind, url }, kept: Mutex::default() })
+        Ok(Self::of(Fetcher::Endpoint { kind, url }))
     }
 
     /// Whether it provides keys for signing requests (AWS), rather than a bearer token.
     pub fn signs(&self) -> bool {
-        match &self.fetcher {
+        match &*self.fetcher {
             Fetcher::Endpoint { kind, .. } => matches!(kind, AccessTokenKind::Role { .. }),
             Fetcher::Ambient(ambient) => ambient.signs(),
         }
@@ -164,78 +167,65 @@ impl AccessTokenSource {
         Self::new(AccessTokenKind::Role { own: own.clone(), region, form }, &url, "token_url")
     }
 
-    /// A token that remains valid for a while. Cancel-safe: the lock is released, and the next caller starts a fetch
-    /// of its own.
+    /// A token that remains valid for a while.
+    ///
+    /// # Cancellation
+    /// As of [`CachedToken`]: other callers go on with the fetch.
     ///
     /// # Errors
-    /// Why there is none; never contains a secret. An error is returned to all callers for a second, so that an
-    /// endpoint that is down is not asked by each of them.
-    pub async fn get(&self, egress: TokenEgress<'_>) -> Result<AccessToken, String> {
-        // Concurrent callers wait here and then find the fetched token.
-        let mut kept = self.kept.lock().await;
-        if let Some((token, until)) = &kept.token
-            && *until > Instant::now()
-        {
-            return Ok(token.clone());
-        }
-        if let Some((why, until)) = &kept.failed
-            && *until > Instant::now()
-        {
-            return Err(why.clone());
-        }
-        let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch(egress)).await;
-        let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.place())));
-        match fetched {
-            // Of a token that lives shorter than two minutes, half of its life is the margin.
-            Ok((token, life)) => {
-                let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN.min(life / 2));
-                *kept = CachedToken { token: Some((token.clone(), until)), failed: None };
-                Ok(token)
+    /// Why there is none; never contains a secret.
+    pub async fn get(&self, egress: TokenEgress) -> Result<AccessToken, String> {
+        let fetch = || {
+            let fetcher = Arc::clone(&self.fetcher);
+            async move {
+                let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetcher.fetch(&egress)).await;
+                let fetched =
+                    fetched.unwrap_or_else(|_| Err(format!("the token request to {} timed out", fetcher.issuer())));
+                fetched.map(|(value, lifetime)| FetchedToken { value, lifetime })
             }
-            // Requests that waited for this attempt get its error, instead of making ten seconds of attempts each.
-            Err(why) => {
-                *kept = CachedToken { token: None, failed: Some((why.clone(), Instant::now() + FAILURE_TTL)) };
-                Err(why)
-            }
-        }
+        };
+        self.cached.get(fetch).await
     }
+}
 
+impl Fetcher {
     /// The endpoint's host, for messages.
-    fn place(&self) -> String {
-        match &self.fetcher {
-            Fetcher::Endpoint { url, .. } => url.authority.to_string(),
-            Fetcher::Ambient(ambient) => format!("{}'s endpoint", ambient.name()),
+    fn issuer(&self) -> String {
+        match self {
+            Self::Endpoint { url, .. } => url.authority.to_string(),
+            Self::Ambient(ambient) => format!("{}'s endpoint", ambient.name()),
         }
     }
 
-    async fn fetch(&self, egress: TokenEgress<'_>) -> Result<(AccessToken, Duration), String> {
-        match &self.fetcher {
-            Fetcher::Endpoint { kind, url } => kind.fetch(url, egress.web).await,
-            Fetcher::Ambient(ambient) => ambient.fetch(egress).await,
+    async fn fetch(&self, egress: &TokenEgress) -> Result<Fetched, String> {
+        match self {
+            Self::Endpoint { kind, url } => kind.fetch(url, &*egress.web).await,
+            Self::Ambient(ambient) => ambient.fetch(egress).await,
         }
     }
 }
 
 impl AccessTokenKind {
-    async fn fetch(&self, url: &Url, egress: &dyn HttpClient) -> Result<(AccessToken, Duration), String> {
+    async fn fetch(&self, url: &Url, egress: &dyn HttpClient) -> Result<Fetched, String> {
         let request = self.request(url, jiff::Timestamp::now())?;
         let at = &url.authority;
-        let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked for a token: {e}"))?;
+        let response = egress.send(request).await.map_err(|e| format!("the token request to {at} failed: {e}"))?;
         let status = response.head.status;
         let (body, _) = response
             .body
             .collect(MAX_RESPONSE_BYTES)
             .await
-            .map_err(|_| format!("the answer of {at} cannot be read"))?;
-        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+            .map_err(|_| format!("the token response of {at} cannot be read"))?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         // Only the error code is used: descriptions may echo the request, which contains secrets.
         if !status.is_success() {
-            let code = said["error"].as_str().or_else(|| said["Error"]["Code"].as_str()).unwrap_or("no reason given");
-            return Err(format!("{at} gives no token: {status}, {code}"));
+            let code =
+                answer["error"].as_str().or_else(|| answer["Error"]["Code"].as_str()).unwrap_or("no reason given");
+            return Err(format!("the token request to {at} failed: {status}, {code}"));
         }
         let token = match self {
-            Self::Role { .. } => parse_assumed_role(&said["AssumeRoleResponse"]["AssumeRoleResult"]["Credentials"]),
-            _ => parse_bearer(&said),
+            Self::Role { .. } => parse_assumed_role(&answer["AssumeRoleResponse"]["AssumeRoleResult"]["Credentials"]),
+            _ => parse_bearer(&answer),
         };
         token.ok_or_else(|| without_token(at, status))
     }
@@ -317,25 +307,24 @@ fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String
 }
 
 /// An OAuth 2 response (RFC 6749 5.1). A token with bytes that no header field may contain is refused.
-pub(super) fn parse_bearer(said: &Value) -> Option<(AccessToken, Duration)> {
-    let token = said["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
+pub(super) fn parse_bearer(answer: &Value) -> Option<Fetched> {
+    let token = answer["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
     // Some servers write the number as a string.
-    let life = &said["expires_in"];
-    // `expires_in` is only recommended by the RFC; without it the token is fetched again after five minutes.
-    let life = life.as_u64().or_else(|| life.as_str()?.parse().ok()).unwrap_or(300);
-    Some((AccessToken::Bearer(token.to_owned()), Duration::from_secs(life.min(86_400))))
+    let lifetime = &answer["expires_in"];
+    let lifetime = lifetime.as_u64().or_else(|| lifetime.as_str()?.parse().ok());
+    Some((AccessToken::Bearer(token.to_owned()), lifetime.map(Duration::from_secs)))
 }
 
 /// The credentials in a response of AWS STS, whose JSON has the expiry as Unix time and whose XML has a date.
-pub(super) fn parse_assumed_role(c: &Value) -> Option<(AccessToken, Duration)> {
+pub(super) fn parse_assumed_role(c: &Value) -> Option<Fetched> {
     let text = |name: &str| c[name].as_str().map(str::to_owned);
     let credentials =
         AwsCredentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
     // Unix time, or a date.
     let until = c["Expiration"].as_f64().map(|s| s as i64);
     let until = until.or_else(|| Some(c["Expiration"].as_str()?.parse::<jiff::Timestamp>().ok()?.as_second()))?;
-    let life = until.saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
-    Some((AccessToken::Aws(credentials), Duration::from_secs(life.unsigned_abs())))
+    let lifetime = until.saturating_sub(jiff::Timestamp::now().as_second()).max(0);
+    Some((AccessToken::Aws(credentials), Some(Duration::from_secs(lifetime.unsigned_abs()))))
 }
 
 /// The DER content of a PEM block (RFC 7468). Google's key files contain PKCS #8 (RFC 5958).
@@ -356,7 +345,7 @@ pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
 /// No such profile, or one without keys.
 pub(super) fn parse_profile(text: &str, name: &str) -> Result<AwsCredentials, String> {
     let mut here = false;
-    let mut found = [None, None, None];
+    let mut keys = [None, None, None];
     for line in text.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
             let section = section.trim();
@@ -366,11 +355,11 @@ pub(super) fn parse_profile(text: &str, name: &str) -> Result<AwsCredentials, St
         let Some((key, value)) = line.split_once('=').filter(|_| here) else { continue };
         let at =
             ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"].iter().position(|k| *k == key.trim());
-        if let Some(slot) = at.and_then(|at| found.get_mut(at)) {
+        if let Some(slot) = at.and_then(|at| keys.get_mut(at)) {
             *slot = Some(value.trim().to_owned());
         }
     }
-    let [id, key, token] = found;
+    let [id, key, token] = keys;
     match (id, key) {
         (Some(id), Some(key)) => Ok(AwsCredentials { id, key, token }),
         _ => Err(format!("the file has no keys for the profile `{name}`")),

@@ -177,8 +177,8 @@ impl LlmGateway {
         &self.egress
     }
 
-    fn token_egress(&self) -> ambient::TokenEgress<'_> {
-        ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
+    fn token_egress(&self) -> ambient::TokenEgress {
+        ambient::TokenEgress { web: Arc::clone(&self.unrecorded), metadata: Arc::clone(&self.metadata) }
     }
 
     /// The client whose requests are not recorded.

@@ -45,8 +45,8 @@ impl HttpClient for Endpoint {
 }
 
 /// The same endpoint for both clients.
-fn only(endpoint: &Arc<Endpoint>) -> TokenEgress<'_> {
-    TokenEgress { web: &**endpoint, metadata: &**endpoint }
+fn only(endpoint: &Arc<Endpoint>) -> TokenEgress {
+    TokenEgress { web: Arc::clone(endpoint) as _, metadata: Arc::clone(endpoint) as _ }
 }
 
 fn plain(text: &str) -> Result<String, String> {

@@ -142,7 +142,7 @@ impl LlmUpstream {
 
     /// The short-lived token for requests, if the upstream uses one. May wait for a fetch; failures become an error
     /// in the provider's format.
-    pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<AccessToken>, LlmRefusal> {
+    pub(super) async fn token(&self, egress: TokenEgress) -> Result<Option<AccessToken>, LlmRefusal> {
         let Some(source) = &self.source else { return Ok(None) };
         source.get(egress).await.map(Some).map_err(|why| {
             let code = match self.provider {

@@ -2,28 +2,28 @@
 //! and kept until they expire.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
 use interflow_types::percent::encoded;
 use interflow_types::{
     Body, Error, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response, ResponseFuture,
     Result, StatusCode, Url,
 };
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
 use crate::config::McpClientCredentials;
 
 /// Bound on a response of the token endpoint, in bytes.
 const MAX_RESPONSE: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// A token is renewed so long before it expires, and kept for so long if the issuer does not say.
-const MARGIN: Duration = Duration::from_secs(30);
-const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
-/// The longest that a token is kept, whatever the issuer says.
-const MAX_LIFETIME: Duration = Duration::from_secs(86_400);
-/// How long a failure is returned to further requests without a new attempt.
-const FAILURE_TTL: Duration = Duration::from_secs(1);
+const LIFETIMES: TokenPolicy = TokenPolicy {
+    default_lifetime: Duration::from_secs(300),
+    max_lifetime: Duration::from_secs(86_400),
+    margin: Duration::from_secs(30),
+    failure_ttl: Duration::from_secs(1),
+    renewal_failure_ttl: Duration::from_secs(1),
+};
 
 /// Sends requests with an access token. A token that the server refuses is fetched anew, once.
 pub(super) struct AuthorizedClient {
@@ -31,16 +31,7 @@ pub(super) struct AuthorizedClient {
     token_url: Url,
     /// With the client's secret.
     form: String,
-    /// Locked while a token is fetched, so that requests that wait for it share it.
-    kept: Mutex<KeptToken>,
-}
-
-#[derive(Default)]
-struct KeptToken {
-    /// With the time at which it is renewed.
-    token: Option<(String, Instant)>,
-    /// Why there is none, and until when nobody tries again.
-    failure: Option<(String, Instant)>,
+    token: CachedToken<String>,
 }
 
 #[derive(Deserialize)]
@@ -70,61 +61,34 @@ impl AuthorizedClient {
                 form += &format!("&{name}={}", encoded(value));
             }
         }
-        Ok(Self { inner, token_url, form, kept: Mutex::default() })
+        Ok(Self { inner, token_url, form, token: CachedToken::new(LIFETIMES) })
     }
 
-    /// The token; another than `refused`. Cancel-safe: the next request makes an attempt of its own.
-    async fn token(&self, refused: Option<&str>) -> Result<String> {
-        let mut kept = self.kept.lock().await;
-        let now = Instant::now();
-        if let Some((token, until)) = &kept.token
-            && refused != Some(token.as_str())
-            && *until > now
-        {
-            return Ok(token.clone());
-        }
-        // Requests that waited for an attempt get its error, instead of making one each.
-        if let Some((why, until)) = &kept.failure
-            && *until > now
-        {
-            return Err(failed(why));
-        }
-        let fetched = tokio::time::timeout(TIMEOUT, self.fetch()).await;
-        match fetched.unwrap_or_else(|_| Err("it did not answer in time".to_owned())) {
-            Ok(TokenResponse { access_token, expires_in }) => {
-                let lifetime = expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
-                let until = Instant::now() + lifetime.saturating_sub(MARGIN);
-                *kept = KeptToken { token: Some((access_token.clone(), until)), failure: None };
-                Ok(access_token)
+    async fn token(&self) -> Result<String> {
+        let token = self.token.get(|| {
+            let (inner, request) = (Arc::clone(&self.inner), self.token_request());
+            async move {
+                let fetched = tokio::time::timeout(TIMEOUT, fetch(&*inner, request)).await;
+                fetched.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
             }
-            Err(why) => {
-                let error = failed(&why);
-                *kept = KeptToken { token: None, failure: Some((why, Instant::now() + FAILURE_TTL)) };
-                Err(error)
-            }
-        }
+        });
+        token.await.map_err(|why| {
+            let message = format!("no access token from its token endpoint (oauth.token_url): {why}");
+            Error::new(ErrorKind::BadResponse, message)
+        })
     }
 
-    async fn fetch(&self) -> std::result::Result<TokenResponse, String> {
+    fn token_request(&self) -> Request {
         let mut headers = Headers::new();
         headers.append_unchecked(b"Accept", b"application/json");
         headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
         let (method, url) = (Method::POST, self.token_url.clone());
         let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
-        let body = Body::from(bytes::Bytes::from(self.form.clone()));
-        let response = self.inner.send(Request { head, body }).await.map_err(|e| e.to_string())?;
-        if !response.head.status.is_success() {
-            return Err(format!("status {}", response.head.status.as_u16()));
-        }
-        let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
-        // The response is a secret: nothing of it is part of the error.
-        let token: TokenResponse = serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
-        let is_token = !token.access_token.is_empty() && token.access_token.bytes().all(|b| b.is_ascii_graphic());
-        if is_token { Ok(token) } else { Err("its response has no token".to_owned()) }
+        Request { head, body: Body::from(bytes::Bytes::from(self.form.clone())) }
     }
 
     async fn send_with_token(&self, request: Request) -> Result<Response> {
-        let token = self.token(None).await?;
+        let token = self.token().await?;
         let Request { head, body } = request;
         let Body::Full(bytes) = body else {
             // What has no body, or cannot be sent twice.
@@ -135,7 +99,8 @@ impl AuthorizedClient {
         if response.head.status != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        let token = self.token(Some(&token)).await?;
+        self.token.discard(&token);
+        let token = self.token().await?;
         self.inner.send(Request { head: authorized(&head, &token), body: Body::Full(bytes) }).await
     }
 }
@@ -153,64 +118,99 @@ fn authorized(head: &RequestHead, token: &str) -> RequestHead {
     head
 }
 
-fn failed(why: &str) -> Error {
-    Error::new(ErrorKind::BadResponse, format!("no access token from its token endpoint (oauth.token_url): {why}"))
+async fn fetch(client: &dyn HttpClient, request: Request) -> std::result::Result<FetchedToken<String>, String> {
+    let response = client.send(request).await.map_err(|e| e.to_string())?;
+    if !response.head.status.is_success() {
+        return Err(format!("status {}", response.head.status.as_u16()));
+    }
+    let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
+    // The response is a secret: nothing of it is part of the error.
+    let token: TokenResponse = serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
+    let is_token = !token.access_token.is_empty() && token.access_token.bytes().all(|b| b.is_ascii_graphic());
+    if !is_token {
+        return Err("its response has no token".to_owned());
+    }
+    Ok(FetchedToken { value: token.access_token, lifetime: token.expires_in.map(Duration::from_secs) })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use interflow_types::StatusCode;
-    use parking_lot::Mutex as SyncMutex;
 
     use super::*;
 
-    /// A token endpoint that answers so, and counts.
-    struct Endpoint(&'static str, SyncMutex<u32>);
+    /// A token endpoint that answers so and counts, and a server that accepts one of its tokens.
+    struct Issuer {
+        body: &'static str,
+        accepted: &'static str,
+        fetches: AtomicU32,
+    }
 
-    impl HttpClient for Endpoint {
-        fn send(&self, _request: Request) -> ResponseFuture<'_> {
-            *self.1.lock() += 1;
-            Box::pin(async {
-                // Others come while it is asked.
-                tokio::task::yield_now().await;
-                match self.0 {
+    impl HttpClient for Issuer {
+        fn send(&self, request: Request) -> ResponseFuture<'_> {
+            let answered = if request.head.url.path.ends_with("/token") {
+                let number = self.fetches.fetch_add(1, Relaxed) + 1;
+                match self.body {
                     "" => Err(Error::new(ErrorKind::Connect, "down")),
-                    body => Ok(Response::full(StatusCode::OK, "application/json", body.to_owned())),
+                    body => {
+                        Ok(Response::full(StatusCode::OK, "application/json", body.replace('#', &number.to_string())))
+                    }
                 }
-            })
+            } else {
+                let is_accepted = request.head.headers.get_str("authorization") == Some(self.accepted);
+                let status = if is_accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+                Ok(Response::full(status, "text/plain", String::new()))
+            };
+            Box::pin(std::future::ready(answered))
         }
     }
 
-    fn client(body: &'static str) -> (AuthorizedClient, Arc<Endpoint>) {
-        let endpoint = Arc::new(Endpoint(body, SyncMutex::default()));
+    fn client(body: &'static str, accepted: &'static str) -> (AuthorizedClient, Arc<Issuer>) {
+        let issuer = Arc::new(Issuer { body, accepted, fetches: AtomicU32::new(0) });
         let config = McpClientCredentials {
             token_url: "https://issuer.test/token".into(),
             client_id: "c".into(),
             client_secret: "s".into(),
             ..McpClientCredentials::default()
         };
-        (AuthorizedClient::new(&config, "s", Arc::clone(&endpoint) as Arc<dyn HttpClient>).unwrap(), endpoint)
+        (AuthorizedClient::new(&config, "s", Arc::clone(&issuer) as Arc<dyn HttpClient>).unwrap(), issuer)
     }
 
-    #[tokio::test]
-    async fn requests_that_wait_for_an_issuer_that_is_down_share_one_attempt() {
-        let (client, endpoint) = client("");
-        let all = futures_util::future::join_all((0..20).map(|_| client.token(None))).await;
-        assert!(all.iter().all(|token| token.as_ref().is_err_and(|e| e.to_string().contains("oauth.token_url"))));
-        assert_eq!(*endpoint.1.lock(), 1);
-        client.kept.lock().await.failure.as_mut().unwrap().1 = Instant::now();
-        assert!(client.token(None).await.is_err());
-        assert_eq!(*endpoint.1.lock(), 2, "later it is tried again");
-    }
-
-    #[tokio::test]
-    async fn a_lifetime_of_ages_is_bounded() {
-        for body in [r#"{"access_token":"t","expires_in":18446744073709551615}"#, r#"{"access_token":"t"}"#] {
-            let (client, endpoint) = client(body);
-            assert_eq!(client.token(None).await.unwrap(), "t");
-            assert_eq!(client.token(None).await.unwrap(), "t");
-            let until = client.kept.lock().await.token.as_ref().unwrap().1;
-            assert!(until <= Instant::now() + MAX_LIFETIME && *endpoint.1.lock() == 1, "{body}");
+    fn call() -> Request {
+        let (method, url) = (Method::POST, Url::of_service("https://server.test/mcp").unwrap());
+        let (version, headers) = (HttpVersion::Http11, Headers::new());
+        Request {
+            head: RequestHead { method, url, version, headers, protocol: None },
+            body: bytes::Bytes::from_static(b"{}").into(),
         }
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_is_down_is_named_and_not_asked_by_each_request() {
+        let (client, issuer) = client("", "");
+        for _ in 0..3 {
+            let error = client.send(call()).await.err().unwrap().to_string();
+            assert!(error.contains("oauth.token_url") && error.contains("down"), "{error}");
+        }
+        assert_eq!(issuer.fetches.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_the_server_refuses_is_fetched_anew_once() {
+        let body = r#"{"access_token":"t#","expires_in":18446744073709551615}"#;
+        let (client, issuer) = client(body, "Bearer t2");
+        for _ in 0..2 {
+            assert_eq!(client.send(call()).await.unwrap().head.status, StatusCode::OK);
+            assert_eq!(issuer.fetches.load(Relaxed), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_without_a_token_is_no_part_of_the_error() {
+        let (client, _) = client(r#"{"access_token":"two words"}"#, "");
+        let error = client.send(call()).await.err().unwrap().to_string();
+        assert!(error.contains("has no token") && !error.contains("words"), "{error}");
     }
 }

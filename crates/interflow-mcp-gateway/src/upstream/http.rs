@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
 use super::client_credentials::AuthorizedClient;
-use super::server_event::own_answer;
-use super::{EventSink, ServerHello, UpstreamClient, initialize_params};
+use super::event_sink::{EventSink, own_answer};
+use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpClientCredentials;
-use crate::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
-use crate::log_messages;
+use crate::protocol::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
+use crate::protocol::log_level;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
@@ -53,41 +53,41 @@ pub(crate) struct HttpSession {
     open: Mutex<Option<OpenSession>>,
     client: UpstreamClient,
     /// How often the stream outside of requests was needed: for each beginning, and for each listener.
-    streams_wanted: watch::Sender<u64>,
+    streams_needed: watch::Sender<u64>,
     /// How many of these streams the server has opened, has not, or has not in time.
     streams_settled: watch::Sender<u64>,
 }
 
 impl HttpSession {
     pub fn new(client: UpstreamClient) -> Self {
-        let (streams_wanted, streams_settled) = (watch::Sender::new(0), watch::Sender::new(0));
-        Self { open: Mutex::default(), client, streams_wanted, streams_settled }
+        let (streams_needed, streams_settled) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self { open: Mutex::default(), client, streams_needed, streams_settled }
     }
 
     /// Announces a listener: from now on, requests wait until it can hear the server.
     pub fn announce_listener(&self) -> watch::Receiver<u64> {
-        let wanted = self.streams_wanted.subscribe();
-        self.streams_wanted.send_modify(|count| *count += 1);
-        wanted
+        let needed = self.streams_needed.subscribe();
+        self.streams_needed.send_modify(|count| *count += 1);
+        needed
     }
 
     /// If somebody listens, waits until the stream is open: what a server sends before, many servers drop.
     async fn wait_for_stream(&self) {
-        if self.streams_wanted.receiver_count() == 0 {
+        if self.streams_needed.receiver_count() == 0 {
             return;
         }
-        let (wanted, mut settled) = (*self.streams_wanted.borrow(), self.streams_settled.subscribe());
-        let waited = tokio::time::timeout(STREAM_WAIT, settled.wait_for(|count| *count >= wanted)).await;
+        let (needed, mut settled) = (*self.streams_needed.borrow(), self.streams_settled.subscribe());
+        let waited = tokio::time::timeout(STREAM_WAIT, settled.wait_for(|count| *count >= needed)).await;
         if waited.is_err() {
             // Once is enough.
-            self.settle_streams(wanted);
+            self.settle_streams(needed);
         }
     }
 
-    fn settle_streams(&self, wanted: u64) {
+    fn settle_streams(&self, settled: u64) {
         self.streams_settled.send_if_modified(|count| {
-            let is_more = wanted > *count;
-            *count = wanted.max(*count);
+            let is_more = settled > *count;
+            *count = settled.max(*count);
             is_more
         });
     }
@@ -149,7 +149,7 @@ impl HttpServer {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
         for (field, value) in headers {
-            fields.append(field, value).map_err(|_| format!("headers.{field}: this is no header field of HTTP"))?;
+            fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
         let client = match oauth {
             Some(oauth) => Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?) as Arc<dyn HttpClient>,
@@ -233,7 +233,7 @@ impl HttpServer {
             self.notify(text, &open).await.map_err(|e| RpcError::server(e.to_string()))?;
             if let Some(params) = session.client.log_level_params(&open.hello) {
                 let id = self.0.next_id.fetch_add(1, Relaxed);
-                let text = jsonrpc::request(id, log_messages::METHOD, &params);
+                let text = jsonrpc::request(id, log_level::SET_LEVEL, &params);
                 // Without it the server sends more than the client gets.
                 let _ = self.exchange(id, text, Some(&open), None).await;
             }
@@ -243,7 +243,7 @@ impl HttpServer {
         let begun = tokio::time::timeout(start, begin).await;
         let open = begun.map_err(|_| RpcError::server(format!("no session within {limit} (start_timeout)")))??;
         *slot = Some(open.clone());
-        session.streams_wanted.send_modify(|count| *count += 1);
+        session.streams_needed.send_modify(|count| *count += 1);
         Ok(open)
     }
 
@@ -297,7 +297,7 @@ impl HttpServer {
         } else {
             let text = self.read_text(response.body).await?;
             match ServerMessage::parse(&text).map_err(RpcError::server)? {
-                ServerMessage::Response(found, result) if found == id => result?,
+                ServerMessage::Response(other, result) if other == id => result?,
                 _ => return Err(RpcError::server("its response is not for this request").into()),
             }
         };
@@ -381,7 +381,7 @@ impl HttpServer {
                 resumption.note(event.id.as_ref(), event.retry);
                 let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
                 match ServerMessage::parse(&text).map_err(RpcError::server)? {
-                    ServerMessage::Response(found, result) if Some(found) == id => {
+                    ServerMessage::Response(other, result) if Some(other) == id => {
                         // Nothing of the stream is of use any more.
                         resumption.last_event = None;
                         return result.map(Some);
@@ -430,7 +430,7 @@ impl HttpServer {
     ) -> Result<Option<Body>, RpcError> {
         let mut request = self.http_request(Method::GET, Body::Empty, open);
         if let Some(id) = last_event {
-            let invalid = |_| RpcError::server("the id of its event is no header field of HTTP");
+            let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
         }
         let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
@@ -441,11 +441,11 @@ impl HttpServer {
     }
 
     /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
-    /// client does not begin is not begun for this. `wanted` is of [`HttpSession::announce_listener`].
-    pub async fn listen(&self, session: &HttpSession, mut wanted: watch::Receiver<u64>, sink: &EventSink) {
+    /// client does not begin is not begun for this. `needed` is of [`HttpSession::announce_listener`].
+    pub async fn listen(&self, session: &HttpSession, mut needed: watch::Receiver<u64>, sink: &EventSink) {
         loop {
             let slot = session.open.lock().await;
-            let (open, number) = (slot.clone(), *wanted.borrow_and_update());
+            let (open, number) = (slot.clone(), *needed.borrow_and_update());
             drop(slot);
             let mut resumption = Resumption::default();
             let reading = async {
@@ -462,13 +462,13 @@ impl HttpServer {
             };
             tokio::select! {
                 () = reading => {}
-                changed = wanted.changed() => if changed.is_err() { return },
+                changed = needed.changed() => if changed.is_err() { return },
             }
         }
     }
 }
 
-/// Tells the server that nobody waits any more, unless the response came.
+/// Tells the server that the request is cancelled, unless the response came.
 struct CancelOnDrop(Option<(HttpServer, OpenSession, u64)>);
 
 impl Drop for CancelOnDrop {

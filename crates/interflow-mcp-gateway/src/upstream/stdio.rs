@@ -6,28 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use interflow_tasks::{Backoff, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::process::{CommandLine, LongLine, ProcessGroup, ProcessStreams, StderrTail, read_line};
-use super::server_event::own_answer;
-use super::{EventSink, ServerHello, UpstreamClient, initialize_params};
+use super::event_sink::{EventSink, own_answer};
+use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpServerConfig;
-use crate::jsonrpc::{self, RpcError, ServerMessage};
-use crate::log_messages;
+use crate::protocol::jsonrpc::{self, RpcError, ServerMessage};
+use crate::protocol::log_level;
 
-/// The first and the longest pause before a process is started again; it doubles each time.
-const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// A process that ran for this long resets the pause.
-const HEALTHY_AFTER: Duration = Duration::from_secs(30);
+/// The pauses before a process is started again, and how long it has to run for them to begin anew.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(30));
 /// How long a process may take to end after its standard input was closed.
 const END_GRACE: Duration = Duration::from_secs(3);
-/// How long the end of standard error and the exit status are awaited after a process closed its standard output.
-const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Bound on requests in progress at one server.
 const MAX_PENDING: usize = 1024;
 /// Bound on messages that wait to be written.
@@ -78,8 +73,7 @@ impl Drop for StdioRuntime {
 
 pub(crate) struct StdioServer {
     name: Arc<str>,
-    command: Arc<CommandLine>,
-    max_message: usize,
+    process: Arc<ProcessSpec>,
     runtime: Arc<StdioRuntime>,
     /// The client of its session; `None` if several sessions share it.
     client: Option<UpstreamClient>,
@@ -99,14 +93,17 @@ impl Listeners {
     }
 }
 
-#[derive(Default)]
 struct ProcessState {
     connection: Option<Arc<StdioConnection>>,
-    began: Option<Instant>,
-    /// How often it ended in a row, and how the last time.
-    failures: u32,
+    backoff: Backoff,
     last_failure: String,
     not_before: Option<Instant>,
+}
+
+impl Default for ProcessState {
+    fn default() -> Self {
+        Self { connection: None, backoff: BACKOFF, last_failure: String::new(), not_before: None }
+    }
 }
 
 impl StdioServer {
@@ -118,21 +115,23 @@ impl StdioServer {
         max_message: usize,
         runtime: Arc<StdioRuntime>,
     ) -> Self {
-        let command = CommandLine {
+        let process = ProcessSpec {
             program: program.to_owned(),
             args: config.args.clone(),
-            env: env.clone(),
+            env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             directory: config.directory.clone(),
+            max_line: max_message,
+            errors: ErrorOutput::Log(format!("MCP server {name}").into()),
         };
-        let (name, command) = (Arc::clone(name), Arc::new(command));
-        Self { name, command, max_message, runtime, client: None, listeners: Arc::default(), state: Default::default() }
+        let (name, process) = (Arc::clone(name), Arc::new(process));
+        Self { name, process, runtime, client: None, listeners: Arc::default(), state: Default::default() }
     }
 
     /// The same server with a process for one session, of this client.
     pub fn fork(&self, client: UpstreamClient) -> Self {
-        let (name, command) = (Arc::clone(&self.name), Arc::clone(&self.command));
-        let (max_message, runtime, client) = (self.max_message, Arc::clone(&self.runtime), Some(client));
-        Self { name, command, max_message, runtime, client, listeners: Arc::default(), state: Default::default() }
+        let (name, process) = (Arc::clone(&self.name), Arc::clone(&self.process));
+        let (runtime, client) = (Arc::clone(&self.runtime), Some(client));
+        Self { name, process, runtime, client, listeners: Arc::default(), state: Default::default() }
     }
 
     /// Passes on what the process sends outside of requests, until the sink is closed. Does not start the process.
@@ -162,11 +161,9 @@ impl StdioServer {
             Some(connection) if connection.link.is_open() => return Ok(Arc::clone(connection)),
             Some(connection) => {
                 let (why, at) = (connection.link.end_reason(), connection.link.end_time());
+                let lasted = at.saturating_duration_since(connection.began);
                 state.connection = None;
-                if state.began.is_some_and(|began| at.saturating_duration_since(began) >= HEALTHY_AFTER) {
-                    state.failures = 0;
-                }
-                state.record_failure(&self.name, why, at);
+                state.record_failure(&self.name, why, at, Some(lasted));
             }
             None => {}
         }
@@ -176,12 +173,12 @@ impl StdioServer {
             let (why, seconds) = (&state.last_failure, wait.as_secs() + 1);
             return Err(RpcError::server(format!("{why}; it is started again in {seconds} s")));
         }
-        let (command, name, max) = (Arc::clone(&self.command), Arc::clone(&self.name), self.max_message);
+        let (process, name) = (Arc::clone(&self.process), Arc::clone(&self.name));
         let (client, listeners) = (self.client.clone(), Arc::clone(&self.listeners));
         let starting = self
             .runtime
             .handle()?
-            .spawn(async move { StdioConnection::start(&command, name, max, client, listeners).await });
+            .spawn(async move { StdioConnection::start(&process, name, client, listeners).await });
         let limit = interflow_types::units::HumanDuration(start);
         let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
             Ok(Ok(started)) => started,
@@ -191,12 +188,11 @@ impl StdioServer {
         match started {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                state.began = Some(Instant::now());
                 state.connection = Some(Arc::clone(&connection));
                 Ok(connection)
             }
             Err(why) => {
-                state.record_failure(&self.name, why.clone(), Instant::now());
+                state.record_failure(&self.name, why.clone(), Instant::now(), None);
                 Err(RpcError::server(why))
             }
         }
@@ -204,16 +200,14 @@ impl StdioServer {
 }
 
 impl ProcessState {
-    fn record_failure(&mut self, name: &str, why: String, at: Instant) {
-        tracing::warn!("MCP server {name}: {why}");
-        let pause = BACKOFF[0].saturating_mul(1 << self.failures.min(10)).min(BACKOFF[1]);
-        self.failures = self.failures.saturating_add(1);
+    fn record_failure(&mut self, name: &str, why: String, at: Instant, lasted: Option<Duration>) {
+        tracing::warn!("MCP server {name} failed: {why}");
         self.last_failure = why;
-        self.not_before = Some(at + pause);
+        self.not_before = Some(at + self.backoff.pause(lasted));
     }
 }
 
-/// Aborts a task whose result nobody waits for any more.
+/// Aborts a task when the last one that waits for its result is gone.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Future for AbortOnDrop<T> {
@@ -234,6 +228,7 @@ impl<T> Drop for AbortOnDrop<T> {
 struct StdioConnection {
     link: StdioLink,
     hello: ServerHello,
+    began: Instant,
 }
 
 /// The way to a process: when the last handle is dropped, its standard input is closed and it ends.
@@ -258,19 +253,18 @@ struct PendingReply {
 
 impl StdioConnection {
     async fn start(
-        command: &CommandLine,
+        process: &ProcessSpec,
         name: Arc<str>,
-        max_message: usize,
         client: Option<UpstreamClient>,
         listeners: Arc<Listeners>,
     ) -> Result<Self, String> {
-        let (process, streams) = command.start()?;
+        let process = process.start()?;
         let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
         let link = StdioLink { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
         let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
         let is_shared = client.is_none();
         let incoming = Incoming { name, pending, answers, listeners, is_shared };
-        tokio::spawn(supervise(incoming, process, streams, queued, max_message));
+        tokio::spawn(supervise(incoming, process, queued));
         let capabilities = client.as_ref().map_or_else(|| json!({}), |client| client.capabilities.clone());
         let params = initialize_params(&capabilities);
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
@@ -278,9 +272,9 @@ impl StdioConnection {
         link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
         if let Some(params) = client.and_then(|client| client.log_level_params(&hello)) {
             // Without it the server sends more than the client gets.
-            let _ = link.request(log_messages::METHOD, &|_| params.clone(), None).await;
+            let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
         }
-        Ok(Self { link, hello })
+        Ok(Self { link, hello, began: Instant::now() })
     }
 }
 
@@ -338,31 +332,24 @@ impl Drop for PendingGuard<'_> {
         let was_waiting = self.link.pending.lock().waiting.remove(&self.id).is_some();
         if was_waiting {
             let text = jsonrpc::notification("notifications/cancelled", &json!({ "requestId": self.id }));
-            // If the queue is full, the server works in vain.
+            // If the queue is full, the server does work that is not needed.
             let _ = self.link.outgoing.try_send(text);
         }
     }
 }
 
-/// Serves the streams of a process until it ends or nobody needs it.
-async fn supervise(
-    incoming: Incoming,
-    mut process: ProcessGroup,
-    streams: ProcessStreams,
-    queued: mpsc::Receiver<String>,
-    max_message: usize,
-) {
-    let ProcessStreams { input, mut output, errors } = streams;
-    let tail = StderrTail::default();
-    let errors = tokio::spawn(tail.clone().collect(Arc::clone(&incoming.name), errors));
-    // Whatever ends this, nobody waits in vain.
+/// Serves the streams of a process until it ends or no request needs it any more.
+async fn supervise(incoming: Incoming, process: LineProcess, queued: mpsc::Receiver<String>) {
+    let LineProcess { input, mut output, mut exit } = process;
+    // Wakes all waiters on every exit path.
     let end = EndGuard(Arc::clone(&incoming.pending));
     let reading = async {
         loop {
-            match read_line(&mut output, max_message, LongLine::Refuse).await {
+            match output.next().await {
                 Ok(Some(line)) => incoming.handle_line(&line),
                 Ok(None) => return None,
-                Err(why) => return Some(why),
+                Err(e @ LineError::TooLong(_)) => return Some(format!("{e} (mcp.max_message)")),
+                Err(e) => return Some(e.to_string()),
             }
         }
     };
@@ -374,24 +361,13 @@ async fn supervise(
             tokio::time::timeout(END_GRACE, reading).await.unwrap_or_default()
         }
     };
-    // What it wrote last explains why it ended.
-    let _ = tokio::time::timeout(EXIT_GRACE, errors).await;
-    let how = match why {
-        Some(why) => why,
-        None => match process.status_within(EXIT_GRACE).await {
-            Some(status) => format!("it ended ({status})"),
-            None => "it closed its standard output".to_owned(),
-        },
-    };
-    let errors = tail.text();
-    let how = if errors.is_empty() { how } else { format!("{how}: {errors}") };
-    end.0.lock().ended.get_or_insert((how, Instant::now()));
+    let reason = exit.reason(why).await;
+    end.0.lock().ended.get_or_insert((reason, Instant::now()));
 }
 
-async fn write_queued(mut input: ChildStdin, mut queued: mpsc::Receiver<String>) {
-    while let Some(mut text) = queued.recv().await {
-        text.push('\n');
-        if input.write_all(text.as_bytes()).await.is_err() || input.flush().await.is_err() {
+async fn write_queued(mut input: LineWriter<ChildStdin>, mut queued: mpsc::Receiver<String>) {
+    while let Some(text) = queued.recv().await {
+        if input.send(&text).await.is_err() {
             return;
         }
     }
@@ -434,7 +410,7 @@ impl Incoming {
             Ok(ServerMessage::Other) => {}
             // Some programs write their log to standard output, against the protocol.
             Err(_) if text.trim().is_empty() => {}
-            Err(_) => tracing::debug!("MCP server {name}: ignored a line that is no JSON"),
+            Err(_) => tracing::debug!("MCP server {name}: ignored a line that is not JSON"),
         }
     }
 

@@ -17,7 +17,7 @@ async fn requests_need_a_session_that_exists() {
         ("POST", format!("{json_type}Mcp-Session-Id: made-up\r\n"), &ping, 404, "no such session"),
         ("POST", format!("{json_type}MCP-Protocol-Version: 1999-01-01\r\n"), &ping, 400, "2025-06-18"),
         ("POST", "Content-Type: text/plain\r\n".to_owned(), &ping, 415, "application/json"),
-        ("POST", json_type.to_owned(), "{", 400, "no JSON"),
+        ("POST", json_type.to_owned(), "{", 400, "invalid JSON"),
         ("GET", "Accept: text/event-stream\r\n".to_owned(), "", 400, "begin a session"),
         ("PUT", "Accept: text/event-stream\r\n".to_owned(), "", 405, "POST"),
         ("DELETE", "Mcp-Session-Id: made-up\r\n".to_owned(), "", 404, "no such session"),

@@ -1,16 +1,15 @@
 //! A persistent connection to an external service: connect, handshake, reconnect with backoff.
 
 use std::collections::{BTreeMap, HashMap};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
-use interflow_types::{Authority, BoxFuture, Error, INHERITED_VARIABLES};
+use interflow_tasks::{Backoff, ErrorOutput, LineProcess, ProcessSpec};
+use interflow_types::{Authority, BoxFuture, Error};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
@@ -23,10 +22,8 @@ use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 
 /// From the start of the connection to the reply to the greeting.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first and the longest wait before a reconnect. It doubles each time, with 20 % jitter.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// A connection that lasted this long resets the backoff.
-const HEALTHY_AFTER: Duration = Duration::from_secs(5);
+/// The pauses before a reconnect, each with 20 % jitter, and how long a connection has to last for them to begin anew.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2), Duration::from_secs(5));
 /// Maximum size of a message from a service in bytes: 64 MiB.
 const MAX_MESSAGE_SIZE: usize = 64 << 20;
 
@@ -46,8 +43,7 @@ pub(crate) enum ServiceTarget {
     WebSocket(Box<Request<()>>),
     /// A WebSocket over TLS with this authority.
     Secure(Box<Request<()>>, Authority),
-    /// A program with its arguments, and variables of its environment.
-    Command(Vec<String>, Vec<(String, String)>),
+    Process(ProcessSpec),
 }
 
 impl ServiceTarget {
@@ -74,13 +70,19 @@ impl ServiceTarget {
     }
 
     pub fn command(words: &[String], env: &BTreeMap<String, FileConstant>) -> Result<Self, String> {
-        if words.is_empty() {
-            return Err("`command` names no program".into());
-        }
+        let Some((program, args)) = words.split_first() else { return Err("`command` names no program".into()) };
         if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
             return Err(format!("`{name}` is not the name of an environment variable"));
         }
-        Ok(Self::Command(words.to_vec(), env.iter().map(|(n, v)| (n.clone(), v.text.clone())).collect()))
+        let variables = env.iter().map(|(name, value)| (name.clone(), value.text.clone()));
+        Ok(Self::Process(ProcessSpec {
+            program: program.clone(),
+            args: args.to_vec(),
+            env: [("GREYPROXY_TRANSPORT".to_owned(), "stdio".to_owned())].into_iter().chain(variables).collect(),
+            directory: None,
+            max_line: MAX_MESSAGE_SIZE,
+            errors: ErrorOutput::Inherit,
+        }))
     }
 
     async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<ServiceConnection, String> {
@@ -103,22 +105,7 @@ impl ServiceTarget {
                     .map(|(ws, _)| ServiceConnection::Secure(Box::new(ws)))
                     .map_err(|e| format!("it cannot be reached: {e}"))
             }
-            Self::Command(words, env) => {
-                let mut command = Command::new(&words[0]);
-                let inherited = INHERITED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-                command.args(&words[1..]).env_clear().envs(inherited).env("GREYPROXY_TRANSPORT", "stdio");
-                command.envs(env.iter().map(|(n, v)| (n, v))).kill_on_drop(true);
-                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-                // A process group of its own, so that its children end with it.
-                #[cfg(unix)]
-                command.process_group(0);
-                let mut child = command.spawn().map_err(|e| format!("`{}` cannot be started: {e}", words[0]))?;
-                let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-                    return Err("it has no standard streams".into());
-                };
-                let output = MessageLines::new(output, MAX_MESSAGE_SIZE);
-                Ok(ServiceConnection::Process(Box::new(ServiceProcess { child: ProcessGroup(child), input, output })))
-            }
+            Self::Process(process) => Ok(ServiceConnection::Process(Box::new(process.start()?))),
         }
     }
 }
@@ -142,66 +129,7 @@ fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<
 enum ServiceConnection {
     WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
     Secure(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
-    Process(Box<ServiceProcess>),
-}
-
-/// A program and its standard streams.
-struct ServiceProcess {
-    child: ProcessGroup,
-    input: ChildStdin,
-    output: MessageLines<ChildStdout>,
-}
-
-/// The lines of a stream, of limited length.
-struct MessageLines<R> {
-    reader: BufReader<R>,
-    /// What was read of the next line.
-    begun: Vec<u8>,
-    max: usize,
-}
-
-impl<R: AsyncRead + Unpin> MessageLines<R> {
-    fn new(stream: R, max: usize) -> Self {
-        Self { reader: BufReader::new(stream), begun: Vec::new(), max }
-    }
-
-    /// The next line without its end; `None` at the end of the stream. Cancel-safe.
-    ///
-    /// # Errors
-    /// The stream failed, or the line is too long.
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
-        loop {
-            let read = self.reader.fill_buf().await.map_err(|e| e.to_string())?;
-            if read.is_empty() {
-                let last = std::mem::take(&mut self.begun);
-                return Ok((!last.is_empty()).then_some(last));
-            }
-            let end = read.iter().position(|b| *b == b'\n');
-            let part = read.get(..end.unwrap_or(read.len())).unwrap_or_default();
-            if self.begun.len() + part.len() > self.max {
-                return Err(format!("it sent a message of more than {} bytes", self.max));
-            }
-            self.begun.extend_from_slice(part);
-            let used = end.map_or(read.len(), |end| end + 1);
-            self.reader.consume(used);
-            if end.is_some() {
-                return Ok(Some(std::mem::take(&mut self.begun)));
-            }
-        }
-    }
-}
-
-/// A process with all its children, killed when this is dropped.
-struct ProcessGroup(Child);
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        #[cfg(unix)]
-        if let Some(pid) = self.0.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.0.start_kill();
-    }
+    Process(Box<LineProcess>),
 }
 
 impl ServiceConnection {
@@ -209,11 +137,7 @@ impl ServiceConnection {
         match self {
             Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
             Self::Secure(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
-            Self::Process(process) => {
-                let line = format!("{text}\n");
-                process.input.write_all(line.as_bytes()).await.map_err(|e| e.to_string())?;
-                process.input.flush().await.map_err(|e| e.to_string())
-            }
+            Self::Process(process) => process.input.send(text).await.map_err(|e| e.to_string()),
         }
     }
 
@@ -231,14 +155,8 @@ impl ServiceConnection {
                 },
                 Self::Process(process) => match process.output.next().await {
                     Ok(Some(line)) => line,
-                    Ok(None) => {
-                        let how = process.child.0.try_wait().ok().flatten().map(|s| s.to_string());
-                        return Err(format!(
-                            "its program ended ({})",
-                            how.unwrap_or_else(|| "its output is closed".into())
-                        ));
-                    }
-                    Err(e) => return Err(e),
+                    Ok(None) => return Err(process.exit.reason(None).await),
+                    Err(e) => return Err(e.to_string()),
                 },
             };
             match serde_json::from_slice(&text) {
@@ -255,9 +173,9 @@ pub(crate) async fn run_connection(
     target: &ServiceTarget,
     opener: Option<&dyn TlsConnector>,
     mut queued: mpsc::Receiver<QueuedMessage>,
-    says: watch::Sender<ServiceStatus>,
+    status: watch::Sender<ServiceStatus>,
 ) {
-    let mut wait = BACKOFF[0];
+    let mut backoff = BACKOFF;
     loop {
         let mut connected = None;
         let why = match connect(target, opener).await {
@@ -266,7 +184,7 @@ pub(crate) async fn run_connection(
                     "service {name}: connected to {}",
                     hello.name.as_deref().unwrap_or("one without a name")
                 );
-                let _ = says.send(ServiceStatus::Up(Arc::new(hello)));
+                let _ = status.send(ServiceStatus::Up(Arc::new(hello)));
                 connected = Some(Instant::now());
                 match exchange_messages(&mut link, &mut queued).await {
                     Ok(()) => return,
@@ -275,9 +193,9 @@ pub(crate) async fn run_connection(
             }
             Err(why) => why,
         };
-        tracing::warn!("service {name}: {why}");
-        let _ = says.send(ServiceStatus::Down(why));
-        wait = wait_after(wait, connected.map(|since| since.elapsed()));
+        tracing::warn!("service {name} failed: {why}");
+        let _ = status.send(ServiceStatus::Down(why));
+        let wait = backoff.pause(connected.map(|since| since.elapsed()));
         // Messages received during the pause are dropped, which fails their callers.
         let pause = tokio::time::sleep(crate::body::fault_injection::with_jitter(wait, wait / 5));
         tokio::pin!(pause);
@@ -287,14 +205,7 @@ pub(crate) async fn run_connection(
                 message = queued.recv() => if message.is_none() { return },
             }
         }
-        wait = (wait * 2).min(BACKOFF[1]);
     }
-}
-
-/// How long to wait before a reconnect, after a connection that lasted this long from its handshake on; `None` if there
-/// was none.
-fn wait_after(wait: Duration, lasted: Option<Duration>) -> Duration {
-    if lasted.is_some_and(|lasted| lasted >= HEALTHY_AFTER) { BACKOFF[0] } else { wait }
 }
 
 /// Connects and greets, within [`HANDSHAKE_TIMEOUT`].
@@ -330,34 +241,9 @@ async fn exchange_messages(
                 let answer = answer?;
                 match answer["id"].as_str().and_then(|id| waiting.remove(id)) {
                     Some(waiter) => drop(waiter.send(answer)),
-                    None => tracing::debug!("a service answered what nobody waits for"),
+                    None => tracing::debug!("a service sent a reply to no pending request"),
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn lines_of_a_program_are_bounded() {
-        let mut lines = MessageLines::new(&b"one\n\ntwo\nthree and more\n"[..], 5);
-        assert_eq!(lines.next().await.unwrap().unwrap(), b"one");
-        assert_eq!(lines.next().await.unwrap().unwrap(), b"");
-        assert_eq!(lines.next().await.unwrap().unwrap(), b"two");
-        assert!(lines.next().await.unwrap_err().contains("more than 5 bytes"));
-        let mut last = MessageLines::new(&b"end"[..], 5);
-        assert_eq!((last.next().await.unwrap(), last.next().await.unwrap()), (Some(b"end".to_vec()), None));
-    }
-
-    #[test]
-    fn only_a_connection_that_lasted_resets_the_wait() {
-        let long = BACKOFF[1];
-        // However long the handshake took before it timed out.
-        assert_eq!(wait_after(long, None), long);
-        assert_eq!(wait_after(long, Some(Duration::from_secs(1))), long);
-        assert_eq!(wait_after(long, Some(HEALTHY_AFTER)), BACKOFF[0]);
     }
 }

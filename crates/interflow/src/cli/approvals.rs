@@ -1,7 +1,7 @@
 //! `interflow approvals`: approval rules, presets and the approval mode of the running instance.
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_approvals::approvals::presets;
+use interflow_approvals::presets;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_types::units::HumanDuration;

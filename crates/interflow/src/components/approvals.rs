@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_approvals::approvals::{Approvals, ApprovalsStage, desktop_notifier};
+use interflow_approvals::{Approvals, ApprovalsStage, desktop_notifier};
 use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_admin::metrics::table;
-use interflow_approvals::approvals::Approvals;
+use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::LlmGateway;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use interflow_admin::metrics::table;
 use interflow_admin::oidc::{AccessToken, AccessTokenChecker, AccessTokenError};
-use interflow_approvals::approvals::Approvals;
+use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::limits::LimitStage;

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use interflow_types::{Host, Method};
 use serde_json::Value;
 
-use super::super::access_token::{self, AccessToken, parse_assumed_role, parse_profile};
+use super::super::access_token::{self, AccessToken, Fetched, parse_assumed_role, parse_profile};
 use super::super::aws_signature::{self as sigv4, AwsCredentials, SigningScope};
-use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
+use super::{Answered, Call, Environment, TokenEgress, UNLIMITED, between, lifetime, read_file};
 use interflow_llm::LlmUpstreamConfig;
 
 /// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed: they are link-local or unique local, and
@@ -40,7 +40,7 @@ impl Options {
 pub(super) async fn fetch(
     options: &Options,
     environment: &Environment,
-    egress: TokenEgress<'_>,
+    egress: &TokenEgress,
 ) -> Result<Fetched, String> {
     let found = first(options, environment, egress).await?;
     let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &found) else { return Ok(found) };
@@ -50,11 +50,11 @@ pub(super) async fn fetch(
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let scope = SigningScope { service: "sts", region: &options.region };
     sigv4::sign(&mut call.head, call.body.as_bytes(), own, &scope, &time);
-    let answer = call.send(egress.web).await?;
+    let answer = call.send(&*egress.web).await?;
     by_sts(&answer, "AssumeRole").map_err(|e| format!("the role {role} cannot be assumed: {e}"))
 }
 
-async fn first(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn first(options: &Options, environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     if let Some(found) = by_variables(environment)? {
         return Ok(found);
     }
@@ -81,7 +81,7 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
     let pair = (environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY"));
     let token = environment.get("AWS_SESSION_TOKEN");
     match pair {
-        (Some(id), Some(key)) => Ok(Some((AccessToken::Aws(AwsCredentials { id, key, token }), UNLIMITED))),
+        (Some(id), Some(key)) => Ok(Some((AccessToken::Aws(AwsCredentials { id, key, token }), Some(UNLIMITED)))),
         (None, None) => Ok(None),
         _ => Err("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together; one of them is not set".into()),
     }
@@ -92,7 +92,7 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
 async fn by_web_identity(
     options: &Options,
     environment: &Environment,
-    egress: TokenEgress<'_>,
+    egress: &TokenEgress,
 ) -> Result<Option<Fetched>, String> {
     let Some(file) = environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") else { return Ok(None) };
     let role = environment.get("AWS_ROLE_ARN").ok_or("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN")?;
@@ -106,7 +106,7 @@ async fn by_web_identity(
         ("RoleSessionName", session.as_str()),
         ("WebIdentityToken", token.trim()),
     ];
-    let answer = Call::post_form(&options.sts, &pairs)?.send(egress.web).await?;
+    let answer = Call::post_form(&options.sts, &pairs)?.send(&*egress.web).await?;
     let found = by_sts(&answer, "AssumeRoleWithWebIdentity");
     found.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
 }
@@ -123,7 +123,7 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
     ];
     for file in files.into_iter().flatten().filter(|file| std::path::Path::new(file).is_file()) {
         if let Ok(keys) = parse_profile(&read_file(&file)?, name) {
-            return Ok(Some((AccessToken::Aws(keys), UNLIMITED)));
+            return Ok(Some((AccessToken::Aws(keys), Some(UNLIMITED))));
         }
     }
     match named {
@@ -135,7 +135,7 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
 }
 
 /// The credentials endpoint of ECS and EKS Pod Identity. Plain HTTP only to addresses that never leave the host.
-async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Result<Option<Fetched>, String> {
+async fn by_container(environment: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
     let url = match environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
         Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
         None => match environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
@@ -157,7 +157,7 @@ async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Res
     if let Some(token) = token {
         call = call.with("Authorization", token.trim())?;
     }
-    let answer = call.send_near(if own { egress.metadata } else { egress.web }).await?;
+    let answer = call.send_near(if own { &*egress.metadata } else { &*egress.web }).await?;
     by_json(&answer).map(Some).map_err(|e| format!("the container's credentials: {e}"))
 }
 
@@ -173,7 +173,7 @@ fn is_of_a_container(host: &Host) -> bool {
 
 /// The role of the virtual machine, by IMDSv2: a session token first. It needs a PUT, which most server-side request
 /// forgeries cannot send.
-async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn by_instance(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     let ipv6 =
         environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
     let usual = if ipv6 { "http://[fd00:ec2::254]" } else { "http://169.254.169.254" };
@@ -181,13 +181,13 @@ async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Resu
     let base = base.trim_end_matches('/');
     let session = Call::new(Method::PUT, &format!("{base}/latest/api/token"))?
         .with_known("X-aws-ec2-metadata-token-ttl-seconds", "21600")
-        .send_near(egress.metadata)
+        .send_near(&*egress.metadata)
         .await?;
     session.granted()?;
     let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
     let ask = async |url: &str| {
         let call = Call::get(url)?.with("X-aws-ec2-metadata-token", session.text.trim())?;
-        call.send_near(egress.metadata).await
+        call.send_near(&*egress.metadata).await
     };
     let listed = ask(&roles).await?;
     if listed.status.as_u16() == 404 {
@@ -213,7 +213,7 @@ fn by_json(answer: &Answered) -> Result<Fetched, String> {
         token: text("Token"),
     };
     let until = text("Expiration").and_then(|t| t.parse().ok());
-    Ok((AccessToken::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
+    Ok((AccessToken::Aws(credentials), Some(until.map_or(UNLIMITED, lifetime))))
 }
 
 /// Credentials in the format of AWS STS, JSON or XML. STS answers in XML unless JSON is requested; compatible servers
@@ -231,7 +231,7 @@ fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
             key: text("SecretAccessKey")?,
             token: Some(text("SessionToken")?),
         };
-        Some((AccessToken::Aws(credentials), lifetime(text("Expiration")?.parse().ok()?)))
+        Some((AccessToken::Aws(credentials), Some(lifetime(text("Expiration")?.parse().ok()?))))
     };
     by_xml().ok_or_else(|| access_token::without_token(&answer.at, answer.status))
 }

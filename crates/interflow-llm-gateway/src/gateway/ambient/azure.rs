@@ -1,12 +1,10 @@
 //! Azure's credential chain: a client secret in variables, workload identity (AKS), and managed identity (App Service,
 //! then the virtual machine's metadata), in this order.
 
-use std::time::Duration;
-
 use interflow_types::percent;
 
-use super::super::access_token::{parse_bearer, without_token};
-use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
+use super::super::access_token::{Fetched, parse_bearer, without_token};
+use super::{Answered, Call, Environment, TokenEgress, lifetime, read_file};
 use interflow_llm::LlmUpstreamConfig;
 
 /// The scope of Azure's AI services, with which a token is requested if the configuration names none.
@@ -39,7 +37,7 @@ impl Options {
 pub(super) async fn fetch(
     options: &Options,
     environment: &Environment,
-    egress: TokenEgress<'_>,
+    egress: &TokenEgress,
 ) -> Result<Fetched, String> {
     if let Some(found) = by_entra(options, environment, egress).await? {
         return Ok(found);
@@ -61,7 +59,7 @@ pub(super) async fn fetch(
 async fn by_entra(
     options: &Options,
     environment: &Environment,
-    egress: TokenEgress<'_>,
+    egress: &TokenEgress,
 ) -> Result<Option<Fetched>, String> {
     let secret = environment.get("AZURE_CLIENT_SECRET");
     let federated = environment.get("AZURE_FEDERATED_TOKEN_FILE");
@@ -92,7 +90,7 @@ async fn by_entra(
         }
         (None, None) => return Ok(None),
     };
-    let answer = call.map_err(|e| format!("AZURE_AUTHORITY_HOST: {e}"))?.send(egress.web).await?;
+    let answer = call.map_err(|e| format!("AZURE_AUTHORITY_HOST: {e}"))?.send(&*egress.web).await?;
     granted(&answer).map(Some)
 }
 
@@ -102,20 +100,20 @@ async fn by_app_service(
     options: &Options,
     environment: &Environment,
     endpoint: &str,
-    egress: TokenEgress<'_>,
+    egress: &TokenEgress,
 ) -> Result<Fetched, String> {
     let header = environment.get("IDENTITY_HEADER").ok_or("IDENTITY_ENDPOINT is set without IDENTITY_HEADER")?;
     let url = format!("{endpoint}?{}", query(options, environment, "2019-08-01"));
     let call = Call::get(&url).map_err(|e| format!("IDENTITY_ENDPOINT: {e}"))?.with("X-IDENTITY-HEADER", &header)?;
-    granted(&call.send_near(egress.metadata).await?)
+    granted(&call.send_near(&*egress.metadata).await?)
 }
 
 /// A token for the virtual machine's managed identity, from its metadata service (IMDS).
-async fn by_machine(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn by_machine(options: &Options, environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
     let query = query(options, environment, "2018-02-01");
     let url = format!("{}/metadata/identity/oauth2/token?{query}", host.trim_end_matches('/'));
-    granted(&Call::get(&url)?.with_known("Metadata", "true").send_near(egress.metadata).await?)
+    granted(&Call::get(&url)?.with_known("Metadata", "true").send_near(&*egress.metadata).await?)
 }
 
 fn query(options: &Options, environment: &Environment, version: &str) -> String {
@@ -132,6 +130,6 @@ fn granted(answer: &Answered) -> Result<Fetched, String> {
     // App Service returns the expiry time rather than the lifetime.
     let until = &said["expires_on"];
     let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| said["expires_in"].is_null());
-    let life = until.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(life, lifetime);
-    Ok((token, life.max(Duration::from_secs(1))))
+    let until = until.and_then(|s| jiff::Timestamp::from_second(s).ok());
+    Ok((token, until.map(lifetime).or(life)))
 }

@@ -5,8 +5,8 @@ use interflow_types::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::access_token::{AccessToken, account_request, parse_bearer, without_token};
-use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
+use super::super::access_token::{AccessToken, Fetched, account_request, parse_bearer, without_token};
+use super::{Answered, Call, Environment, TokenEgress, lifetime, read_file};
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
@@ -33,7 +33,7 @@ struct ExternalAccount {
 
 /// The file that is named, else gcloud's own, else the metadata server. A named file that cannot be read is an error:
 /// no other account is used in its place.
-pub(super) async fn fetch(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+pub(super) async fn fetch(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     if let Some(path) = environment.get("GOOGLE_APPLICATION_CREDENTIALS") {
         let at = |e: String| format!("GOOGLE_APPLICATION_CREDENTIALS: {e}");
         let text = read_file(&path).map_err(at)?;
@@ -53,14 +53,14 @@ pub(super) async fn fetch(environment: &Environment, egress: TokenEgress<'_>) ->
     })
 }
 
-async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn by_file(text: &str, egress: &TokenEgress) -> Result<Fetched, String> {
     let value: Value = serde_json::from_str(text).map_err(|e| format!("this is not JSON: {e}"))?;
     let wrong = |kind: &str, e: serde_json::Error| format!("this is no {kind}: {e}");
     match value["type"].as_str().unwrap_or_default() {
         "service_account" => {
             let request = account_request(text)?;
             let call = Call { head: request.0, body: request.1 };
-            granted(&call.send(egress.web).await?)
+            granted(&call.send(&*egress.web).await?)
         }
         "authorized_user" => {
             let user: AuthorizedUser = serde_json::from_value(value).map_err(|e| wrong("authorized_user", e))?;
@@ -71,7 +71,7 @@ async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String>
                 ("refresh_token", user.refresh_token.as_str()),
             ];
             let url = user.token_uri.as_deref().unwrap_or(TOKEN_URL);
-            granted(&Call::post_form(url, &pairs)?.send(egress.web).await?)
+            granted(&Call::post_form(url, &pairs)?.send(&*egress.web).await?)
         }
         "external_account" => {
             let account: ExternalAccount = serde_json::from_value(value).map_err(|e| wrong("external_account", e))?;
@@ -85,7 +85,7 @@ async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String>
 
 /// Workload identity federation with a token from a file (RFC 8693), and then, if configured, the impersonation of a
 /// service account.
-async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn by_federation(account: &ExternalAccount, egress: &TokenEgress) -> Result<Fetched, String> {
     let source = &account.credential_source;
     let Some(file) = source["file"].as_str() else {
         return Err(
@@ -109,7 +109,7 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
         ("subject_token_type", account.subject_token_type.as_str()),
         ("subject_token", subject.as_str()),
     ];
-    let exchanged = granted(&Call::post_form(&account.token_url, &pairs)?.send(egress.web).await?)?;
+    let exchanged = granted(&Call::post_form(&account.token_url, &pairs)?.send(&*egress.web).await?)?;
     let (Some(url), (AccessToken::Bearer(own), _)) = (&account.service_account_impersonation_url, &exchanged) else {
         return Ok(exchanged);
     };
@@ -117,21 +117,21 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
         .with_known("Content-Type", "application/json")
         .with("Authorization", &format!("Bearer {own}"))?;
     call.body = json!({ "scope": [SCOPE], "lifetime": "3600s" }).to_string();
-    let answer = call.send(egress.web).await?;
+    let answer = call.send(&*egress.web).await?;
     let said = answer.granted().map_err(|e| format!("the service account cannot be impersonated: {e}"))?;
     let until = said["expireTime"].as_str().and_then(|t| t.parse().ok());
     let renamed = json!({ "access_token": said["accessToken"] });
     let (token, life) = parse_bearer(&renamed).ok_or_else(|| without_token(&answer.at, answer.status))?;
-    Ok((token, until.map_or(life, lifetime)))
+    Ok((token, until.map(lifetime).or(life)))
 }
 
 /// A token for the machine's service account, from its metadata server. The `Metadata-Flavor` field is required,  so
 /// that a plain GET caused by someone else does not obtain one.
-async fn by_metadata(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+async fn by_metadata(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     let host = environment.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = Call::get(&url)?.with_known("Metadata-Flavor", "Google");
-    granted(&call.send_near(egress.metadata).await?)
+    granted(&call.send_near(&*egress.metadata).await?)
 }
 
 fn granted(answer: &Answered) -> Result<Fetched, String> {

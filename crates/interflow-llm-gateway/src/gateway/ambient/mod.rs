@@ -13,7 +13,7 @@ use std::time::Duration;
 use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
 use serde_json::Value;
 
-use super::access_token::{AccessToken, form_encode};
+use super::access_token::{Fetched, form_encode};
 use super::upstream::parse_target;
 use crate::environment;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
@@ -33,10 +33,10 @@ const UNLIMITED: Duration = Duration::from_secs(15 * 60);
 
 /// The client for token endpoints on the Internet, and the one for metadata services. Only the latter can reach
 /// link-local and loopback addresses, whatever `access.deny_private` is, and it never uses an upstream proxy.
-#[derive(Clone, Copy)]
-pub(in crate::gateway) struct TokenEgress<'a> {
-    pub web: &'a dyn HttpClient,
-    pub metadata: &'a dyn HttpClient,
+#[derive(Clone)]
+pub(in crate::gateway) struct TokenEgress {
+    pub web: Arc<dyn HttpClient>,
+    pub metadata: Arc<dyn HttpClient>,
 }
 
 /// Environment variables; replaceable in tests.
@@ -68,9 +68,6 @@ impl Environment {
         self.get("HOME").or_else(|| self.get("USERPROFILE"))
     }
 }
-
-/// A token and its remaining lifetime.
-type Fetched = (AccessToken, Duration);
 
 /// Credentials from the environment of the process, for one cloud.
 pub(in crate::gateway) struct Ambient {
@@ -140,7 +137,7 @@ impl Ambient {
     ///
     /// # Errors
     /// What is missing, or which endpoint rejected the request; never contains a secret.
-    pub async fn fetch(&self, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+    pub async fn fetch(&self, egress: &TokenEgress) -> Result<Fetched, String> {
         let environment = &self.environment;
         match &self.cloud {
             Cloud::Aws(options) => aws::fetch(options, environment, egress).await,
@@ -262,8 +259,8 @@ fn read_file(path: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| wrong(&e))
 }
 
-/// The time until expiry, at least one second and at most half a day.
+/// The time until expiry.
 fn lifetime(until: jiff::Timestamp) -> Duration {
-    let left = until.as_second().saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
-    Duration::from_secs(left.unsigned_abs())
+    let seconds = until.as_second().saturating_sub(jiff::Timestamp::now().as_second()).max(0);
+    Duration::from_secs(seconds.unsigned_abs())
 }

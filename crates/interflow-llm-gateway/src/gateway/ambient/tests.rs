@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use interflow_types::{Response, ResponseFuture};
 use serde_json::json;
 
+use super::super::access_token::AccessToken;
 use super::super::aws_signature::AwsCredentials;
 use super::*;
 
@@ -60,14 +61,15 @@ async fn run(
     change(&mut config);
     let environment = Environment::new(move |name| set.get(name).cloned());
     let ambient = Ambient::of(&config, provider, environment).unwrap().expect("it is asked for");
-    let (web, metadata) = (Fake::new(web), Fake::new(metadata));
-    let found = ambient.fetch(TokenEgress { web: &web, metadata: &metadata }).await;
+    let (web, metadata) = (Arc::new(Fake::new(web)), Arc::new(Fake::new(metadata)));
+    let egress = TokenEgress { web: Arc::clone(&web) as _, metadata: Arc::clone(&metadata) as _ };
+    let found = ambient.fetch(&egress).await;
     Outcome { found, web: web.asked(), metadata: metadata.asked() }
 }
 
 impl Outcome {
     #[track_caller]
-    fn keys(&self) -> (String, Option<String>, Duration) {
+    fn keys(&self) -> (String, Option<String>, Option<Duration>) {
         match &self.found {
             Ok((AccessToken::Aws(AwsCredentials { id, token, .. }), life)) => (id.clone(), token.clone(), *life),
             other => panic!("{other:?}"),
@@ -75,7 +77,7 @@ impl Outcome {
     }
 
     #[track_caller]
-    fn bearer(&self) -> (&str, Duration) {
+    fn bearer(&self) -> (&str, Option<Duration>) {
         match &self.found {
             Ok((AccessToken::Bearer(bearer), life)) => (bearer, *life),
             other => panic!("{other:?}"),
@@ -92,8 +94,8 @@ fn in_an_hour() -> String {
     (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string()
 }
 
-fn is_an_hour(life: Duration) -> bool {
-    (3_500..=3_600).contains(&life.as_secs())
+fn is_an_hour(life: Option<Duration>) -> bool {
+    life.is_some_and(|life| (3_500..=3_600).contains(&life.as_secs()))
 }
 
 fn metadata_keys(id: &str) -> String {
@@ -335,7 +337,7 @@ async fn google_metadata_server_is_queried() {
         [(vec![], "metadata.google.internal:80"), (vec![("GCE_METADATA_HOST", "127.0.0.1:9")], "127.0.0.1:9")]
     {
         let it = run(Provider::Vertex, |_| (), &set, vec![], answers.clone()).await;
-        assert_eq!(it.bearer(), ("ya.m", Duration::from_secs(1_800)));
+        assert_eq!(it.bearer(), ("ya.m", Some(Duration::from_secs(1_800))));
         let head = &it.metadata[0].0;
         assert_eq!(
             (head.url.authority.to_string().as_str(), head.headers.get_str("metadata-flavor")),

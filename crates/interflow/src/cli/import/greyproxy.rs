@@ -5,8 +5,8 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use interflow_approvals::approvals::config::{RuleSpec, SecretSpec};
-use interflow_approvals::approvals::{Approvals, default_hosts};
+use interflow_approvals::config::{RuleSpec, SecretSpec};
+use interflow_approvals::{Approvals, default_hosts};
 use interflow_archive::jsonl::JsonlWriter;
 use interflow_archive::{ArchiveFormat, FlowExporter as _, ImportReport};
 use interflow_compat::greyproxy::{GreyproxyDb, GreyproxyEndpoint, convert_rule, decrypt_credentials};

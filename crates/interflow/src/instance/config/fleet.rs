@@ -1,6 +1,6 @@
 //! The `[fleet]` section: what replicas that use one shared store have in common.
 
-use interflow_approvals::approvals::config::ApprovalsConfig;
+use interflow_approvals::config::ApprovalsConfig;
 use interflow_net::ca::machine_name;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};

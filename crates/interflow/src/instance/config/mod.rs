@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
-use interflow_approvals::approvals::config::ApprovalsConfig;
+use interflow_approvals::config::ApprovalsConfig;
 #[cfg(feature = "compat")]
 use interflow_compat::CompatConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};

@@ -2,7 +2,7 @@
 //! from the schema of the configuration.
 
 use interflow_admin::settings::{SettingChoice, SettingGroup, SettingKind};
-use interflow_approvals::approvals::presets;
+use interflow_approvals::presets;
 use interflow_codec::json_schema::resolve;
 use serde_json::Value as Json;
 

@@ -1,0 +1,90 @@
+//! Built-in rules for known agents, package registries and code hosts. The data is in `presets.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{ApprovalAction, RuleSpec};
+
+/// A named set of rules.
+#[derive(Clone, Debug, Serialize)]
+pub struct RulePreset {
+    /// Its name in the configuration.
+    pub name: String,
+    pub about: String,
+    pub rules: Vec<RuleSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PresetEntry {
+    about: String,
+    rule: Vec<PresetAllowRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PresetAllowRule {
+    hosts: Vec<String>,
+    #[serde(default)]
+    methods: Vec<String>,
+    #[serde(default)]
+    paths: Vec<String>,
+}
+
+static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
+    let written: BTreeMap<String, PresetEntry> =
+        toml::from_str(include_str!("presets.toml")).expect("the presets that come with the program are right");
+    let preset = |(name, w): (String, PresetEntry)| {
+        let rule = |a: PresetAllowRule| RuleSpec {
+            hosts: a.hosts,
+            methods: a.methods,
+            paths: a.paths,
+            // Presets allow port 443 only.
+            ports: vec!["443".to_owned()],
+            note: Some(format!("preset {name}")),
+            ..RuleSpec::new(ApprovalAction::Allow)
+        };
+        RulePreset { rules: w.rule.into_iter().map(rule).collect(), about: w.about, name }
+    };
+    written.into_iter().map(preset).collect()
+});
+
+pub fn all() -> &'static [RulePreset] {
+    &ALL
+}
+
+/// # Errors
+/// There is none; lists the available names.
+pub fn find(name: &str) -> Result<&'static RulePreset, String> {
+    ALL.iter().find(|p| p.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|p| p.name.as_str()).collect();
+        format!("there is no preset `{name}`; there are {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule_set::{ApprovalRule, RuleSource};
+
+    #[test]
+    fn every_preset_has_valid_rules_with_hosts() {
+        assert!(all().len() >= 25);
+        for preset in all() {
+            assert!(!preset.about.is_empty() && !preset.rules.is_empty(), "{}", preset.name);
+            for rule in &preset.rules {
+                assert!(!rule.hosts.is_empty(), "{}: it would allow everything", preset.name);
+                ApprovalRule::new(preset.name.clone(), RuleSource::Global, rule.clone()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_preset_error_lists_the_existing_ones() {
+        assert_eq!(find("npm").unwrap().rules[0].ports, ["443"]);
+        let error = find("nmp").unwrap_err();
+        assert!(error.contains("`nmp`") && error.contains("claude-code, codex"), "{error}");
+    }
+}

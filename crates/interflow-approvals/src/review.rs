@@ -1,0 +1,55 @@
+//! Questions of other components: a person decides about one flow, whatever the rules and the mode say.
+
+use std::sync::Arc;
+
+use interflow_types::{Flow, RequestHead};
+
+use super::config::ApprovalAction;
+use super::decision::canonical_text;
+use super::pending::{PendingQuestion, PendingRequester};
+use super::request_preview::RequestPreview;
+use super::{Approvals, bracket_ipv6};
+
+impl Approvals {
+    /// Asks a person about this flow; `reason` is shown to them. `Err` says why it is not allowed: it was denied,
+    /// nobody decided in time, or too many wait already. Cancel-safe: dropping the future withdraws the question.
+    pub fn review(
+        self: &Arc<Self>,
+        flow: &Flow,
+        head: &RequestHead,
+        reason: String,
+    ) -> impl Future<Output = Result<(), String>> + Send + use<> {
+        let (sessions, _) = self.sessions_of(&flow.client, flow.user.as_deref());
+        let path = head.url.path_only().to_owned();
+        let question = PendingQuestion {
+            user: flow.user.as_deref().map(str::to_owned),
+            process: flow.client.process.as_deref().map(|p| p.name.to_string()),
+            container: flow.client.container.as_deref().map(str::to_owned),
+            client: flow.client.peer.ip().to_canonical().to_string(),
+            sessions: sessions.iter().map(ToString::to_string).collect(),
+            host: bracket_ipv6(&canonical_text(&head.url.authority.host)),
+            port: head.url.authority.port,
+            method: Some(head.method.to_string()),
+            path: Some(path),
+            query: None,
+            reason: Some(reason),
+            alone: Some(flow.id),
+        };
+        // Without its body: an edit of it would come too late.
+        let requester = PendingRequester { flow: flow.id, asked: Some(RequestPreview::without_body(head)) };
+        let approvals = Arc::clone(self);
+        async move {
+            let (patience, most) = (approvals.timeout(), approvals.max_pending());
+            let began = std::time::Instant::now();
+            match approvals.waiting().wait_for_decision(question, requester, patience, most).await {
+                Some(ApprovalAction::Allow) => Ok(()),
+                Some(ApprovalAction::Deny) => Err("the operator denied it".to_owned()),
+                None if approvals.waiting().is_closed() => Err("it was pending when Interflow stopped".to_owned()),
+                None if began.elapsed() < patience => {
+                    Err(format!("{most} requests are pending already (approvals.max_held)"))
+                }
+                None => Err("nobody allowed it in time".to_owned()),
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The rules and secrets made at runtime: their files, and what a reload takes over from them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use interflow_files::{FileAccess, FileLock, write_atomic};
+
+use super::config::ApprovalsConfig;
+use super::rule_set::ApprovalRule;
+use super::rules_file::{StoredRule, StoredRules, read_rules};
+use super::secrets::{SecretVault, StoredSecret, VaultKey};
+use super::{ApprovalState, Approvals, ApprovalsError};
+
+impl Approvals {
+    /// Runs a change of what is stored on a blocking thread: it may wait for another process, and for the disk.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub async fn edit<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Self) -> Result<T, ApprovalsError> + Send + 'static,
+    ) -> Result<T, ApprovalsError> {
+        let this = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || change(&this)).await;
+        done.unwrap_or_else(|e| Err(ApprovalsError::Io(format!("the change was not finished: {e}"))))
+    }
+
+    /// Changes the rules that the file has by now: it may have rules of another replica that no reload has taken over yet.
+    pub(super) fn edit_rules<T>(
+        &self,
+        edit: impl FnOnce(&mut Vec<Arc<ApprovalRule>>) -> Result<T, ApprovalsError>,
+    ) -> Result<T, ApprovalsError> {
+        let path = self.home.join(&self.settings.load().file);
+        let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
+        let _alone = self.editing.lock();
+        let locked = FileLock::for_edit(&path).map_err(failed)?;
+        let mut made = read_rules(&path).map_err(ApprovalsError::Io)?;
+        self.state.lock().keep_counts(&mut made);
+        let done = edit(&mut made)?;
+        // Saved before it is active: after a restart, the rules are those that were active.
+        let stored = made.iter().map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() });
+        let text = serde_json::to_vec_pretty(&StoredRules { rules: stored.collect() })
+            .map_err(|e| ApprovalsError::Io(e.to_string()))?;
+        write_atomic(&path, &text, FileAccess::Private).map_err(failed)?;
+        drop(locked);
+        let mut state = self.state.lock();
+        state.made = made;
+        self.publish_change(state);
+        Ok(done)
+    }
+
+    /// Changes the secrets that the file has by now, as [`edit_rules`](Self::edit_rules) does the rules.
+    pub(super) fn edit_secrets<T>(
+        &self,
+        edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T, ApprovalsError>,
+    ) -> Result<T, ApprovalsError> {
+        let vault = SecretVault::new(self.home.join(&self.settings.load().secrets), self.vault_key.clone());
+        let _alone = self.editing.lock();
+        let locked = FileLock::for_edit(vault.path())
+            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", vault.path().display())))?;
+        let mut secrets = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
+        let done = {
+            let state = self.state.lock();
+            state.keep_uses(&mut secrets);
+            edit(&state, &mut secrets)?
+        };
+        vault.write(&secrets).map_err(ApprovalsError::Io)?;
+        drop(locked);
+        let mut state = self.state.lock();
+        state.secrets = secrets;
+        self.publish_change(state);
+        Ok(done)
+    }
+}
+
+pub(super) type StoredParts = (Vec<Arc<ApprovalRule>>, Vec<Arc<StoredSecret>>);
+
+/// The rules and secrets that were made at runtime.
+pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) -> Result<StoredParts, String> {
+    let made = read_rules(&home.join(&config.file))?;
+    let secrets = SecretVault::new(home.join(&config.secrets), key.clone()).read()?;
+    Ok((made, secrets.into_iter().map(Arc::new).collect()))
+}
+
+impl ApprovalState {
+    /// Replaces rules that did not change by the active ones, which have counts.
+    fn keep_counts(&self, made: &mut [Arc<ApprovalRule>]) {
+        for rule in made {
+            if let Some(before) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {
+                *rule = Arc::clone(before);
+            }
+        }
+    }
+
+    /// As [`keep_counts`](Self::keep_counts), of secrets.
+    fn keep_uses(&self, secrets: &mut Vec<Arc<StoredSecret>>) {
+        for secret in secrets {
+            if let Some(before) = self.secrets.iter().find(|before| before.is_same(secret)) {
+                *secret = Arc::clone(before);
+            }
+        }
+    }
+
+    /// Takes over what the files have. What did not change keeps its counts.
+    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut secrets: Vec<Arc<StoredSecret>>) {
+        self.keep_counts(&mut made);
+        self.keep_uses(&mut secrets);
+        (self.made, self.secrets) = (made, secrets);
+    }
+}

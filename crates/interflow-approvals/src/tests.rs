@@ -1,0 +1,297 @@
+//! Resolutions, modes, sessions and files.
+
+use interflow_types::{FlowId, Timestamp};
+
+use super::*;
+
+fn approvals(mode: ApprovalMode) -> (tempfile::TempDir, Arc<Approvals>) {
+    let home = tempfile::tempdir().unwrap();
+    let config = ApprovalsConfig { mode, ..ApprovalsConfig::default() };
+    let approvals = Approvals::new(&config, home.path()).unwrap();
+    (home, Arc::new(approvals))
+}
+
+fn question(host: &str, path: &str) -> PendingQuestion {
+    PendingQuestion {
+        user: None,
+        process: Some("curl".into()),
+        container: None,
+        client: "192.0.2.1".into(),
+        sessions: Vec::new(),
+        host: host.into(),
+        port: 443,
+        method: Some("GET".into()),
+        path: Some(path.into()),
+        ..PendingQuestion::default()
+    }
+}
+
+fn judge(approvals: &Approvals, host: &str, request: Option<(&str, &str)>) -> String {
+    let host = Host::parse(host).unwrap();
+    let q = AccessQuestion {
+        user: None,
+        process: Some("curl"),
+        container: None,
+        sessions: &[],
+        agents: &[],
+        host: &host,
+        port: 443,
+        request,
+        now: now(),
+    };
+    let word = approvals.decide(&q, request.is_none());
+    format!("{word:?}").split('(').next().unwrap().to_owned()
+}
+
+fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
+    RuleSpec { hosts: vec![host.to_owned()], ..RuleSpec::new(action) }
+}
+
+#[tokio::test]
+async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
+    let (_home, approvals) = approvals(ApprovalMode::Observe);
+    let question = PendingQuestion { reason: Some("guardrail g: word".into()), ..question("a.test", "/") };
+    let flow = FlowId::new(Timestamp::now());
+    let wait = approvals.waiting().wait_for_decision(question, flow, Duration::from_secs(60), 9);
+    tokio::pin!(wait);
+    assert!(futures_util::poll!(&mut wait).is_pending());
+    approvals.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    let id = approvals.pending_requests()[0].id;
+    let once: Resolution = serde_json::from_str(r#"{"action": "deny"}"#).unwrap();
+    let scoped = Resolution { scope: ResolutionScope::Host, ..once.clone() };
+    assert!(matches!(approvals.resolve(id, &scoped), Err(ApprovalsError::Invalid(_))));
+    approvals.resolve(id, &once).unwrap();
+    assert_eq!(wait.await, Some(ApprovalAction::Deny));
+}
+
+#[test]
+fn the_mode_decides_flows_without_a_matching_rule() {
+    for (mode, word, denied) in [
+        (ApprovalMode::Observe, "Allow", "WouldDeny"),
+        (ApprovalMode::Ask, "Ask", "Deny"),
+        (ApprovalMode::Enforce, "Deny", "Deny"),
+    ] {
+        let (_home, approvals) = approvals(mode);
+        approvals.add_rule(rule(ApprovalAction::Deny, "bad.test")).unwrap();
+        assert_eq!(judge(&approvals, "any.test", Some(("GET", "/"))), word, "{mode:?}");
+        assert_eq!(judge(&approvals, "any.test", None), "Allow", "{mode:?}: a tunnel is asked about by its requests");
+        assert_eq!(judge(&approvals, "bad.test", Some(("GET", "/"))), denied, "{mode:?}");
+        assert_eq!(judge(&approvals, "bad.test", None), denied, "{mode:?}");
+        assert_eq!(judge(&approvals, "localhost", Some(("GET", "/"))), "Allow", "{mode:?}");
+        assert_eq!(judge(&approvals, "[::1]", Some(("GET", "/"))), "Allow", "{mode:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_to_a_host_with_only_one_allowed_path_is_intercepted() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    approvals.add_rule(rule(ApprovalAction::Deny, "h.test")).unwrap();
+    approvals.add_rule(RuleSpec { paths: vec!["/ok*".into()], ..rule(ApprovalAction::Allow, "h.test") }).unwrap();
+    assert_eq!(judge(&approvals, "h.test", None), "Allow");
+    assert_eq!(judge(&approvals, "h.test", Some(("GET", "/ok"))), "Allow");
+    assert_eq!(judge(&approvals, "h.test", Some(("GET", "/no"))), "Deny");
+}
+
+#[tokio::test]
+async fn a_resolution_creates_the_rule_it_describes() {
+    for (scope, host, path, decides, not) in [
+        (ResolutionScope::Path, "a.b.test", "/x*y", ("a.b.test", "/x*y"), ("a.b.test", "/xzy")),
+        (ResolutionScope::Host, "a.b.test", "/x", ("a.b.test", "/other"), ("c.b.test", "/x")),
+        (ResolutionScope::Subdomains, "a.b.test", "/x", ("c.b.test", "/"), ("b.test", "/")),
+        (ResolutionScope::Subdomains, "b.test", "/x", ("b.test", "/"), ("a.test", "/")),
+    ] {
+        let (_home, approvals) = approvals(ApprovalMode::Ask);
+        let id = FlowId::new(Timestamp::now());
+        let ask = approvals.waiting.wait_for_decision(question(host, path), id, Duration::from_secs(60), 10);
+        tokio::pin!(ask);
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        let text = format!(r#"{{"action": "allow", "scope": "{}", "for": "1h"}}"#, scope_name(scope));
+        let answer: Resolution = serde_json::from_str(&text).unwrap();
+        let done = approvals.resolve(approvals.pending_requests()[0].id, &answer).unwrap();
+        assert_eq!(ask.await, Some(ApprovalAction::Allow), "{scope:?}");
+        assert_eq!(done.flows, 1);
+        let made = done.rule.unwrap();
+        assert_eq!((made.spec.processes.len(), made.spec.until.is_some()), (1, true));
+        assert_eq!(judge(&approvals, decides.0, Some(("GET", decides.1))), "Allow", "{scope:?}");
+        assert_eq!(judge(&approvals, not.0, Some(("GET", not.1))), "Ask", "{scope:?}");
+    }
+}
+
+fn scope_name(scope: ResolutionScope) -> &'static str {
+    match scope {
+        ResolutionScope::Once => "once",
+        ResolutionScope::Path => "path",
+        ResolutionScope::Host => "host",
+        ResolutionScope::AnyPort => "any_port",
+        ResolutionScope::Subdomains => "subdomains",
+    }
+}
+
+#[tokio::test]
+async fn new_rule_or_mode_resolves_pending_requests() {
+    let (_home, approvals) = approvals(ApprovalMode::Ask);
+    let id = FlowId::new(Timestamp::now());
+    let first = approvals.waiting.wait_for_decision(question("a.test", "/"), id, Duration::from_secs(60), 10);
+    let second = approvals.waiting.wait_for_decision(question("b.test", "/"), id, Duration::from_secs(60), 10);
+    tokio::pin!(first, second);
+    assert!(futures_util::poll!(&mut first).is_pending() && futures_util::poll!(&mut second).is_pending());
+    approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
+    assert_eq!(first.await, Some(ApprovalAction::Deny));
+    approvals.change_mode(Some((ApprovalMode::Observe, Some(Duration::from_secs(60))))).unwrap();
+    assert_eq!(second.await, Some(ApprovalAction::Allow));
+    assert_eq!(approvals.temporary_mode().unwrap().0, ApprovalMode::Observe);
+    approvals.change_mode(None).unwrap();
+    assert_eq!(approvals.mode(), ApprovalMode::Ask);
+}
+
+#[test]
+fn rules_and_secrets_survive_a_restart() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    assert_eq!(first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap().id, kept.id, "the same rule is one rule");
+    let secret =
+        SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
+    first.add_secret(secret.clone()).unwrap();
+    assert!(matches!(first.add_secret(secret), Err(ApprovalsError::Invalid(_))), "a label is taken once");
+    let again = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert!(again.rules().iter().any(|r| r.id == kept.id && r.removable));
+    assert_eq!(again.secrets()[0].label, "key");
+    again.remove_rule(&kept.id).unwrap();
+    again.remove_secret("key").unwrap();
+    assert!(again.remove_rule(&kept.id).is_err() && again.remove_secret("key").is_err());
+    let last = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert_eq!((last.rules().len(), last.secrets().len()), (1, 0), "only the built-in rule is left");
+}
+
+#[test]
+fn a_rule_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_over() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    // Another replica's rules, as they come into the file.
+    let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    let theirs = other.add_rule(rule(ApprovalAction::Deny, "theirs.test")).unwrap();
+    let ours = first.add_rule(rule(ApprovalAction::Deny, "ours.test")).unwrap();
+    let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    for id in [theirs.id, ours.id] {
+        assert!([&*first, &stored].iter().all(|a| a.rules().iter().any(|r| r.id == id)));
+    }
+}
+
+#[test]
+fn a_secret_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_over() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let secret = |label: &str| SecretSpec {
+        label: label.into(),
+        value: "v".into(),
+        hosts: vec!["a.test".into()],
+        ..SecretSpec::default()
+    };
+    // Another replica's secrets, as they come into the file.
+    let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    other.add_secret(secret("theirs")).unwrap();
+    first.add_secret(secret("ours")).unwrap();
+    assert!(first.add_secret(secret("theirs")).is_err(), "the label is taken");
+    let labels = |a: &Approvals| a.secrets().into_iter().map(|s| s.label).collect::<Vec<_>>();
+    assert_eq!(labels(&first), ["theirs", "ours"]);
+    first.remove_secret("theirs").unwrap();
+    let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert_eq!(labels(&stored), ["ours"]);
+}
+
+#[test]
+fn a_reload_takes_over_the_files_and_keeps_what_did_not_change() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    let second = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    let added = second.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    let secret =
+        SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
+    second.add_secret(secret).unwrap();
+    let before = Arc::as_ptr(&first.state.lock().made[0]);
+    first.prepare(&ApprovalsConfig::default()).unwrap()();
+    assert!([&kept.id, &added.id].iter().all(|id| first.rules().iter().any(|r| r.id == **id)));
+    assert_eq!(first.secrets()[0].label, "key");
+    assert_eq!(Arc::as_ptr(&first.state.lock().made[0]), before, "its counts go on");
+    std::fs::write(home.path().join("approvals.json"), "{").unwrap();
+    assert!(first.prepare(&ApprovalsConfig::default()).err().unwrap().contains("approvals.json"));
+    assert_eq!(first.rules().len(), 3, "a file that is wrong changes nothing");
+}
+
+#[test]
+fn session_rules_end_with_the_session() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    let spec: SessionSpec = serde_json::from_str(
+        r#"{"id": "s1", "agent": "coder", "process": "curl", "ttl": "1m", "rules": [{"action": "allow", "hosts": ["a.test"]}],
+            "secrets": [{"label": "k", "value": "v", "hosts": ["a.test"]}]}"#,
+    )
+    .unwrap();
+    let view = approvals.add_session(spec.clone()).unwrap();
+    assert_eq!((view.rules, view.secrets.len()), (1, 1));
+    let host = Host::parse("a.test").unwrap();
+    let ids: Vec<Arc<str>> = vec!["s1".into()];
+    let decide = |sessions: &[Arc<str>]| {
+        let q = AccessQuestion {
+            user: None,
+            process: Some("curl"),
+            container: None,
+            sessions,
+            agents: &[],
+            host: &host,
+            port: 443,
+            request: Some(("GET", "/")),
+            now: now(),
+        };
+        matches!(approvals.decide(&q, false), Decision::Allow)
+    };
+    assert!(decide(&ids) && !decide(&[]), "its rules are for its flows");
+    assert!(approvals.heartbeat("s1").unwrap().until >= view.until);
+    assert!(approvals.heartbeat("s2").is_err());
+    approvals.add_rule(rule(ApprovalAction::Deny, "*")).unwrap();
+    assert!(!decide(&ids), "the operator's rules take precedence");
+    approvals.end_session("s1").unwrap();
+    assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
+    for (bad, why) in [
+        (SessionSpec { process: None, ..spec.clone() }, "identify its flows"),
+        (SessionSpec { id: Some("a b".into()), ..spec.clone() }, "letters"),
+        (SessionSpec { client: Some("x".into()), ..spec }, "neither"),
+    ] {
+        assert!(approvals.add_session(bad).unwrap_err().to_string().contains(why));
+    }
+}
+
+#[test]
+fn stage_is_inactive_without_rules_or_secrets() {
+    let (_home, approvals) = approvals(ApprovalMode::Observe);
+    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    approvals.on_interest_change(move || {
+        count.fetch_add(1, Relaxed);
+    });
+    assert_eq!(approvals.interest(), (false, false));
+    let made = approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
+    approvals.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    assert_eq!((approvals.interest(), told.load(Relaxed)), ((true, false), 1));
+    approvals.remove_rule(&made.id).unwrap();
+    assert_eq!(approvals.interest(), (true, false));
+}
+
+#[cfg(unix)]
+#[test]
+fn requests_do_not_wait_for_the_files_of_a_change() {
+    let (home, approvals) = approvals(ApprovalMode::Observe);
+    let path = home.path().join(&ApprovalsConfig::default().file);
+    // Reading it lasts as long as the other end is open.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| approvals.add_rule(rule(ApprovalAction::Deny, "a.test")));
+        // Opened once the change reads.
+        let written = std::fs::File::options().write(true).open(&path).unwrap();
+        let (done, answered) = std::sync::mpsc::channel();
+        let asked = Arc::clone(&approvals);
+        std::thread::spawn(move || done.send(asked.interest()));
+        let answered = answered.recv_timeout(Duration::from_secs(10));
+        drop(written);
+        // A pipe is no place for rules.
+        assert!(change.join().unwrap().is_err());
+        assert_eq!(answered, Ok((false, false)), "the state is locked while the file is read");
+    });
+}

@@ -1,0 +1,103 @@
+//! A request to an endpoint: its state, kept with its flow from stage to stage, and the session that it names.
+
+use std::sync::Arc;
+
+use interflow_limits::{KeyContext, VirtualKey};
+use interflow_redact::ValuePolicy;
+use interflow_types::{Flow, RequestHead, Response, StatusCode};
+use parking_lot::Mutex;
+
+use crate::protocol::client_message::ClientMessage;
+use crate::protocol::jsonrpc::RpcError;
+use crate::protocol::responses::refusal;
+use crate::redaction::values::Findings;
+use crate::service::{CallGuard, McpService};
+use crate::session::client_session::McpSession;
+use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
+
+const SESSION_HEADER: &str = "mcp-session-id";
+pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
+
+/// An endpoint: of one server, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Endpoint(pub Option<Arc<str>>);
+
+/// The state of a request to an endpoint, kept with its flow.
+#[derive(Default)]
+pub(crate) struct McpExchange {
+    /// Set before any stage; only flows to the endpoints have it.
+    pub endpoint: Option<Endpoint>,
+    pub prepared: Option<PreparedRequest>,
+    pub session: Option<Arc<McpSession>>,
+    /// The subject of the access token of the request.
+    pub holder: Option<Arc<str>>,
+    /// What the client sent is restored in the response.
+    pub restores: bool,
+    /// The response is a stream: what has to be restored in it may be known only later.
+    pub is_stream: bool,
+    pub outcome: Arc<Mutex<CallOutcome>>,
+}
+
+impl McpExchange {
+    /// The response is the stream of a session.
+    pub fn begin_stream(&mut self, session: &Arc<McpSession>, restores: bool) {
+        self.session = Some(Arc::clone(session));
+        (self.restores, self.is_stream) = (restores, true);
+    }
+}
+
+impl CallOutcome {
+    pub fn add(&mut self, findings: Findings) {
+        for (kind, count) in findings {
+            *self.findings.entry(kind).or_default() += count;
+        }
+    }
+}
+
+/// What became of a call, possibly after its response began.
+#[derive(Default)]
+pub(crate) struct CallOutcome {
+    /// Findings in the result.
+    pub findings: Findings,
+    pub is_error: bool,
+}
+
+/// A request that was parsed and redacted.
+pub(crate) struct PreparedRequest {
+    pub settings: Arc<McpSettings>,
+    /// As it is recorded.
+    pub message: ClientMessage,
+    /// As the client sent it, if the server gets more than the recording.
+    pub original: Option<ClientMessage>,
+    /// The server of a call, and the name of the tool or prompt there; or why the call is refused.
+    pub target: Option<Result<(Arc<McpServer>, String), RpcError>>,
+    pub policy: ValuePolicy,
+    pub key: Option<Arc<VirtualKey>>,
+    pub guard: Option<Arc<dyn CallGuard>>,
+}
+
+/// To whom a session of this request belongs: the holder of its virtual key or of its access token.
+pub(crate) fn session_holder(flow: &Flow) -> Option<Arc<str>> {
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
+    key.map(|key| Arc::clone(&key.id)).or_else(|| flow.extension::<McpExchange>()?.holder.clone())
+}
+
+/// The session that a request names.
+pub(crate) fn find_session(
+    service: &McpService,
+    settings: &McpSettings,
+    flow: &Flow,
+    head: &RequestHead,
+    endpoint: &Endpoint,
+) -> Result<Arc<McpSession>, Box<Response>> {
+    let Some(id) = head.headers.get_str(SESSION_HEADER) else {
+        let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
+        return Err(refusal(StatusCode::BAD_REQUEST, message).into());
+    };
+    let session =
+        service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
+    session.ok_or_else(|| {
+        refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
+    })
+}

@@ -1,0 +1,79 @@
+//! Log messages of servers (`notifications/message`) and the level from which on a client wants them
+//! (`logging/setLevel`). A session has one level for all its servers.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use interflow_limits::VirtualKey;
+use serde_json::{Value, json};
+
+use super::call_context::CallContext;
+use super::capabilities::capabilities_of;
+use crate::access::may_log;
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, notification};
+use crate::protocol::log_level::{LOG_MESSAGE, LogLevel, SET_LEVEL};
+use crate::session::client_session::McpSession;
+use crate::settings::McpSettings;
+
+/// Bound on the name of a server's logger, in bytes.
+const MAX_LOGGER: usize = 256;
+
+/// Sets the level of a session, and tells the servers that have log messages.
+///
+/// # Errors
+/// No server has any for this client.
+pub(crate) async fn set_level(
+    settings: &McpSettings,
+    session: &Arc<McpSession>,
+    only: Option<&str>,
+    key: Option<&VirtualKey>,
+    level: LogLevel,
+) -> Result<String, RpcError> {
+    let servers: Vec<_> = settings.of_endpoint(only).into_iter().filter(|server| may_log(server, key)).collect();
+    let capabilities = join_all(servers.iter().map(|server| capabilities_of(server, session))).await;
+    let logging: Vec<_> =
+        servers.iter().zip(&capabilities).filter(|(_, declared)| declared["logging"].is_object()).collect();
+    if logging.is_empty() {
+        return Err(RpcError::new(METHOD_NOT_FOUND, "no server of this gateway has log messages for this client"));
+    }
+    *session.log_level.lock() = Some(level);
+    let params = level.params();
+    let requests = logging.iter().map(|(server, _)| async {
+        if let Err(e) = server.request(session, SET_LEVEL, &|_| params.clone(), None).await {
+            // Its messages below the level are left out in any case.
+            tracing::warn!("{SET_LEVEL} failed: {e}");
+        }
+    });
+    join_all(requests).await;
+    Ok("{}".to_owned())
+}
+
+impl CallContext {
+    /// Passes a log message on to the stream of the session. One that cannot be inspected is left out.
+    pub(crate) async fn pass_log_message(&self, params: &Value) {
+        let level = params["level"].as_str().and_then(LogLevel::parse);
+        let Some(level) = level.filter(|_| self.may_log) else { return };
+        let is_wanted = self.session.log_level.lock().is_none_or(|lowest| level >= lowest);
+        if !is_wanted || !self.session.standing.keeps_events() {
+            return;
+        }
+        let name = &self.server.name;
+        match self.inspect_log_message(params).await {
+            Ok(message) => {
+                let logger = message["logger"].as_str();
+                let logger = logger.map_or_else(|| name.to_string(), |logger| format!("{name}/{logger}"));
+                let message = json!({ "level": level.name(), "logger": logger, "data": message["data"] });
+                self.session.standing.push(notification(LOG_MESSAGE, &message));
+            }
+            Err(e) => tracing::warn!("cannot pass on a log message of the MCP server {name}: {e}"),
+        }
+    }
+
+    /// Redacts what a server wrote in a log message as a result is.
+    async fn inspect_log_message(&self, params: &Value) -> Result<Value, RpcError> {
+        let logger = params["logger"].as_str().filter(|logger| logger.len() <= MAX_LOGGER);
+        let written = json!({ "logger": logger, "data": params["data"] }).to_string();
+        let checked = self.inspect(written).await?;
+        serde_json::from_str(&checked).map_err(|e| RpcError::server(e.to_string()))
+    }
+}

@@ -1,0 +1,12 @@
+//! The methods of the protocol, as this gateway answers them.
+
+pub(crate) mod answer;
+mod call;
+mod call_context;
+mod capabilities;
+pub(crate) mod lists;
+mod log_messages;
+mod server_call;
+mod server_events;
+pub(crate) mod standing_stream;
+mod url_elicitation;

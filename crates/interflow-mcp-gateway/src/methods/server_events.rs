@@ -1,0 +1,158 @@
+//! What servers send beside their responses: notifications, and requests to clients (elicitation, sampling and roots).
+//! Their content is redacted as results are, since it may carry what a server knows, and answers as arguments are.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use interflow_limits::any_matches;
+use interflow_types::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::call_context::CallContext;
+use super::url_elicitation;
+use crate::protocol::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use crate::protocol::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
+use crate::protocol::log_level::LOG_MESSAGE;
+use crate::redaction::restoring::restore_for_server;
+use crate::upstream::event_sink::{ServerEvent, ServerRequest};
+
+/// Makes what the client sees of the params of a progress notification.
+pub(crate) type ProgressTranslator = Box<dyn Fn(&Value) -> Value + Send>;
+
+impl CallContext {
+    /// Passes on what a server sends, until it sends nothing more. Requests that are not answered by then are given up.
+    pub async fn dispatch(
+        &self,
+        mut events: mpsc::Receiver<ServerEvent>,
+        out: mpsc::Sender<String>,
+        progress: Option<ProgressTranslator>,
+    ) {
+        let mut questions = FuturesUnordered::<BoxFuture<'_, ()>>::new();
+        loop {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                Some(()) = questions.next(), if !questions.is_empty() => continue,
+            };
+            match event {
+                None => return,
+                Some(ServerEvent::Progress(params)) => {
+                    if let Some(translate) = &progress {
+                        // A client that reads slowly misses some.
+                        let _ = out.try_send(notification("notifications/progress", &translate(&params)));
+                    }
+                }
+                Some(ServerEvent::Notification { method, params }) if method == LOG_MESSAGE => {
+                    self.pass_log_message(&params).await;
+                }
+                Some(ServerEvent::Notification { method, params }) if method == url_elicitation::COMPLETE => {
+                    self.pass_completion(&params, &out);
+                }
+                Some(ServerEvent::Notification { method, params }) => {
+                    self.session.notify(&self.server.name, &method, &params);
+                }
+                Some(ServerEvent::Request(request)) => {
+                    let out = out.clone();
+                    questions.push(Box::pin(async move {
+                        let ServerRequest { method, params, reply } = request;
+                        let _ = reply.send(self.ask(&method, &params, &out).await);
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Tells the client that the user is done with a URL that it was sent.
+    fn pass_completion(&self, params: &Value, out: &mpsc::Sender<String>) {
+        let id = params["elicitationId"].as_str();
+        let Some(id) = id.and_then(|id| self.session.elicitations.take(&self.server.name, id)) else { return };
+        let text = notification(url_elicitation::COMPLETE, &json!({ "elicitationId": id }));
+        if self.session.standing.keeps_events() {
+            self.session.standing.push(text);
+        } else {
+            let _ = out.try_send(text);
+        }
+    }
+
+    /// Asks the client; the result is for the server.
+    async fn ask(&self, method: &str, params: &str, out: &mpsc::Sender<String>) -> Result<String, RpcError> {
+        let (session, config) = (&self.session, &self.server.config);
+        let kind = ClientRequestKind::from_method(method);
+        let kind =
+            kind.filter(|kind| config.client_requests.contains(kind) && session.capabilities.kinds.contains(kind));
+        let kind =
+            kind.ok_or_else(|| RpcError::new(METHOD_NOT_FOUND, format!("the client has no method `{method}`")))?;
+        let (params, is_url) = known_params(kind, params, &session.capabilities)?;
+        let redacted = self.inspect(params.clone()).await?;
+        if is_url {
+            url_elicitation::admit(&self.policy, session, &self.server.name, &params, &redacted)?;
+        }
+        let _waiting = session.clock.begin();
+        if any_matches(&config.approve, method) {
+            self.review(method, &shown_arguments(&redacted)).await?;
+        }
+        let mut question = session.questions.begin(&self.server)?;
+        let gone = || RpcError::server("the client does not listen any more");
+        out.send(request(question.id, method, &redacted)).await.map_err(|_| gone())?;
+        let limit = config.client_timeout.0;
+        let Ok(answer) = tokio::time::timeout(limit, question.answer()).await else {
+            let _ = out.try_send(notification("notifications/cancelled", &json!({ "requestId": question.id })));
+            let limit = interflow_types::units::HumanDuration(limit);
+            return Err(RpcError::server(format!("the client did not answer within {limit} (client_timeout)")));
+        };
+        let answer = answer.unwrap_or_else(|| Err(gone()))?;
+        Ok(restore_for_server(&self.server, &self.policy, session, answer))
+    }
+}
+
+/// The params that are passed on, and whether they ask for a URL to be opened.
+fn known_params(
+    kind: ClientRequestKind,
+    params: &str,
+    client: &ClientCapabilities,
+) -> Result<(String, bool), RpcError> {
+    let invalid = |why: &str| RpcError::new(INVALID_PARAMS, format!("{}: {why}", kind.method()));
+    let params: Value = serde_json::from_str(if params.is_empty() { "{}" } else { params })
+        .map_err(|e| invalid(&format!("its params are invalid JSON: {e}")))?;
+    if kind == ClientRequestKind::Elicitation {
+        match params.get("mode").map_or(Some("form"), Value::as_str) {
+            Some("form") if client.forms => {}
+            Some("url") if client.urls => {
+                return url_elicitation::known_members(&params)
+                    .map(|members| (members.to_string(), true))
+                    .map_err(invalid);
+            }
+            _ => return Err(invalid("the client does not have this mode")),
+        }
+    }
+    if kind == ClientRequestKind::Sampling && params.get("tools").is_some() && !client.tools {
+        return Err(invalid("the client does not sample with tools"));
+    }
+    let members = kind.members().iter().filter_map(|name| Some(((*name).to_owned(), params.get(name)?.clone())));
+    Ok((Value::Object(members.collect()).to_string(), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_members_and_modes_are_passed_on() {
+        let client = ClientCapabilities::parse(&json!({ "elicitation": {}, "sampling": {} }));
+        let form =
+            r#"{"message":"m","requestedSchema":{"type":"object"},"mode":"form","_meta":{"a":1},"task":{"ttl":1}}"#;
+        let params = known_params(ClientRequestKind::Elicitation, form, &client).unwrap();
+        assert_eq!(params, (r#"{"message":"m","requestedSchema":{"type":"object"}}"#.to_owned(), false));
+        for (kind, params) in [
+            (ClientRequestKind::Elicitation, r#"{"mode":"url","url":"https://a.test"}"#),
+            (ClientRequestKind::Sampling, r#"{"messages":[],"tools":[]}"#),
+            (ClientRequestKind::Sampling, "["),
+        ] {
+            assert_eq!(known_params(kind, params, &client).unwrap_err().code, INVALID_PARAMS, "{params}");
+        }
+        assert_eq!(known_params(ClientRequestKind::Roots, "", &client), Ok(("{}".to_owned(), false)));
+        let opens = ClientCapabilities::parse(&json!({ "elicitation": { "url": {} } }));
+        let url = r#"{"mode":"url","url":"https://a.test","elicitationId":"1","message":"m"}"#;
+        assert!(known_params(ClientRequestKind::Elicitation, url, &opens).unwrap().1);
+        assert!(known_params(ClientRequestKind::Elicitation, form, &opens).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! The stream of a session that is open outside of calls (`GET`): notifications of servers, and their requests. A client
+//! whose connection breaks off resumes it with `Last-Event-ID`.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_limits::KeyContext;
+use interflow_types::{Body, BodyFrame, BodyStream, Error, Flow, RequestHead, Response, StatusCode};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Interval;
+
+use super::call_context::{CallContext, ReviewedRequest};
+use crate::access::may_log;
+use crate::exchange::{Endpoint, McpExchange, VERSION_HEADER, find_session};
+use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
+use crate::protocol::responses::refusal;
+use crate::protocol::versions::PRIMED_SINCE;
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+use crate::upstream::event_sink::EventSink;
+
+/// Bound on messages of servers that wait to be numbered.
+const MAX_QUEUED: usize = 256;
+/// How long servers are listened to for a client whose connection broke off.
+const RESUME_WITHIN: Duration = Duration::from_secs(60);
+
+/// Opens the stream of a session; one that was open before ends.
+pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead, endpoint: &Endpoint) -> Response {
+    let settings = service.settings();
+    let session = match find_session(service, &settings, flow, head, endpoint) {
+        Ok(session) => session,
+        Err(refused) => return *refused,
+    };
+    if !head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream")) {
+        return refusal(StatusCode::NOT_ACCEPTABLE, "the stream of a session has the media type text/event-stream");
+    }
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
+    let mut contexts = Vec::new();
+    for server in settings.of_endpoint(endpoint.0.as_deref()) {
+        let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
+            Ok(policy) => policy,
+            Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+        };
+        flow.extension_mut::<McpExchange>().begin_stream(&session, policy.restore);
+        contexts.push(CallContext {
+            service: Arc::clone(service),
+            session: Arc::clone(&session),
+            guard: (service.deps.guard)(flow, &server.name),
+            may_log: may_log(&server, key.as_deref()),
+            server,
+            policy,
+            outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),
+            review: ReviewedRequest::new(flow, head),
+        });
+    }
+    let opened = session.standing.open(head.headers.get_str("last-event-id"), &settings);
+    if !opened.has_listeners {
+        session.standing.attach_listeners(opened.stream, listen(&session, contexts));
+    }
+    let is_primed = head.headers.get_str(VERSION_HEADER).is_some_and(|version| version >= PRIMED_SINCE);
+    let body = StandingStream {
+        session,
+        stream: opened.stream,
+        after: opened.after,
+        replayed_to: opened.last,
+        primer: is_primed.then_some(opened.after),
+        keep_alive: keep_alive(),
+        is_over: false,
+    };
+    Response { head: event_stream_head(), body: Body::stream(body) }
+}
+
+/// Starts what passes on the messages of servers to the stream.
+fn listen(session: &Arc<McpSession>, contexts: Vec<CallContext>) -> Vec<AbortHandle> {
+    let (out, mut messages) = mpsc::channel::<String>(MAX_QUEUED);
+    let mut tasks = Vec::new();
+    for context in contexts {
+        let out = out.clone();
+        let attended = Arc::downgrade(&context.session);
+        let is_attended = move || attended.upgrade().is_some_and(|session| session.standing.is_open());
+        let (sink, events) = EventSink::outside_of_calls(is_attended);
+        let listening = context.server.listen(&context.session, sink);
+        let task = tokio::spawn(async move {
+            tokio::join!(listening, context.dispatch(events, out, None));
+        });
+        tasks.push(task.abort_handle());
+    }
+    let numbered = Arc::clone(session);
+    let numbering = tokio::spawn(async move {
+        while let Some(text) = messages.recv().await {
+            numbered.standing.push(text);
+        }
+    });
+    tasks.push(numbering.abort_handle());
+    tasks
+}
+
+struct StandingStream {
+    session: Arc<McpSession>,
+    stream: u64,
+    /// The number of the event that was sent last.
+    after: u64,
+    /// The events up to this one were sent on another stream.
+    replayed_to: u64,
+    /// The id of the event without data at the beginning, from which the client can resume before it has another.
+    primer: Option<u64>,
+    keep_alive: Interval,
+    is_over: bool,
+}
+
+impl StandingStream {
+    /// Whether a request of a server that is sent again has been answered or given up.
+    fn is_stale(&self, json: &str) -> bool {
+        let message: Value = serde_json::from_str(json).unwrap_or_default();
+        let is_request = message["method"].is_string() && !message["id"].is_null();
+        self.after <= self.replayed_to && is_request && self.session.questions.server(&message["id"]).is_none()
+    }
+}
+
+impl BodyStream for StandingStream {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Some(id) = self.primer.take() {
+            return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from(format!("id: {id}\ndata:\n\n"))))));
+        }
+        while let Poll::Ready(next) = self.session.standing.poll_next(self.stream, &mut self.after, cx) {
+            let Some(text) = next else {
+                self.is_over = true;
+                return Poll::Ready(None);
+            };
+            if !self.is_stale(&text) {
+                return Poll::Ready(Some(Ok(numbered_event(self.after, &text))));
+            }
+        }
+        if self.keep_alive.poll_tick(cx).is_ready() {
+            return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(KEEP_ALIVE_COMMENT)))));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for StandingStream {
+    fn drop(&mut self) {
+        if !self.session.standing.leave(self.stream) {
+            return;
+        }
+        // It was in use until now.
+        self.session.touch();
+        let (session, stream) = (Arc::clone(&self.session), self.stream);
+        match Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(RESUME_WITHIN).await;
+                    session.standing.end_unless_resumed(stream);
+                });
+            }
+            Err(_) => session.standing.end_unless_resumed(stream),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Messages of clients, and what of them is recorded and sent on: only members that are known are.
+
+use serde_json::{Value, json};
+
+use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
+use super::log_level::{self, LogLevel};
+
+/// Longest name of a tool or a prompt, and longest URI, in bytes.
+pub(crate) const MAX_NAME: usize = 256;
+const MAX_URI: usize = 8192;
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ClientMessage {
+    Request(ClientRequest),
+    /// The client no longer wants the response to the request with this id.
+    Cancel(Value),
+    /// The response to a request of a server: the id that this gateway gave it, and the result or the error.
+    Response(u64, Result<String, RpcError>),
+    /// A notification that needs nothing to be done, or a response to a request that was never sent.
+    Ignored,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ClientRequest {
+    /// A string or a number.
+    pub id: Value,
+    pub method: ClientMethod,
+    /// The token of the progress notifications that the client wants.
+    pub progress_token: Option<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ClientMethod {
+    /// With the version that the client wants, its name and version, and what it can be asked.
+    Initialize(String, Value, ClientCapabilities),
+    Ping,
+    /// A list: `tools/list` and the like, one page.
+    List(ListKind),
+    /// A tool's name, and its arguments as raw JSON.
+    CallTool(String, String),
+    GetPrompt(String, String),
+    ReadResource(String),
+    /// The URI of a resource whose changes the client wants to know, or does not want to know any more.
+    Subscribe(String),
+    Unsubscribe(String),
+    /// Whose argument is completed, and the members `argument` and `context` of the params as raw JSON.
+    Complete(CompletionRef, String),
+    /// The level from which on the client wants log messages.
+    SetLogLevel(LogLevel),
+    Unknown(String),
+}
+
+/// What has arguments that a server can complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CompletionRef {
+    Prompt(String),
+    /// The template of a resource.
+    Resource(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ListKind {
+    Tools,
+    Prompts,
+    Resources,
+    ResourceTemplates,
+}
+
+impl ListKind {
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+        }
+    }
+
+    /// The notification that the list changed.
+    pub const fn changed_method(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
+        }
+    }
+
+    /// The member of the result that has the list.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+        }
+    }
+
+    /// The capability that a server with such a list declares.
+    pub const fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources | Self::ResourceTemplates => "resources",
+        }
+    }
+}
+
+impl ClientMethod {
+    /// What a server has to list before its client may name it: the kind, and the name that the client used.
+    pub fn listed_name(&mut self) -> Option<(ListKind, &mut String)> {
+        match self {
+            Self::CallTool(name, _) => Some((ListKind::Tools, name)),
+            Self::GetPrompt(name, _) | Self::Complete(CompletionRef::Prompt(name), _) => {
+                Some((ListKind::Prompts, name))
+            }
+            _ => None,
+        }
+    }
+
+    /// Removes what may have to be redacted.
+    pub fn clear_values(&mut self) {
+        match self {
+            Self::CallTool(_, arguments) | Self::GetPrompt(_, arguments) => *arguments = "{}".to_owned(),
+            Self::ReadResource(uri) | Self::Subscribe(uri) | Self::Unsubscribe(uri) => uri.clear(),
+            Self::Complete(reference, values) => {
+                *values = "{}".to_owned();
+                if let CompletionRef::Resource(uri) = reference {
+                    uri.clear();
+                }
+            }
+            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::SetLogLevel(_) | Self::Unknown(_) => {}
+        }
+    }
+}
+
+/// A message that cannot be answered but with an error; the id is null if it is not known.
+pub(crate) type InvalidMessage = (Value, RpcError);
+
+impl ClientMessage {
+    /// # Errors
+    /// The message is invalid.
+    pub fn parse(raw: &str) -> Result<Self, InvalidMessage> {
+        let message: Value = serde_json::from_str(raw)
+            .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is invalid JSON: {e}"))))?;
+        let invalid = |id: Value, why: &str| (id, RpcError::new(INVALID_REQUEST, why));
+        if message.is_array() {
+            return Err(invalid(Value::Null, "batches are not supported, as since MCP 2025-06-18: send one message"));
+        }
+        let id = message.get("id").filter(|id| !id.is_null()).cloned();
+        if id.as_ref().is_some_and(|id| !id.is_string() && !id.is_number()) {
+            return Err(invalid(Value::Null, "an id is a string or a number"));
+        }
+        if message["jsonrpc"] != "2.0" {
+            return Err(invalid(id.unwrap_or_default(), "not a message of JSON-RPC 2.0"));
+        }
+        let Some(method) = message["method"].as_str() else {
+            let is_response = message.get("result").is_some() || message.get("error").is_some();
+            return if is_response {
+                Ok(parse_response(raw))
+            } else {
+                Err(invalid(id.unwrap_or_default(), "no method"))
+            };
+        };
+        let params = &message["params"];
+        let Some(id) = id else {
+            let cancelled = params.get("requestId").filter(|id| id.is_string() || id.is_number());
+            let cancelled = cancelled.filter(|_| method == "notifications/cancelled").cloned();
+            return Ok(cancelled.map_or(Self::Ignored, Self::Cancel));
+        };
+        let method = parse_method(raw, method, params)
+            .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
+        let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
+        Ok(Self::Request(ClientRequest { id, method, progress_token: token }))
+    }
+
+    /// The message as it is recorded: without what was not understood, and thus not redacted.
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Request(request) => request.to_json(),
+            Self::Cancel(id) => json!({
+                "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id }
+            })
+            .to_string(),
+            Self::Response(id, result) => response(&json!(id), result),
+            Self::Ignored => r#"{"jsonrpc":"2.0"}"#.to_owned(),
+        }
+    }
+}
+
+impl ClientRequest {
+    fn to_json(&self) -> String {
+        let (method, params) = match &self.method {
+            ClientMethod::Initialize(version, client, capabilities) => {
+                let capabilities = capabilities.declared(&ClientRequestKind::ALL);
+                let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client });
+                ("initialize", params.to_string())
+            }
+            ClientMethod::Ping => ("ping", "{}".to_owned()),
+            ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
+            ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments, None)),
+            ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments, None)),
+            ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
+            ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
+            ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
+            ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
+            ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
+            ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
+        };
+        format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
+    }
+}
+
+/// The params of `tools/call` and `prompts/get`.
+pub(crate) fn named_params(name: &str, arguments: &str, progress_token: Option<u64>) -> String {
+    let meta = progress_token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#)).unwrap_or_default();
+    format!(r#"{{"name":{},"arguments":{arguments}{meta}}}"#, Value::from(name))
+}
+
+/// The params of `completion/complete`.
+pub(crate) fn completion_params(reference: &CompletionRef, values: &str) -> String {
+    let reference = match reference {
+        CompletionRef::Prompt(name) => json!({ "type": "ref/prompt", "name": name }),
+        CompletionRef::Resource(uri) => json!({ "type": "ref/resource", "uri": uri }),
+    };
+    let members = values.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().trim();
+    let comma = if members.is_empty() { "" } else { "," };
+    format!(r#"{{"ref":{reference}{comma}{members}}}"#)
+}
+
+fn parse_completion(params: &Value) -> Result<ClientMethod, &'static str> {
+    let (reference, argument) = (&params["ref"], &params["argument"]);
+    let named = |member: &str, max: usize| reference[member].as_str().filter(|t| t.len() <= max).map(str::to_owned);
+    let reference = match reference["type"].as_str() {
+        Some("ref/prompt") => named("name", MAX_NAME).map(CompletionRef::Prompt),
+        Some("ref/resource") => named("uri", MAX_URI).map(CompletionRef::Resource),
+        _ => None,
+    };
+    let reference = reference.ok_or("`ref` names neither a prompt (ref/prompt) nor a resource (ref/resource)")?;
+    let (Some(name), Some(value)) = (argument["name"].as_str(), argument["value"].as_str()) else {
+        return Err("`argument` needs a name and a value, both strings");
+    };
+    let mut values = json!({ "argument": { "name": name, "value": value } });
+    if let Some(known) = params["context"].get("arguments").filter(|known| !known.is_null()) {
+        if !known.as_object().is_some_and(|known| known.values().all(Value::is_string)) {
+            return Err("`context.arguments` is not an object of strings");
+        }
+        values["context"] = json!({ "arguments": known });
+    }
+    Ok(ClientMethod::Complete(reference, values.to_string()))
+}
+
+fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod, &'static str> {
+    let text = |name: &str, max: usize| params[name].as_str().filter(|text| text.len() <= max).map(str::to_owned);
+    let name = || text("name", MAX_NAME).ok_or("it needs the name of what is called, of 256 bytes at most");
+    let uri = || text("uri", MAX_URI).ok_or("it needs the URI of a resource, of 8192 bytes at most");
+    Ok(match method {
+        "initialize" => {
+            let part =
+                |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
+            let client = json!({ "name": part("name"), "version": part("version") });
+            let capabilities = ClientCapabilities::parse(&params["capabilities"]);
+            ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
+        }
+        "ping" => ClientMethod::Ping,
+        "tools/list" => ClientMethod::List(ListKind::Tools),
+        "prompts/list" => ClientMethod::List(ListKind::Prompts),
+        "resources/list" => ClientMethod::List(ListKind::Resources),
+        "resources/templates/list" => ClientMethod::List(ListKind::ResourceTemplates),
+        "tools/call" => ClientMethod::CallTool(name()?, arguments(raw)?),
+        "prompts/get" => ClientMethod::GetPrompt(name()?, arguments(raw)?),
+        "resources/read" => ClientMethod::ReadResource(uri()?),
+        "resources/subscribe" => ClientMethod::Subscribe(uri()?),
+        "resources/unsubscribe" => ClientMethod::Unsubscribe(uri()?),
+        log_level::SET_LEVEL => {
+            let level = params["level"].as_str().and_then(LogLevel::parse);
+            let levels = "`level` is not one of debug, info, notice, warning, error, critical, alert and emergency";
+            ClientMethod::SetLogLevel(level.ok_or(levels)?)
+        }
+        "completion/complete" => parse_completion(params)?,
+        other => ClientMethod::Unknown(other.chars().take(100).collect()),
+    })
+}
+
+/// A response of a client has the form of a server's.
+fn parse_response(raw: &str) -> ClientMessage {
+    match ServerMessage::parse(raw) {
+        Ok(ServerMessage::Response(id, result)) => ClientMessage::Response(id, result),
+        _ => ClientMessage::Ignored,
+    }
+}
+
+fn arguments(raw: &str) -> Result<String, &'static str> {
+    let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
+    match member(params, "arguments").and_then(|range| params.get(range)) {
+        None | Some("null") => Ok("{}".to_owned()),
+        Some(text) if text.starts_with('{') => Ok(text.to_owned()),
+        Some(_) => Err("`arguments` is not an object"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_parsed_with_its_arguments_as_they_were_written() {
+        let raw = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"arguments":{"n":1.50},"name":"s__t","x":"ann@example.com","_meta":{"progressToken":4}}}"#;
+        let message = ClientMessage::parse(raw).unwrap();
+        let ClientMessage::Request(request) = &message else { panic!("a request") };
+        assert_eq!(request.method, ClientMethod::CallTool("s__t".into(), r#"{"n":1.50}"#.into()));
+        assert_eq!(request.progress_token, Some(json!(4)));
+        // What is not known is not recorded.
+        let recorded =
+            r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"s__t","arguments":{"n":1.50}}}"#;
+        assert_eq!(message.to_json(), recorded);
+    }
+
+    #[test]
+    fn a_completion_is_parsed_with_its_known_members_only() {
+        let parse = |params: &str| {
+            ClientMessage::parse(&format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{params}}}"#
+            ))
+        };
+        let known = r#"{"ref":{"name":"s__p","type":"ref/prompt"},"argument":{"name":"a","value":"b"},"context":{"arguments":{"x":"y"}}}"#;
+        let message = parse(&known.replace(r#""value":"b""#, r#""value":"b","more":1"#)).unwrap();
+        let recorded: Value = serde_json::from_str(&message.to_json()).unwrap();
+        assert_eq!(recorded["params"], serde_json::from_str::<Value>(known).unwrap());
+        for params in [
+            "{}",
+            r#"{"ref":{"type":"ref/tool","name":"a"},"argument":{"name":"a","value":"b"}}"#,
+            r#"{"ref":{"type":"ref/prompt","name":"a"},"argument":{"name":"a","value":1}}"#,
+            r#"{"ref":{"type":"ref/resource","uri":"a"},"argument":{"name":"a","value":"b"},"context":{"arguments":{"x":1}}}"#,
+        ] {
+            assert_eq!(parse(params).unwrap_err().1.code, INVALID_PARAMS, "{params}");
+        }
+    }
+
+    #[test]
+    fn invalid_messages_are_refused_with_their_id() {
+        for (raw, id, code, says) in [
+            ("{", Value::Null, PARSE_ERROR, "invalid JSON"),
+            ("[]", Value::Null, INVALID_REQUEST, "batches"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, json!(1), INVALID_REQUEST, "no method"),
+            (r#"{"id":1,"method":"ping"}"#, json!(1), INVALID_REQUEST, "JSON-RPC 2.0"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, INVALID_REQUEST, "string or a number"),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/call"}"#, json!(2), INVALID_PARAMS, "name"),
+            (
+                r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a","arguments":[1]}}"#,
+                json!(2),
+                INVALID_PARAMS,
+                "not an object",
+            ),
+        ] {
+            let (found, error) = ClientMessage::parse(raw).unwrap_err();
+            assert_eq!((found, error.code), (id, code), "{raw}");
+            assert!(error.message.contains(says), "{raw}: {error}");
+        }
+    }
+
+    #[test]
+    fn notifications_and_responses_are_not_answered() {
+        let parse = |raw: &str| ClientMessage::parse(raw).unwrap();
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), ClientMessage::Ignored);
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#), ClientMessage::Ignored);
+        assert_eq!(
+            parse(r#"{"jsonrpc":"2.0","id":1,"result":{"n":1.0}}"#),
+            ClientMessage::Response(1, Ok(r#"{"n":1.0}"#.into()))
+        );
+        let refused = parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":"x"}}"#);
+        assert_eq!(refused, ClientMessage::Response(1, Err(RpcError::new(-1, "no"))));
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"x"}}"#;
+        assert_eq!(parse(cancel), ClientMessage::Cancel(json!(7)));
+    }
+}

@@ -1,0 +1,216 @@
+//! JSON-RPC 2.0 messages as raw JSON: what is passed on keeps its bytes, so that no number is rounded and no member
+//! changes its place.
+
+use std::ops::Range;
+
+use interflow_codec::json::{JsonReader, JsonToken};
+use interflow_redact::decode_lossy;
+use serde_json::{Value, json};
+
+pub(crate) const PARSE_ERROR: i64 = -32700;
+pub(crate) const INVALID_REQUEST: i64 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
+/// A server failed, cannot be reached, or did not answer in time.
+pub(crate) const SERVER_FAILED: i64 = -32000;
+/// The configuration, the client's key or a person does not allow the request.
+pub(crate) const NOT_ALLOWED: i64 = -32010;
+/// The message cannot be inspected, so it is not passed on.
+pub(crate) const NOT_INSPECTED: i64 = -32011;
+/// The user has to open a URL before the request can succeed (MCP 2025-11-25, elicitation).
+pub(crate) const URL_ELICITATION_REQUIRED: i64 = -32042;
+/// The client cancelled the request.
+pub(crate) const CANCELLED: i64 = -32800;
+
+/// The error of a JSON-RPC response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct RpcError {
+    pub code: i64,
+    pub message: String,
+    /// For the client, redacted.
+    pub data: Option<Box<Value>>,
+    /// What a server sent with the error, if it is of use. It goes to no client as it is.
+    pub received_data: Option<Box<Value>>,
+}
+
+impl RpcError {
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None, received_data: None }
+    }
+
+    pub fn server(message: impl Into<String>) -> Self {
+        Self::new(SERVER_FAILED, message)
+    }
+
+    pub fn not_allowed(message: impl Into<String>) -> Self {
+        Self::new(NOT_ALLOWED, message)
+    }
+}
+
+/// The response to a request: its result, as raw JSON, or its error.
+pub(crate) fn response(id: &Value, result: &Result<String, RpcError>) -> String {
+    match result {
+        Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+        Err(e) => {
+            // Without its data, that code does not say what to do.
+            let has_urls = e.code != URL_ELICITATION_REQUIRED || e.data.is_some();
+            let mut error = json!({ "code": if has_urls { e.code } else { SERVER_FAILED }, "message": e.message });
+            if let Some(data) = &e.data {
+                error["data"] = Value::clone(data);
+            }
+            json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+        }
+    }
+}
+
+/// A request, with params as raw JSON.
+pub(crate) fn request(id: u64, method: &str, params: &str) -> String {
+    let method = Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
+}
+
+pub(crate) fn notification(method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
+}
+
+/// A message of a server.
+pub(crate) enum ServerMessage {
+    /// The response to the request with this id.
+    Response(u64, Result<String, RpcError>),
+    /// A request of the server's own.
+    Request {
+        id: Value,
+        method: String,
+        /// As raw JSON; empty if there are none.
+        params: String,
+    },
+    Notification {
+        method: String,
+        params: Value,
+    },
+    /// What is none of these, such as a response to a request that was never sent.
+    Other,
+}
+
+impl ServerMessage {
+    /// # Errors
+    /// The text is not JSON.
+    pub fn parse(raw: &str) -> Result<Self, String> {
+        let mut value: Value = serde_json::from_str(raw).map_err(|e| format!("it sent invalid JSON: {e}"))?;
+        let id = value.get("id").filter(|id| !id.is_null()).cloned();
+        let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
+        Ok(match (id, method) {
+            (Some(id), Some(method)) => {
+                let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default().to_owned();
+                Self::Request { id, method, params }
+            }
+            (None, Some(method)) => {
+                Self::Notification { method, params: value.get_mut("params").map(Value::take).unwrap_or_default() }
+            }
+            (Some(id), None) => match (id.as_u64(), value.get("error").filter(|e| e.is_object())) {
+                (None, _) => Self::Other,
+                (Some(id), Some(error)) => Self::Response(id, Err(server_error(error))),
+                (Some(id), None) => {
+                    let result = member(raw, "result").and_then(|range| raw.get(range)).map(str::to_owned);
+                    Self::Response(
+                        id,
+                        result.ok_or_else(|| RpcError::server("its response has neither a result nor an error")),
+                    )
+                }
+            },
+            (None, None) => Self::Other,
+        })
+    }
+}
+
+/// The data of an error may be anything; only code and message are passed on, and URLs that the user has to open.
+fn server_error(error: &Value) -> RpcError {
+    let message = error["message"].as_str().unwrap_or("an error without a message");
+    let code = error["code"].as_i64().unwrap_or(INTERNAL_ERROR);
+    let received_data = error.get("data").filter(|_| code == URL_ELICITATION_REQUIRED);
+    RpcError { received_data: received_data.cloned().map(Box::new), ..RpcError::new(code, message) }
+}
+
+/// The range of a member's value in an object; of several with one name, the last, as parsers of values have it.
+pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
+    let mut reader = JsonReader::new(json.as_bytes());
+    let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return None };
+    let (mut depth, mut is_named, mut start, mut value) = (1_usize, false, 0, None);
+    while let Ok(Some(token)) = reader.next_token() {
+        match token {
+            JsonToken::Name(range) if depth == 1 => {
+                is_named = json.get(range).is_some_and(|raw| decode_lossy(raw).0 == name);
+            }
+            JsonToken::Object(at) | JsonToken::Array(at) => {
+                if depth == 1 {
+                    start = at;
+                }
+                depth += 1;
+            }
+            JsonToken::End(end) => {
+                depth -= 1;
+                if depth == 1 && is_named {
+                    value = Some(start..end);
+                }
+            }
+            JsonToken::Text(range) if depth == 1 && is_named => value = Some(range.start - 1..range.end + 1),
+            JsonToken::Scalar(range) if depth == 1 && is_named => value = Some(range),
+            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    value
+}
+
+/// Bound on the arguments that a person is shown.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+
+/// The beginning of a JSON value.
+pub(crate) fn shown_arguments(json: &str) -> String {
+    let beginning: String = json.chars().take(MAX_SHOWN_ARGUMENTS).collect();
+    let more = if beginning.len() < json.len() { "…" } else { "" };
+    beginning + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_member_is_found_as_it_was_written() {
+        for (json, value) in [
+            (r#"{"a": 1, "b": {"a": 2}}"#, Some("1")),
+            (r#"{"b": {"a": 2}, "a": {"x": [1, 2.50]}}"#, Some(r#"{"x": [1, 2.50]}"#)),
+            (r#"{"a": "x", "\u0061": "y"}"#, Some(r#""y""#)),
+            (r#"{"a": 12345678901234567890123}"#, Some("12345678901234567890123")),
+            (r#"{"b": [{"a": 1}]}"#, None),
+            (r#"[{"a": 1}]"#, None),
+            (r#"{"a": null}"#, Some("null")),
+            ("", None),
+        ] {
+            assert_eq!(member(json, "a").map(|range| &json[range]), value, "{json}");
+        }
+    }
+
+    #[test]
+    fn responses_keep_the_bytes_of_the_result() {
+        let raw = r#"{"jsonrpc":"2.0","id":7,"result":{"n":1.10,"big":12345678901234567890123}}"#;
+        let Ok(ServerMessage::Response(7, result)) = ServerMessage::parse(raw) else { panic!("a response") };
+        assert_eq!(response(&json!("x"), &result), raw.replace("7,", "\"x\","));
+        let error = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"no","data":"secret"}}"#;
+        let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(error) else { panic!("an error") };
+        assert_eq!(e, RpcError::new(-5, "no"));
+        let urls =
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32042,"message":"no","data":{"elicitations":"secret"}}}"#;
+        let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(urls) else { panic!("an error") };
+        assert!(e.received_data.is_some(), "for who may redact it");
+        let plain = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}"#;
+        assert_eq!(response(&json!(1), &Err(e)), plain);
+        assert!(matches!(ServerMessage::parse(r#"{"id":"a","result":1}"#), Ok(ServerMessage::Other)));
+        assert!(ServerMessage::parse("hello").is_err());
+    }
+}

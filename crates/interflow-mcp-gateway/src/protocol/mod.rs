@@ -1,0 +1,10 @@
+//! The messages of the protocol, and how they travel over HTTP.
+
+pub(crate) mod client_capabilities;
+pub(crate) mod client_message;
+pub(crate) mod event_stream;
+pub(crate) mod jsonrpc;
+pub(crate) mod log_level;
+pub(crate) mod responses;
+pub(crate) mod uri_template;
+pub(crate) mod versions;

@@ -1,0 +1,203 @@
+//! Redaction of JSON values and of texts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use interflow_redact::{
+    RedactMode, RedactionResult, RedactionSession, Redactor, StopFlag, ValuePolicy, json_parts, scan_capacity,
+};
+use serde_json::Value;
+
+use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
+use crate::session::client_session::SharedVault;
+use crate::session::listed_names::SchemaValues;
+
+/// Larger values are scanned off the worker thread, which serves other requests.
+const MAX_INLINE: usize = 32 << 10;
+
+/// Findings by type.
+pub(crate) type Findings = BTreeMap<String, u64>;
+
+/// Redacts a JSON value. What is found is added to `findings`; it is replaced if the mode says so.
+///
+/// # Errors
+/// The value cannot be inspected, so it must not be passed on.
+pub(crate) async fn redact_json(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    vault: &SharedVault,
+    json: String,
+    findings: &mut Findings,
+) -> Result<String, RpcError> {
+    redact_arguments(policy, mode, vault, json, &Arc::default(), findings).await
+}
+
+/// Redacts a JSON value, but for what the schema of its tool names.
+///
+/// # Errors
+/// As [`redact_json`].
+pub(crate) async fn redact_arguments(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    vault: &SharedVault,
+    json: String,
+    listed: &Arc<SchemaValues>,
+    findings: &mut Findings,
+) -> Result<String, RpcError> {
+    if mode == RedactMode::Off {
+        return Ok(json);
+    }
+    match scan(policy, mode, vault, json.clone(), listed, findings).await {
+        Ok(Some(redacted)) if mode == RedactMode::Redact => Ok(redacted),
+        Ok(_) => Ok(json),
+        Err(why) if mode == RedactMode::Redact => {
+            Err(RpcError::new(NOT_INSPECTED, format!("not passed on, because it cannot be inspected: {why}")))
+        }
+        // What is only flagged is passed on in any case.
+        Err(why) => {
+            tracing::warn!("an MCP message was not inspected: {why}");
+            Ok(json)
+        }
+    }
+}
+
+async fn scan(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    vault: &SharedVault,
+    json: String,
+    listed: &Arc<SchemaValues>,
+    findings: &mut Findings,
+) -> Result<Option<String>, String> {
+    if json.len() > policy.max_size {
+        return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
+    }
+    let mut further = None;
+    if !policy.detectors.is_empty() {
+        let mut texts = RedactionSession::collecting();
+        redact_unlisted(&policy.redactor, &json, listed, &mut texts)?;
+        let outcome = policy.detectors.find_all(&texts.collected_texts()).await;
+        // The client is not told which detector failed.
+        further = Some(outcome.map_err(|e| {
+            tracing::error!("{e}");
+            "a detector is unavailable"
+        })?);
+    }
+    let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(vault), json.len());
+    let (context, listed) = (policy.context.clone(), Arc::clone(listed));
+    let work = move || {
+        let mut one_way;
+        let mut shared;
+        let session = if mode == RedactMode::Redact {
+            shared = vault.lock();
+            &mut *shared
+        } else {
+            // What stays as it is must not be restored from elsewhere.
+            one_way = RedactionSession::one_way().in_context(context);
+            &mut one_way
+        };
+        if let Some(further) = further {
+            further.apply_to(session);
+        }
+        redact_unlisted(&redactor, &json, &listed, session)
+    };
+    let done = if size <= MAX_INLINE {
+        work()?
+    } else {
+        // When the client disconnects, this future is dropped, which stops the work.
+        let stop = StopFlag::default();
+        let _stop_on_drop = stop.on_drop();
+        let capacity = scan_capacity::reserve(size).await;
+        let scan = move || {
+            let _capacity = capacity;
+            stop.run(work)
+        };
+        tokio::task::spawn_blocking(scan).await.map_err(|_| "the scan was cut short".to_owned())??
+    };
+    for span in &done.spans {
+        *findings.entry(span.type_name.clone()).or_default() += 1;
+    }
+    done.output.map(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())).transpose()
+}
+
+fn redact_unlisted(
+    redactor: &Redactor,
+    json: &str,
+    listed: &SchemaValues,
+    session: &mut RedactionSession,
+) -> Result<RedactionResult<Vec<u8>>, String> {
+    let mut parts = json_parts(json.as_bytes()).map_err(|e| e.to_string())?;
+    parts.retain(|part| !listed.contains(json, part));
+    redactor.redact_spans(json.as_bytes(), parts, session).map_err(|e| e.to_string())
+}
+
+/// Redacts a text that is not a value of its own, such as an error message. If it cannot be inspected, a note takes its
+/// place.
+pub(crate) async fn redact_text(
+    policy: &ValuePolicy,
+    mode: RedactMode,
+    vault: &SharedVault,
+    text: &str,
+    findings: &mut Findings,
+) -> String {
+    let done = redact_json(policy, mode, vault, Value::from(text).to_string(), findings).await;
+    let done = done.ok().and_then(|json| serde_json::from_str(&json).ok());
+    done.unwrap_or_else(|| "[not inspected]".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_redact::AdditionalDetectors;
+
+    use super::*;
+    use crate::protocol::client_capabilities::ClientCapabilities;
+    use crate::redaction::restoring::restore_json;
+    use crate::session::client_session::McpSession;
+
+    fn policy() -> ValuePolicy {
+        ValuePolicy {
+            mode: RedactMode::Redact,
+            redactor: Arc::new(Redactor::default()),
+            detectors: AdditionalDetectors::default(),
+            restore: true,
+            context: String::new(),
+            max_size: 1 << 20,
+        }
+    }
+
+    #[tokio::test]
+    async fn values_are_replaced_by_placeholders_and_restored_from_their_vault_alone() {
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let json = r#"{"to": "ann.lee@example.com", "n": 1.50, "inner": "{\"mail\": \"ann.lee@example.com\"}"}"#;
+        let mut findings = Findings::new();
+        let redacted =
+            redact_json(&policy(), RedactMode::Redact, &session.from_client, json.into(), &mut findings).await.unwrap();
+        assert!(!redacted.contains("ann.lee") && redacted.contains("1.50"), "{redacted}");
+        assert_eq!(findings.values().sum::<u64>(), 2, "{findings:?}");
+        assert_eq!(restore_json(&session.from_client, &redacted).as_deref(), Some(json));
+        assert_eq!(restore_json(&session.from_servers, &redacted), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_only_flagged_stays_and_cannot_be_restored() {
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let json = r#"{"to": "ann.lee@example.com"}"#;
+        let mut findings = Findings::new();
+        let same = redact_json(&policy(), RedactMode::Flag, &session.from_client, json.into(), &mut findings).await;
+        assert_eq!((same.as_deref(), findings.len()), (Ok(json), 1));
+        assert!(session.from_client.lock().vault().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_inspected_is_refused() {
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let small = ValuePolicy { max_size: 4, ..policy() };
+        for (policy, json) in [(&small, r#"{"a": "b"}"#), (&policy(), "no json")] {
+            let mut findings = Findings::new();
+            let done = redact_json(policy, RedactMode::Redact, &session.from_client, json.into(), &mut findings).await;
+            assert_eq!(done.unwrap_err().code, NOT_INSPECTED, "{json}");
+            let flagged = redact_json(policy, RedactMode::Flag, &session.from_client, json.into(), &mut findings).await;
+            assert_eq!(flagged.as_deref(), Ok(json));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Sessions of clients, and what each remembers.
+
+pub(crate) mod client_questions;
+pub(crate) mod client_session;
+pub(crate) mod listed_names;
+pub(crate) mod resource_owners;
+pub(crate) mod running_requests;
+pub(crate) mod sent_elicitations;
+pub(crate) mod server_requests;
+pub(crate) mod session_table;
+pub(crate) mod standing_events;
+pub(crate) mod subscriptions;
+pub(crate) mod wait_clock;

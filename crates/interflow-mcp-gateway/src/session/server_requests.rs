@@ -1,0 +1,139 @@
+//! Requests of a session to servers, within their time limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_types::BoxFuture;
+
+use super::client_session::McpSession;
+use crate::protocol::jsonrpc::RpcError;
+use crate::settings::McpSettings;
+use crate::upstream::event_sink::EventSink;
+use crate::upstream::server::{McpServer, ServerTransport};
+use crate::upstream::server_hello::ServerHello;
+use crate::upstream::stdio::StdioServer;
+
+impl McpServer {
+    /// Sends a request within the time limit. The params are made from the token for progress notifications, if the sink
+    /// wants them. If the future is dropped, the server is told that the request is cancelled.
+    ///
+    /// # Errors
+    /// The server's error, or why it did not answer.
+    pub async fn request(
+        &self,
+        session: &McpSession,
+        method: &str,
+        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        sink: Option<EventSink>,
+    ) -> Result<String, RpcError> {
+        // The start has a time limit of its own.
+        self.hello(session).await?;
+        let start = self.config.start_timeout.0;
+        let sent = async {
+            match &self.transport {
+                ServerTransport::Stdio(server) => {
+                    self.process(session, server).request(start, method, params, sink).await
+                }
+                ServerTransport::Http(server) => server.request(&session.http(self), start, method, params, sink).await,
+            }
+        };
+        let limit = self.config.timeout.0;
+        let answered = within(limit, session, sent).await;
+        let answered = answered.unwrap_or_else(|| Err(RpcError::server(timed_out(limit))));
+        answered.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
+    }
+
+    /// What the server declared at the beginning.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub async fn hello(&self, session: &McpSession) -> Result<ServerHello, RpcError> {
+        let start = self.config.start_timeout.0;
+        let hello = match &self.transport {
+            ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
+            ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
+        };
+        self.known.record(hello.as_ref().ok().map(|hello| hello.capabilities.clone()));
+        hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
+    }
+
+    /// The process of a session: the one that all share, or its own.
+    fn process(&self, session: &McpSession, shared: &Arc<StdioServer>) -> Arc<StdioServer> {
+        if self.config.process_per_session { session.stdio(self, shared) } else { Arc::clone(shared) }
+    }
+
+    /// Passes on what the server sends outside of requests of the client, for as long as the future is polled or the
+    /// sink is open. The listener counts from this call on, not from the first poll: requests that follow it are sent when
+    /// it can hear the server.
+    pub fn listen(&self, session: &McpSession, sink: EventSink) -> BoxFuture<'static, ()> {
+        match &self.transport {
+            ServerTransport::Stdio(server) => {
+                self.process(session, server).listen(sink);
+                Box::pin(std::future::ready(()))
+            }
+            ServerTransport::Http(server) => {
+                let (server, session) = (server.clone(), session.http(self));
+                let streams = session.announce_listener();
+                Box::pin(async move { server.listen(&session, streams, &sink).await })
+            }
+        }
+    }
+}
+
+impl McpSession {
+    /// Ends its stream, and its sessions with servers over HTTP.
+    pub async fn end_at_servers(&self, settings: &McpSettings) {
+        self.standing.close();
+        let ends = self.take_http().into_iter().filter_map(|(name, http)| {
+            let server = Arc::clone(settings.get(&name)?);
+            Some(async move {
+                if let ServerTransport::Http(target) = &server.transport {
+                    target.end(&http).await;
+                }
+            })
+        });
+        futures_util::future::join_all(ends).await;
+    }
+}
+
+/// The result within a time limit, which does not run while the client is asked something.
+async fn within<T>(limit: Duration, session: &McpSession, work: impl Future<Output = T>) -> Option<T> {
+    tokio::pin!(work);
+    let (mut remaining, mut waited) = (limit, session.clock.total());
+    loop {
+        match tokio::time::timeout(remaining, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) => {
+                let now = session.clock.total();
+                remaining = now.saturating_sub(waited);
+                waited = now;
+                if remaining.is_zero() {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+fn timed_out(limit: Duration) -> String {
+    let limit = interflow_types::units::HumanDuration(limit);
+    format!("no response within {limit} (timeout of the server in [mcp.server])")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::client_capabilities::ClientCapabilities;
+
+    #[tokio::test]
+    async fn a_time_limit_does_not_run_while_the_client_is_asked() {
+        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let limit = Duration::from_millis(1);
+        assert_eq!(within(limit, &session, std::future::pending::<()>()).await, None);
+        let waiting = session.clock.begin();
+        let work = tokio::time::sleep(Duration::from_millis(50));
+        assert_eq!(within(limit, &session, work).await, Some(()));
+        drop(waiting);
+        assert_eq!(within(limit, &session, std::future::pending::<()>()).await, None);
+    }
+}

@@ -1,0 +1,195 @@
+//! The sessions of all clients: at most so many, and each for its holder alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::client_session::McpSession;
+
+/// All sessions, at most so many.
+#[derive(Default)]
+pub(crate) struct SessionTable(Mutex<TableState>);
+
+#[derive(Default)]
+struct TableState {
+    sessions: HashMap<String, Arc<McpSession>>,
+    /// Whether a task ends sessions that expired.
+    has_sweeper: bool,
+}
+
+/// What a session that begins makes necessary.
+pub(crate) struct Insertion {
+    /// The sessions that made room for it, which have to be ended at their servers.
+    pub removed: Vec<Arc<McpSession>>,
+    /// No task ends sessions that expired: one has to be started.
+    pub needs_sweeper: bool,
+}
+
+impl SessionTable {
+    /// The session with this id, if the key and the endpoint are those that began it. One that expired is left to
+    /// [`take_expired`](Self::take_expired).
+    pub fn find(
+        &self,
+        id: &str,
+        key: Option<&Arc<str>>,
+        endpoint: Option<&str>,
+        timeout: Duration,
+    ) -> Option<Arc<McpSession>> {
+        let state = self.0.lock();
+        let session = state.sessions.get(id)?;
+        if session.is_expired(timeout) {
+            return None;
+        }
+        if !session.is_of(key, endpoint) {
+            return None;
+        }
+        session.touch();
+        Some(Arc::clone(session))
+    }
+
+    /// Adds a session. If there are too many, the holder of the most sessions makes room with the one that it did not use
+    /// for longest, so that a key cannot end the sessions of others by beginning many.
+    pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Insertion {
+        let mut state = self.0.lock();
+        let mut removed = Vec::new();
+        while state.sessions.len() >= most.max(1) {
+            let Some(id) = state.session_to_remove(&session) else { break };
+            removed.extend(state.sessions.remove(&id));
+        }
+        state.sessions.insert(session.id.clone(), session);
+        Insertion { removed, needs_sweeper: !std::mem::replace(&mut state.has_sweeper, true) }
+    }
+
+    /// Removes the sessions that were not used for so long, which have to be ended at their servers; and whether there are
+    /// no others, so that the task which calls this is not needed any more.
+    pub fn take_expired(&self, timeout: Duration) -> (Vec<Arc<McpSession>>, bool) {
+        let mut state = self.0.lock();
+        let expired =
+            state.sessions.extract_if(|_, session| session.is_expired(timeout)).map(|(_, session)| session).collect();
+        let is_over = state.sessions.is_empty();
+        // In the same moment: the next session begins another.
+        state.has_sweeper = !is_over;
+        (expired, is_over)
+    }
+
+    /// The task that ends sessions was cut short.
+    pub fn lose_sweeper(&self) {
+        self.0.lock().has_sweeper = false;
+    }
+
+    /// Whether another session subscribed to a resource.
+    pub fn is_subscribed_elsewhere(&self, than: &McpSession, server: &Arc<str>, uri: &str) -> bool {
+        self.0
+            .lock()
+            .sessions
+            .values()
+            .any(|session| session.id != than.id && session.subscriptions.contains(server, uri))
+    }
+
+    /// Ends the streams of all sessions, which would keep their connections open.
+    pub fn close_streams(&self) {
+        self.0.lock().sessions.values().for_each(|session| session.standing.close());
+    }
+
+    pub fn remove(&self, id: &str) {
+        self.0.lock().sessions.remove(id);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().sessions.len()
+    }
+}
+
+impl TableState {
+    /// The session that makes room for another one: of the holder with the most sessions, the one that begins counted; of
+    /// several such holders, of the one that begins another.
+    fn session_to_remove(&self, beginning: &McpSession) -> Option<String> {
+        let mut counts = HashMap::<Option<&str>, usize>::new();
+        for session in self.sessions.values().map(|s| &**s).chain([beginning]) {
+            *counts.entry(session.key()).or_default() += 1;
+        }
+        let count = |session: &McpSession| counts.get(&session.key()).copied().unwrap_or_default();
+        let most = self.sessions.values().map(|session| count(session)).max()?;
+        let largest = self.sessions.values().filter(|session| count(session) == most);
+        let oldest = largest.min_by_key(|session| (session.key() != beginning.key(), session.last_use()))?;
+        Some(oldest.id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::client_capabilities::ClientCapabilities;
+
+    fn session(key: Option<&str>, endpoint: Option<&str>) -> Arc<McpSession> {
+        Arc::new(
+            McpSession::new(key.map(Into::into), endpoint.map(Into::into), "", ClientCapabilities::default()).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_session_belongs_to_its_key_and_endpoint_and_expires() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let session = session(Some("a"), Some("github"));
+        let id = session.id.clone();
+        assert!(table.insert(session, 10).removed.is_empty());
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert!(table.find(&id, Some(&a), Some("github"), hour).is_some());
+        assert!(table.find(&id, Some(&b), Some("github"), hour).is_none());
+        assert!(table.find(&id, None, Some("github"), hour).is_none());
+        assert!(table.find(&id, Some(&a), None, hour).is_none());
+        assert!(table.find(&id, Some(&a), Some("github"), Duration::ZERO).is_none(), "it expired");
+        assert_eq!(table.take_expired(hour).0.len(), 0);
+        assert_eq!(table.take_expired(Duration::ZERO).0.len(), 1);
+        assert!(table.find(&id, Some(&a), Some("github"), hour).is_none(), "and is gone");
+    }
+
+    #[test]
+    fn the_session_that_was_not_used_for_longest_makes_room() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let sessions: Vec<_> = (0..3).map(|_| session(None, None)).collect();
+        assert!(table.insert(Arc::clone(&sessions[0]), 2).removed.is_empty());
+        assert!(table.insert(Arc::clone(&sessions[1]), 2).removed.is_empty());
+        assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+        let removed = table.insert(Arc::clone(&sessions[2]), 2).removed;
+        assert!(removed.len() == 1 && Arc::ptr_eq(&removed[0], &sessions[1]));
+        assert_eq!(table.len(), 2);
+        assert!(table.find(&sessions[1].id, None, None, hour).is_none());
+        assert!(table.find(&sessions[0].id, None, None, hour).is_some());
+    }
+
+    #[test]
+    fn a_key_with_many_sessions_makes_room_with_its_own() {
+        let (table, hour) = (SessionTable::default(), Duration::from_secs(3600));
+        let begin = |key: Option<&str>| {
+            let session = session(key, None);
+            let removed = table.insert(Arc::clone(&session), 4).removed;
+            (session, removed.first().map(|s| s.key().map(str::to_owned)))
+        };
+        let (victim, _) = begin(Some("b"));
+        for n in 0..20 {
+            let (_, removed) = begin(Some("a"));
+            assert_eq!(removed, (n >= 3).then(|| Some("a".to_owned())), "{n}");
+        }
+        let key: Arc<str> = "b".into();
+        assert!(table.find(&victim.id, Some(&key), None, hour).is_some(), "another's stays");
+        // A client without a key counts as one, and another key gets room from the one that has most.
+        assert_eq!(begin(None).1, Some(Some("a".to_owned())));
+        assert_eq!(begin(Some("b")).1, Some(Some("b".to_owned())), "it would have as many as a has");
+        assert_eq!(table.len(), 4);
+    }
+
+    #[test]
+    fn sessions_always_have_a_task_that_ends_them() {
+        let table = SessionTable::default();
+        assert!(table.insert(session(None, None), 10).needs_sweeper);
+        assert!(!table.insert(session(None, None), 10).needs_sweeper);
+        assert!(!table.take_expired(Duration::from_secs(3600)).1);
+        assert!(table.take_expired(Duration::ZERO).1, "it is over");
+        assert!(table.insert(session(None, None), 10).needs_sweeper, "while those that expired are still being ended");
+        table.lose_sweeper();
+        assert!(table.insert(session(None, None), 10).needs_sweeper);
+    }
+}

@@ -1,0 +1,206 @@
+//! The stage that parses and redacts a request to an endpoint before the recorder sees it.
+
+use std::sync::Arc;
+
+use interflow_limits::KeyContext;
+use interflow_types::{
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope, RequestHead,
+    Response, Result, Stage, StatusCode,
+};
+use serde_json::Value;
+
+use super::request_redaction::{redact_answer, redact_refusal, redact_values};
+use super::target::{find_target, schema_values, tag_target};
+use crate::exchange::{Endpoint, McpExchange, PreparedRequest, VERSION_HEADER, find_session, session_holder};
+use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError, response};
+use crate::protocol::responses::{json_response, refusal};
+use crate::protocol::versions::VERSIONS;
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+
+pub(crate) struct PrepareStage(pub Arc<McpService>);
+
+impl Stage for PrepareStage {
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
+            PhaseSet::from_phase(Phase::RequestBody).with(Phase::Done)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    /// Requests are recorded as they were parsed and redacted, never as they came.
+    fn withholds_originals(&self, flow: &Flow) -> bool {
+        flow.extension::<McpExchange>().is_some_and(|e| e.endpoint.is_some())
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let endpoint = flow.extension::<McpExchange>().and_then(|e| e.endpoint.clone());
+        let Some(endpoint) = endpoint else { return MaybeFuture::Ready(Ok(body)) };
+        if head.method != Method::POST {
+            return MaybeFuture::Ready(Ok(Body::Empty));
+        }
+        MaybeFuture::pending(async move { prepare(&self.0, flow, head, &endpoint, body).await })
+    }
+
+    fn finish(&self, flow: &mut Flow) {
+        let Some(outcome) = flow.extension::<McpExchange>().map(|e| Arc::clone(&e.outcome)) else { return };
+        let outcome = std::mem::take(&mut *outcome.lock());
+        outcome.findings.keys().for_each(|kind| flow.tag(format!("answer:{kind}")));
+        if outcome.is_error {
+            flow.tag("mcp-error");
+        }
+    }
+}
+
+/// Parses and redacts a request. `Err` is the response to one that is invalid, or to a call over a limit.
+async fn prepare(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    endpoint: &Endpoint,
+    body: Body,
+) -> Result<Body, EarlyExit> {
+    let answer = |response: Response| EarlyExit::Answer(Box::new(response));
+    let settings = service.settings();
+    if let Some(name) = endpoint.0.as_deref().filter(|name| settings.get(name).is_none()) {
+        return Err(answer(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}"))));
+    }
+    let text = read_body(head, body, settings.max_message).await.map_err(answer)?;
+    let invalid = |(id, e): (Value, RpcError)| answer(json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e))));
+    let mut message = ClientMessage::parse(&text).map_err(invalid)?;
+    check_version(head).map_err(EarlyExit::Answer)?;
+    let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
+    let id = match &message {
+        ClientMessage::Request(request) => request.id.clone(),
+        _ => Value::Null,
+    };
+    let failed = |e: RpcError| answer(json_response(StatusCode::OK, response(&id, &Err(e))));
+    let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
+    let session = match &message {
+        ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
+            let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
+            let session =
+                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, capabilities.clone());
+            Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
+        }
+        _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
+    };
+    let mut target = None;
+    if let ClientMessage::Request(request) = &message {
+        target = find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
+    }
+    let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
+    if server.is_some() {
+        // Before the arguments are scanned, so that a call over a limit costs nothing more.
+        (service.deps.admit)(flow).await?;
+    }
+    let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
+    let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
+    let mut listed = Arc::default();
+    if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
+        && let Some((kind, _)) = request.method.listed_name()
+    {
+        match schema_values(service, &session, server, &policy, kind, name).await {
+            Ok(values) => listed = values,
+            Err(e) => {
+                flow.tag(format!("mcp:{}", server.name));
+                target = Some(Err(e));
+            }
+        }
+    }
+    let mut original = None;
+    let mut guard = None;
+    match (&mut target, &mut message) {
+        (Some(Ok((server, name))), ClientMessage::Request(request)) => {
+            tag_target(flow, server, &request.method, name);
+            let sent = request.clone();
+            let method = &mut request.method;
+            redact_values(service, flow, server, &policy, &session, &listed, method).await.map_err(&failed)?;
+            guard = (service.deps.guard)(flow, &server.name);
+            let mut is_masked = false;
+            if let (
+                Some(guard),
+                ClientMethod::CallTool(_, arguments)
+                | ClientMethod::GetPrompt(_, arguments)
+                | ClientMethod::Complete(_, arguments),
+            ) = (&guard, method)
+            {
+                let checked = guard.check_arguments(flow, head, arguments.clone()).await;
+                let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
+                is_masked = checked != *arguments;
+                *arguments = checked;
+            }
+            // What a guard masked reaches no server.
+            let is_restored = server.arguments_are_restored(&policy) && !is_masked && sent != *request;
+            original = is_restored.then_some(ClientMessage::Request(sent));
+        }
+        (Some(Err(e)), ClientMessage::Request(request)) => redact_refusal(&policy, &session, request, e).await,
+        _ => {}
+    }
+    if let ClientMessage::Response(id, result) = message {
+        message = match session.questions.server(&id.into()) {
+            Some(server) => {
+                let sent = result.clone();
+                let (answer, is_masked) =
+                    redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                // An error says that it cannot be inspected, which the client's own does not.
+                let is_restored = server.arguments_are_restored(&policy)
+                    && !is_masked
+                    && sent != answer
+                    && sent.is_ok() == answer.is_ok();
+                original = is_restored.then_some(ClientMessage::Response(id, sent));
+                ClientMessage::Response(id, answer)
+            }
+            None => ClientMessage::Ignored,
+        };
+    }
+    let recorded = message.to_json();
+    // It described the body that came.
+    head.headers.remove("content-length");
+    let exchange = flow.extension_mut::<McpExchange>();
+    exchange.restores = policy.restore;
+    exchange.session = Some(session);
+    exchange.prepared = Some(PreparedRequest { settings, message, original, target, policy, key, guard });
+    Ok(Body::from(bytes::Bytes::from(recorded)))
+}
+
+async fn read_body(head: &RequestHead, body: Body, max: usize) -> Result<String, Response> {
+    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    if media_type.split(';').next().unwrap_or_default().trim() != "application/json" {
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message has the media type application/json"));
+    }
+    if head.headers.contains("content-encoding") {
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "messages with a content coding are not supported"));
+    }
+    let bytes = match body.collect(max).await {
+        Ok((bytes, _)) => bytes,
+        Err(CollectError::TooLarge(_)) => {
+            let message = format!("the message is larger than {max} bytes (mcp.max_message)");
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        Err(CollectError::Broken(e)) => return Err(refusal(StatusCode::BAD_REQUEST, e.to_string())),
+    };
+    String::from_utf8(bytes.into()).map_err(|_| refusal(StatusCode::BAD_REQUEST, "the message is not UTF-8"))
+}
+
+/// Clients before 2025-06-18 do not send the header.
+fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
+    match head.headers.get_str(VERSION_HEADER).filter(|version| !VERSIONS.contains(version)) {
+        None => Ok(()),
+        Some(_) => {
+            let message = format!("MCP-Protocol-Version: supported are {}", VERSIONS.join(", "));
+            Err(refusal(StatusCode::BAD_REQUEST, message).into())
+        }
+    }
+}

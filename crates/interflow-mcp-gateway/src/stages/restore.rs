@@ -1,0 +1,133 @@
+//! The stage that restores in a response what the client sent and the first stage replaced, after the recorder took its
+//! copy.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use interflow_types::{
+    Body, BodyFrame, BodyStream, CollectError, EarlyExit, EntryKind, Error, ErrorKind, Flow, MaybeFuture, Phase,
+    PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
+};
+
+use crate::exchange::McpExchange;
+use crate::redaction::restoring::restore_json;
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+
+/// Restores in responses what the client sent and the first stage replaced.
+pub(crate) struct RestoreStage(pub Arc<McpService>);
+
+impl RestoreStage {
+    fn session(flow: &Flow) -> Option<Arc<McpSession>> {
+        let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
+        let session = exchange.session.as_ref()?;
+        let has_values =
+            exchange.is_stream || session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
+        has_values.then(|| Arc::clone(session))
+    }
+}
+
+impl Stage for RestoreStage {
+    fn name(&self) -> &'static str {
+        "mcp-restore"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
+            PhaseSet::from_phase(Phase::ResponseBody)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    fn restores_secrets(&self, flow: &Flow) -> bool {
+        Self::session(flow).is_some()
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let Some(session) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
+        MaybeFuture::pending(async move {
+            match is_stream {
+                true => Ok(restore_events(session, body)),
+                false => restore_message(&session, body).await.map_err(EarlyExit::Deny),
+            }
+        })
+    }
+}
+
+/// Restores in a response that is one message.
+async fn restore_message(session: &McpSession, body: Body) -> Result<Body> {
+    // The handler made it of a message within the bound of messages.
+    let (bytes, trailers) = body.collect(usize::MAX).await.map_err(|e| match e {
+        CollectError::Broken(e) => e,
+        CollectError::TooLarge(_) => Error::new(ErrorKind::Internal, "a response larger than memory"),
+    })?;
+    let restored = std::str::from_utf8(&bytes).ok().and_then(|text| restore_json(&session.from_client, text));
+    Ok(Body::with_trailers(restored.map_or(bytes, Bytes::from), trailers))
+}
+
+/// Restores in a response that is an event stream.
+fn restore_events(session: Arc<McpSession>, body: Body) -> Body {
+    Body::stream(RestoredEvents { session, body, partial: BytesMut::new(), ready: VecDeque::new(), is_over: false })
+}
+
+struct RestoredEvents {
+    session: Arc<McpSession>,
+    body: Body,
+    /// The beginning of a line.
+    partial: BytesMut,
+    ready: VecDeque<Result<BodyFrame>>,
+    is_over: bool,
+}
+
+impl RestoredEvents {
+    fn restore_line(&self, line: &[u8]) -> Option<Bytes> {
+        let text = std::str::from_utf8(line).ok()?;
+        let json = text.strip_prefix("data:")?.trim();
+        let restored = restore_json(&self.session.from_client, json)?;
+        Some(Bytes::from(format!("data: {restored}\n")))
+    }
+
+    fn take_lines(&mut self, data: &[u8]) {
+        self.partial.extend_from_slice(data);
+        while let Some(end) = self.partial.iter().position(|b| *b == b'\n') {
+            let line = self.partial.split_to(end + 1).freeze();
+            let line = self.restore_line(&line).unwrap_or(line);
+            self.ready.push_back(Ok(BodyFrame::Data(line)));
+        }
+    }
+}
+
+impl BodyStream for RestoredEvents {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Poll::Ready(Some(frame));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match self.body.poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(BodyFrame::Data(data)))) => self.take_lines(&data),
+                Poll::Ready(last) => {
+                    self.is_over = !matches!(last, Some(Ok(_)));
+                    let rest = self.partial.split().freeze();
+                    if !rest.is_empty() {
+                        self.ready.push_back(Ok(BodyFrame::Data(rest)));
+                    }
+                    self.ready.extend(last);
+                }
+            }
+        }
+    }
+}

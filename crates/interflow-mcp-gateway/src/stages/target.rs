@@ -1,0 +1,105 @@
+//! The server that a call is for.
+
+use std::sync::Arc;
+
+use interflow_limits::VirtualKey;
+use interflow_redact::ValuePolicy;
+use interflow_types::Flow;
+
+use crate::access::{self, Offer};
+use crate::exchange::Endpoint;
+use crate::methods::lists;
+use crate::protocol::client_message::{ClientMethod, CompletionRef, ListKind};
+use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError};
+use crate::redaction::values::{Findings, redact_text};
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+use crate::session::listed_names::SchemaValues;
+use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
+
+/// The server of a call, if it is one, and the name there.
+pub(super) fn find_target(
+    settings: &McpSettings,
+    session: &McpSession,
+    endpoint: &Endpoint,
+    key: Option<&VirtualKey>,
+    method: &ClientMethod,
+) -> Option<Result<(Arc<McpServer>, String), RpcError>> {
+    let only = endpoint.0.as_deref();
+    let unknown = |what: &str, name: &str| RpcError::new(INVALID_PARAMS, format!("there is no {what} `{name}`"));
+    let named = |what: &str, name: &str| {
+        let target = settings.resolve(only, name).map(|(server, name)| (Arc::clone(server), name.to_owned()));
+        target.ok_or_else(|| unknown(what, name))
+    };
+    let target = match method {
+        ClientMethod::CallTool(name, _) => named("tool", name),
+        ClientMethod::GetPrompt(name, _) | ClientMethod::Complete(CompletionRef::Prompt(name), _) => {
+            named("prompt", name)
+        }
+        ClientMethod::ReadResource(uri)
+        | ClientMethod::Subscribe(uri)
+        | ClientMethod::Unsubscribe(uri)
+        | ClientMethod::Complete(CompletionRef::Resource(uri), _) => {
+            let listed = match method {
+                ClientMethod::Complete(..) => session.resources.of_reference(uri),
+                _ => session.resources.of_resource(uri).or_else(|| session.resources.of_template(uri)),
+            };
+            let listed = listed.and_then(|server| settings.get(&server).cloned());
+            let servers = settings.of_endpoint(only);
+            let single = || servers.first().filter(|_| servers.len() == 1).cloned();
+            let target = listed.or_else(single).map(|server| (server, uri.clone()));
+            target.ok_or_else(|| {
+                let message =
+                    "no server of this gateway listed this resource or a template of it; list resources first, or use /mcp/SERVER";
+                RpcError::new(INVALID_PARAMS, message)
+            })
+        }
+        _ => return None,
+    };
+    Some(target.and_then(|(server, name)| {
+        let offer = match method {
+            ClientMethod::CallTool(..) => Offer::Tool(&name),
+            ClientMethod::GetPrompt(..) | ClientMethod::Complete(CompletionRef::Prompt(_), _) => Offer::Prompts,
+            _ => Offer::Resources,
+        };
+        access::check(&server, key, offer)?;
+        Ok((server, name))
+    }))
+}
+
+pub(super) fn tag_target(flow: &mut Flow, server: &McpServer, method: &ClientMethod, name: &str) {
+    flow.tag(format!("mcp:{}", server.name));
+    if let ClientMethod::CallTool(..) = method {
+        flow.tag(format!("mcp-tool:{name}"));
+    }
+}
+
+/// What the schema of a tool names; of a prompt, nothing. Asks the server for its list if it is not known yet that it has
+/// this name: another one could be read by the server as that of a tool which the client may not use.
+///
+/// # Errors
+/// The server did not list just this name, or failed.
+pub(super) async fn schema_values(
+    service: &McpService,
+    session: &McpSession,
+    server: &McpServer,
+    policy: &ValuePolicy,
+    kind: ListKind,
+    name: &str,
+) -> Result<Arc<SchemaValues>, RpcError> {
+    let listed = || session.listed.find(&server.name, kind, name);
+    if let Some(values) = listed() {
+        return Ok(values);
+    }
+    if let Err(e) = lists::list_of_server(server, session, kind).await {
+        service.count_call(&server.name, "error");
+        let (mode, mut findings) = (server.config.results.unwrap_or(policy.mode), Findings::new());
+        let message = redact_text(policy, mode, &session.from_servers, &e.message, &mut findings).await;
+        return Err(RpcError::new(e.code, message));
+    }
+    listed().ok_or_else(|| {
+        let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
+        RpcError::new(INVALID_PARAMS, format!("the MCP server {} lists no {what} `{name}`", server.name))
+    })
+}
