@@ -76,8 +76,8 @@ impl Provider {
 
     pub async fn discovery(&self) -> Result<Arc<Discovery>, LoginError> {
         // No lock is held while the issuer is asked: one that hangs does so for each login, not for one after the other.
-        let kept = self.discovery.lock().clone();
-        if let Some((discovery, at)) = kept
+        let cached = self.discovery.lock().clone();
+        if let Some((discovery, at)) = cached
             && at.elapsed() < KEEP
         {
             return Ok(discovery);
@@ -104,9 +104,9 @@ impl Provider {
     pub async fn key_for(&self, token: &str) -> Result<Jwk, KeyError> {
         let id = id_token::key_id(token).map_err(KeyError::Token)?;
         let unknown = || KeyError::Token(no_key(id.as_deref()));
-        let kept = self.keys.lock().clone();
+        let cached = self.keys.lock().clone();
         let verifying = |keys: &JwkSet| find_key(keys, id.as_deref()).filter(|key| id_token::is_signed_by(token, key));
-        if let Some((keys, until)) = &kept
+        if let Some((keys, until)) = &cached
             && *until > Instant::now()
         {
             if let Some(key) = verifying(keys) {
@@ -119,18 +119,18 @@ impl Provider {
         let keys = match self.fetch_keys().await {
             Ok(keys) => Arc::new(keys),
             Err(e) => {
-                let found = kept.as_ref().and_then(|(keys, _)| find_key(keys, id.as_deref()));
-                let (Some((keys, until)), Some(found)) = (kept, found) else { return Err(KeyError::Unavailable(e)) };
-                tracing::warn!("the issuer's keys could not be fetched anew, and are used as they are: {}", e.message);
+                let key = cached.as_ref().and_then(|(keys, _)| find_key(keys, id.as_deref()));
+                let (Some((keys, until)), Some(key)) = (cached, key) else { return Err(KeyError::Unavailable(e)) };
+                tracing::warn!(error = e.message, "cannot fetch the issuer's keys: the cached ones stay in use");
                 // So that not each request waits for an issuer that does not answer.
                 *self.keys.lock() = Some((keys, until.max(Instant::now() + RETRY)));
-                return Ok(found);
+                return Ok(key);
             }
         };
-        let found = find_key(&keys, id.as_deref());
+        let key = find_key(&keys, id.as_deref());
         *self.keys.lock() = Some((keys, Instant::now() + KEEP));
         // One that does not verify it is refused by the check of the token.
-        found.ok_or_else(unknown)
+        key.ok_or_else(unknown)
     }
 
     async fn fetch_keys(&self) -> Result<JwkSet, LoginError> {
@@ -287,11 +287,11 @@ mod tests {
 
     impl HttpClient for FailingIssuer {
         fn send(&self, request: Request) -> ResponseFuture<'_> {
-            let mut left = self.0.lock();
-            let answer = match left.checked_sub(1) {
+            let mut remaining = self.0.lock();
+            let answer = match remaining.checked_sub(1) {
                 None => Err(Error::new(ErrorKind::Connect, "down")),
                 Some(rest) => {
-                    *left = rest;
+                    *remaining = rest;
                     let body = match request.head.url.path.ends_with(DISCOVERY_PATH) {
                         true => json!({ "issuer": "https://a.test", "authorization_endpoint": "https://a.test/a",
                             "token_endpoint": "https://a.test/t", "jwks_uri": "https://a.test/k" }),

@@ -8,6 +8,7 @@ mod bodies;
 mod compose;
 mod conversations;
 mod documented;
+mod edits;
 mod events;
 mod flows;
 mod identity;
@@ -131,9 +132,17 @@ impl Instance {
                 let (what, text) = ("clock".to_owned(), "plausible".to_owned());
                 vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]
             })),
+            llm: None,
+            #[cfg(feature = "media")]
+            media: None,
+            archive: None,
+            setup: Some(setup::machine()),
+            reload: None,
+            settings: None,
+            shared_settings: None,
+            metrics: Vec::new(),
         };
         let side = AdminServer::new(&options, listener, parts).unwrap();
-        side.set_setup(setup::machine());
         tokio::spawn(side.serve(std::future::pending()));
         Self { _dir: dir, engine, store, admin, origin: origin.start().await }
     }
