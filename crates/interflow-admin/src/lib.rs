@@ -38,7 +38,7 @@ pub use doctor::{DoctorFinding, DoctorFn, FindingState};
 pub use error::ApiError;
 pub use identity::token_lifetimes::TokenLifetimes;
 pub use pending::FleetPending;
-pub use reload::{ReloadFn, ReloadReport};
+pub use reload::{ActiveConfig, ReloadFn, ReloadReport};
 pub use serve::{PortLimits, serve};
 pub use server::{AdminServer, check_access};
 pub use setup::{BrowserRequest, MachineSetup, SetupFacts, SetupFactsFn, StartBrowserFn};

@@ -19,7 +19,7 @@ use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
 use interflow_rules::ActiveRules;
 use interflow_store::FlowStore;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
@@ -35,7 +35,7 @@ use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::metrics::sources::{MetricsSource, MetricsSources};
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
-use crate::reload::ReloadFn;
+use crate::reload::{ActiveConfig, ReloadFn};
 use crate::rule_proposals::RuleProposals;
 use crate::serve::PortLimits;
 use crate::settings::{SettingsEditor, SharedSettings};
@@ -56,8 +56,8 @@ pub struct AdminDeps {
     pub store: Option<Arc<dyn FlowStore>>,
     /// The conversation indexer, if recording is enabled.
     pub conversations: Option<IndexerHandle>,
-    /// The active configuration, as JSON. A reload replaces it.
-    pub config: serde_json::Value,
+    /// The active configuration. A reload replaces it.
+    pub config: ActiveConfig,
     pub rules: Option<Arc<ActiveRules>>,
     pub token: String,
     /// The data directory, in which collections of composed requests are kept.
@@ -117,7 +117,7 @@ pub struct AdminState {
     pub(crate) llm: Option<Arc<LlmGateway>>,
     pub(crate) archive: Option<ArchiveProgressFn>,
     pub redaction: Option<Arc<RedactionService>>,
-    config: RwLock<Arc<serde_json::Value>>,
+    config: ActiveConfig,
     pub rules: Option<Arc<ActiveRules>>,
     pub(crate) proposals: RuleProposals,
     pub schemas: Arc<ProtoSchemas>,
@@ -174,7 +174,7 @@ impl AdminState {
             llm: deps.llm,
             archive: deps.archive,
             redaction: deps.redaction,
-            config: RwLock::new(Arc::new(deps.config)),
+            config: deps.config,
             rules: deps.rules,
             proposals: RuleProposals::default(),
             schemas: deps.schemas,
@@ -211,12 +211,7 @@ impl AdminState {
 
     /// The active configuration, as in its file, with secrets.
     pub fn config(&self) -> Arc<serde_json::Value> {
-        Arc::clone(&self.config.read())
-    }
-
-    /// Tells what a reload has made active.
-    pub fn set_config(&self, config: serde_json::Value) {
-        *self.config.write() = Arc::new(config);
+        self.config.get()
     }
 
     /// The store, or an error if nothing is recorded.

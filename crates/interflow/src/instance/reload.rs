@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use interflow_admin::metrics::table;
 use interflow_admin::settings::SettingEffect;
-use interflow_admin::{AdminState, ReloadFn, ReloadReport};
+use interflow_admin::{ActiveConfig, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 use interflow_store::RecordStore;
 use interflow_types::Timestamp;
-use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -131,24 +130,8 @@ pub struct ReloadedParts {
     pub engine: Arc<ProxyServer>,
     pub components: Arc<ComponentSet>,
     pub store: Option<Arc<RecordStore>>,
-    /// The admin port, which shows the active configuration.
-    pub admin: Option<Arc<AdminState>>,
     pub status: Arc<ReloadStatus>,
     pub home: DataDir,
-}
-
-/// The configuration that the instance runs with, as in its file: what takes effect at a restart is as at the start.
-#[derive(Clone, Default)]
-pub struct ActiveConfig(Arc<RwLock<Arc<Value>>>);
-
-impl ActiveConfig {
-    pub fn get(&self) -> Arc<Value> {
-        Arc::clone(&self.0.read())
-    }
-
-    fn set(&self, config: Value) {
-        *self.0.write() = Arc::new(config);
-    }
 }
 
 /// Where the result of a requested reload goes.
@@ -268,7 +251,6 @@ impl ConfigReloader {
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(WatchedFiles::default());
         let start = to_json(config);
-        control.active.set(start.clone());
         let stamps = parts.components.stamps.clone().and(stamps);
         let reload = Reload { control, parts, start, watched: Arc::clone(&watched) };
         reload.watch(config, &stamps);
@@ -355,10 +337,7 @@ impl Reload {
         self.watch(&config, &stamps);
         let now = to_json(&config);
         let (keys, active) = (self.reloadable(), self.reloadable().active(&self.start, &now));
-        self.control.active.set(active.clone());
-        if let Some(admin) = &self.parts.admin {
-            admin.set_config(active);
-        }
+        self.control.active.replace(active);
         Ok(ReloadReport { files: self.watched.existing(), restart: keys.restart_needed(&self.start, &now) })
     }
 

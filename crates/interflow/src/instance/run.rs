@@ -110,6 +110,8 @@ pub async fn start_with(
     options: StartOptions,
 ) -> Result<RunningInstance, CliError> {
     let StartOptions { store, sockets, control } = options;
+    let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
+    active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
     home.create()?;
     home.check_access()?;
     raise_file_limit();
@@ -174,8 +176,7 @@ pub async fn start_with(
                 engine: Arc::clone(&engine),
                 store: store.as_ref().map(|s| s.flows()),
                 conversations: conversations.clone(),
-                config: serde_json::to_value(config)
-                    .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
+                config: active,
                 token: token.clone(),
                 data_dir: home.path().to_owned(),
                 command: home.command(),
@@ -391,7 +392,6 @@ impl RunningInstance {
             engine: Arc::clone(&self.engine),
             components: Arc::clone(&self.components),
             store: self.store.clone(),
-            admin: self.admin.as_ref().map(|(admin, _)| admin.state()),
             status: Arc::clone(&self.reload_status),
             home: self.home.clone(),
         }

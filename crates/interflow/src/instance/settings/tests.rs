@@ -3,13 +3,12 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use interflow_admin::ReloadReport;
 use interflow_admin::settings::{SettingEffect, SettingsDiffKind};
+use interflow_admin::{ActiveConfig, ReloadReport};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::instance::config::ConfigFile;
-use crate::instance::reload::ActiveConfig;
 
 struct Rig {
     _dir: tempfile::TempDir,
