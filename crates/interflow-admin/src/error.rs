@@ -126,9 +126,9 @@ impl From<ApiError> for RemoteError {
 
 impl From<RemoteError> for ApiError {
     fn from(error: RemoteError) -> Self {
-        let known = error_kinds::find(&error.kind).filter(|kind| kind.statuses.contains(&error.status));
+        let listed = error_kinds::find(&error.kind).filter(|kind| kind.statuses.contains(&error.status));
         let status = StatusCode::from_u16(error.status).ok();
-        match known.zip(status) {
+        match listed.zip(status) {
             Some((kind, status)) => {
                 Self::new(status, kind.name, error.message).with(|details| details.remedy = error.remedy)
             }

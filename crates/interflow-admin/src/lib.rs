@@ -1,52 +1,45 @@
 //! The admin side: health, metrics, the API and the web UI, authenticated by a token, on a separate listener.
 #![forbid(unsafe_code)]
 
-pub mod admin_audit;
 mod api;
+pub mod audit;
 mod auth;
 mod collections;
 mod config;
 pub mod config_masking;
-mod cookie_scope;
 mod doctor;
-mod ended_sessions;
 mod error;
 pub mod error_kinds;
 mod event_clients;
 mod health;
 pub mod identity;
-mod issuer_login;
-mod last_editors;
-mod login;
 pub mod mcp;
 pub mod metrics;
 pub mod oidc;
 mod pending;
-mod person_sessions;
 mod reload;
-mod request_origin;
+mod rule_proposals;
 mod serve;
 mod server;
-mod sessions;
 pub mod settings;
 mod setup;
-pub mod shared_audit;
 mod state;
 mod status_page;
 mod ui;
 
+pub use api::edited::rules::flow_fixture;
 #[cfg(feature = "schema")]
 pub use api::openapi::generate_openapi;
-pub use api::rules::flow_fixture;
 pub use api::run_query;
-pub use api::tokens::{TokenLifetimes, parse_expiry as parse_token_expiry};
+pub use api::system::tokens::parse_expiry as parse_token_expiry;
+pub use audit::last_editors::LastEditors;
 pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};
 pub use doctor::{DoctorFinding, DoctorFn, FindingState};
 pub use error::ApiError;
-pub use last_editors::LastEditors;
+pub use identity::token_lifetimes::TokenLifetimes;
 pub use pending::FleetPending;
-pub use reload::{ReloadFn, ReloadReport};
+pub use reload::{ActiveConfig, ReloadFn, ReloadReport};
 pub use serve::{PortLimits, serve};
 pub use server::{AdminServer, check_access};
 pub use setup::{BrowserRequest, MachineSetup, SetupFacts, SetupFactsFn, StartBrowserFn};
-pub use state::{AdminDeps, AdminState, LimitDeps};
+pub use state::{AdminDeps, AdminState, ArchiveProgressFn, LimitDeps};

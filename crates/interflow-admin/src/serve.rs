@@ -114,7 +114,7 @@ pub async fn serve(
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
                 if due() {
-                    tracing::warn!("admin: no connection can be accepted now: {e}");
+                    tracing::warn!(error = %e, "admin: cannot accept a connection");
                 }
                 // An error such as too many open files lasts; without the pause, the loop would run hot.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -130,7 +130,7 @@ pub async fn serve(
             reject_over_limit(&stream);
             continue;
         };
-        let place = ConnectionSlot(Arc::clone(&connections), id);
+        let slot = ConnectionSlot(Arc::clone(&connections), id);
         // Responses are small; waiting to fill a segment would only delay them.
         let _ = stream.set_nodelay(true);
         let asking = Arc::clone(&entered);
@@ -144,7 +144,7 @@ pub async fn serve(
         let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut closes = open.clone();
         tokio::spawn(async move {
-            let _place = place;
+            let _place = slot;
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,

@@ -10,26 +10,20 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use interflow_archive::hourly::ArchiveProgress;
 use interflow_codec::prometheus::MetricsPage;
-use interflow_llm_gateway::gateway::LlmGateway;
-#[cfg(feature = "media")]
-use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
-use crate::admin_audit::{AdminAudit, AuditFiles};
+use crate::audit::AdminAudit;
+use crate::audit::trail::AuditFiles;
+use crate::auth::cookie_scope::CookieScope;
+use crate::auth::ended_sessions::EndedSessions;
+use crate::auth::person_sessions::PersonSessions;
+use crate::auth::sessions::BrowserSessions;
 use crate::auth::{self, AdminAccess, AuthGuard, LoginHints};
-use crate::cookie_scope::CookieScope;
-use crate::ended_sessions::EndedSessions;
 use crate::identity::tokens::ApiTokens;
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcConfig;
-use crate::person_sessions::PersonSessions;
-use crate::reload::ReloadFn;
 use crate::serve::serve;
-use crate::sessions::BrowserSessions;
-use crate::settings::{SettingsEditor, SharedSettings};
-use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
 
@@ -72,47 +66,9 @@ impl AdminServer {
         Ok(Self { state, router, listener })
     }
 
-    /// Gives the LLM gateway to the API.
-    pub fn set_llm(&self, gateway: Arc<LlmGateway>) {
-        let _ = self.state.llm.set(gateway);
-    }
-
-    /// Gives the state of the record's archive to the API.
-    pub fn set_archive(&self, progress: impl Fn() -> ArchiveProgress + Send + Sync + 'static) {
-        let _ = self.state.archive.set(Box::new(progress));
-    }
-
-    /// Gives the media component to the API.
-    #[cfg(feature = "media")]
-    pub fn set_media(&self, media: Arc<MediaService>) {
-        // A second one would be a mistake of the caller; the first stays.
-        let _ = self.state.media.set(media);
-    }
-
     /// Adds metrics to the page. Their families belong in the table, or in one of a compatibility mode.
     pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
         self.state.metrics.add(Box::new(write));
-    }
-
-    /// Gives the reload of the configuration to the API.
-    pub fn set_reload(&self, reload: ReloadFn) {
-        // A second one would be a mistake of the caller; the first stays.
-        let _ = self.state.reload.set(reload);
-    }
-
-    /// Lets the API change the configuration file.
-    pub fn set_settings(&self, settings: Arc<dyn SettingsEditor>) {
-        let _ = self.state.settings.set(settings);
-    }
-
-    /// Lets the API show and restore revisions of the settings that replicas share.
-    pub fn set_shared_settings(&self, settings: SharedSettings) {
-        let _ = self.state.shared_settings.set(settings);
-    }
-
-    /// Gives what the page "Intercept" needs of the machine to the API.
-    pub fn set_setup(&self, setup: MachineSetup) {
-        let _ = self.state.setup.set(setup);
     }
 
     /// The state that other APIs over the same components share.

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use futures_util::future::BoxFuture;
+use interflow_files::EditTurn;
 use interflow_store::shared::SettingsStore;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -212,11 +212,15 @@ pub trait SettingsEditor: Send + Sync {
     fn preview(&self, changes: &[SettingChange]) -> Result<SettingsPreview, SettingsError>;
 
     /// Writes changes to the file and reloads; if the reload fails, the file is restored. `base` is that of the preview,
-    /// `client` the address of who asks, for the audit log.
+    /// `client` the address of who asks, for the audit log. Runs on a blocking thread of the runtime that reloads.
+    ///
+    /// # Errors
+    /// Nothing has changed.
     fn apply(
         &self,
-        base: String,
-        changes: Vec<SettingChange>,
-        client: String,
-    ) -> BoxFuture<'static, Result<AppliedSettings, SettingsError>>;
+        turn: &EditTurn,
+        base: &str,
+        changes: &[SettingChange],
+        client: &str,
+    ) -> Result<AppliedSettings, SettingsError>;
 }

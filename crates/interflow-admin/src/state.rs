@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -20,25 +19,25 @@ use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
 use interflow_rules::ActiveRules;
 use interflow_store::FlowStore;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
-use crate::admin_audit::AdminAudit;
-use crate::api::proposals::RuleProposals;
-use crate::api::tokens::TokenLifetimes;
+use crate::audit::AdminAudit;
+use crate::audit::last_editors::LastEditors;
+use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;
-use crate::last_editors::LastEditors;
-use crate::metrics::MetricsSources;
+use crate::identity::token_lifetimes::TokenLifetimes;
+use crate::metrics::sources::{MetricsSource, MetricsSources};
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
-use crate::reload::ReloadFn;
+use crate::reload::{ActiveConfig, ReloadFn};
+use crate::rule_proposals::RuleProposals;
 use crate::serve::PortLimits;
-use crate::sessions::BrowserSessions;
 use crate::settings::{SettingsEditor, SharedSettings};
 use crate::setup::MachineSetup;
 
@@ -46,6 +45,8 @@ use crate::setup::MachineSetup;
 const MAX_QUERIES: usize = 16;
 /// Concurrent text checks; more wait.
 const MAX_CHECKS: usize = 2;
+/// Concurrent changes of files whose texts are not the client's; more wait.
+const MAX_EDITS: usize = 4;
 /// Concurrent exports, imports, searches and raw bodies; more are rejected.
 const MAX_TRANSFERS: usize = 32;
 
@@ -55,8 +56,8 @@ pub struct AdminDeps {
     pub store: Option<Arc<dyn FlowStore>>,
     /// The conversation indexer, if recording is enabled.
     pub conversations: Option<IndexerHandle>,
-    /// The active configuration, as JSON. A reload replaces it.
-    pub config: serde_json::Value,
+    /// The active configuration. A reload replaces it.
+    pub config: ActiveConfig,
     pub rules: Option<Arc<ActiveRules>>,
     pub token: String,
     /// The data directory, in which collections of composed requests are kept.
@@ -78,6 +79,22 @@ pub struct AdminDeps {
     pub fleet_pending: Option<Arc<FleetPending>>,
     /// Runs the checks of `interflow doctor`; may take a second.
     pub doctor: Option<DoctorFn>,
+    /// The LLM gateway, if there is one.
+    pub llm: Option<Arc<LlmGateway>>,
+    #[cfg(feature = "media")]
+    pub media: Option<Arc<MediaService>>,
+    /// The state of the record's archive, if there is one.
+    pub archive: Option<ArchiveProgressFn>,
+    /// The machine, for the page "Intercept".
+    pub setup: Option<MachineSetup>,
+    /// Reloads the configuration, if the instance can.
+    pub reload: Option<ReloadFn>,
+    /// Changes the configuration file, if the instance has one.
+    pub settings: Option<Arc<dyn SettingsEditor>>,
+    /// Revisions of the settings that replicas share, if they do.
+    pub shared_settings: Option<SharedSettings>,
+    /// Metrics of components that the admin side does not know. Their families belong in the table.
+    pub metrics: Vec<MetricsSource>,
 }
 
 /// Returns the state of the record's archive; must not block.
@@ -95,15 +112,12 @@ pub struct AdminState {
     pub engine: Arc<ProxyServer>,
     pub store: Option<Arc<dyn FlowStore>>,
     pub conversations: Option<IndexerHandle>,
-    /// Set after the start, because the media service needs the server's state; empty until then.
     #[cfg(feature = "media")]
-    pub media: OnceLock<Arc<MediaService>>,
-    /// The LLM gateway; set after the start.
-    pub(crate) llm: OnceLock<Arc<LlmGateway>>,
-    /// The state of the record's archive; set after the start, if there is one.
-    pub(crate) archive: OnceLock<ArchiveProgressFn>,
+    pub media: Option<Arc<MediaService>>,
+    pub(crate) llm: Option<Arc<LlmGateway>>,
+    pub(crate) archive: Option<ArchiveProgressFn>,
     pub redaction: Option<Arc<RedactionService>>,
-    config: RwLock<Arc<serde_json::Value>>,
+    config: ActiveConfig,
     pub rules: Option<Arc<ActiveRules>>,
     pub(crate) proposals: RuleProposals,
     pub schemas: Arc<ProtoSchemas>,
@@ -112,14 +126,10 @@ pub struct AdminState {
     pub(crate) pending: PendingQueue,
     pub(crate) fleet_pending: Option<Arc<FleetPending>>,
     pub doctor: Option<DoctorFn>,
-    /// Reloads the configuration, once the instance can.
-    pub reload: OnceLock<ReloadFn>,
-    /// Changes the configuration file, if the instance has one.
-    pub settings: OnceLock<Arc<dyn SettingsEditor>>,
-    /// Revisions of the settings that replicas share, if they do.
-    pub(crate) shared_settings: OnceLock<SharedSettings>,
-    /// The machine, for the page "Intercept"; set after the start, too.
-    pub(crate) setup: OnceLock<MachineSetup>,
+    pub reload: Option<ReloadFn>,
+    pub(crate) settings: Option<Arc<dyn SettingsEditor>>,
+    pub(crate) shared_settings: Option<SharedSettings>,
+    pub(crate) setup: Option<MachineSetup>,
     pub(crate) address: SocketAddr,
     pub(crate) questions: Arc<Semaphore>,
     pub(crate) transfers: Arc<Semaphore>,
@@ -136,6 +146,8 @@ pub struct AdminState {
     pub(crate) collections: Arc<CollectionStore>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
+    /// Limits concurrent changes of other files. Apart from the checks, which may take long: revoking a key must not wait.
+    pub(crate) edits: Arc<Semaphore>,
     /// Held while a rule file is saved.
     pub(crate) rule_saves: Arc<Mutex<()>>,
     pub port_limits: PortLimits,
@@ -158,25 +170,25 @@ impl AdminState {
             store: deps.store,
             conversations: deps.conversations,
             #[cfg(feature = "media")]
-            media: OnceLock::new(),
-            llm: OnceLock::new(),
-            archive: OnceLock::new(),
+            media: deps.media,
+            llm: deps.llm,
+            archive: deps.archive,
             redaction: deps.redaction,
-            config: RwLock::new(Arc::new(deps.config)),
+            config: deps.config,
             rules: deps.rules,
             proposals: RuleProposals::default(),
             schemas: deps.schemas,
             approvals: deps.approvals,
             doctor: deps.doctor,
-            reload: OnceLock::new(),
-            settings: OnceLock::new(),
-            shared_settings: OnceLock::new(),
-            setup: OnceLock::new(),
+            reload: deps.reload,
+            settings: deps.settings,
+            shared_settings: deps.shared_settings,
+            setup: deps.setup,
             address,
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
             viewers: EventClients::default(),
-            metrics: MetricsSources::default(),
+            metrics: MetricsSources::new(deps.metrics),
             events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
             limits: deps.limits,
@@ -186,6 +198,7 @@ impl AdminState {
             token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            edits: Arc::new(Semaphore::new(MAX_EDITS)),
             rule_saves: Arc::default(),
             port_limits: PortLimits::new(config),
         }
@@ -198,12 +211,7 @@ impl AdminState {
 
     /// The active configuration, as in its file, with secrets.
     pub fn config(&self) -> Arc<serde_json::Value> {
-        Arc::clone(&self.config.read())
-    }
-
-    /// Tells what a reload has made active.
-    pub fn set_config(&self, config: serde_json::Value) {
-        *self.config.write() = Arc::new(config);
+        self.config.get()
     }
 
     /// The store, or an error if nothing is recorded.

@@ -29,6 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+pub use interflow_files::EditTurn;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
@@ -297,7 +298,7 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this id, or the resolution does not make a valid rule.
-    pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
+    pub fn resolve(&self, turn: &EditTurn, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
         let nothing =
             || ApprovalsError::NotFound(format!("pending request {id}; it may have been decided or have timed out"));
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
@@ -313,7 +314,7 @@ impl Approvals {
             return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
         self::decision::check_scope(&held.question).map_err(ApprovalsError::Invalid)?;
-        let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
+        let rule = self.add_rule(turn, rule_from_resolution(&held.question, answer))?;
         // The new rule has already resolved everything else it decides. This request is resolved even if another rule
         // takes precedence.
         let flows = self.waiting.resolve(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
@@ -330,10 +331,10 @@ impl Approvals {
     ///
     /// # Errors
     /// The rule is invalid, there are too many, or the file cannot be written.
-    pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+    pub fn add_rule(&self, turn: &EditTurn, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let rule = Arc::new(rule);
-        self.edit_rules(|made| {
+        self.edit_rules(turn, |made| {
             let now = now();
             made.retain(|r| !r.is_expired(now));
             // The same rule again, for example from a second click, is no error.
@@ -352,9 +353,9 @@ impl Approvals {
     ///
     /// # Errors
     /// The rule is invalid or a duplicate, there is none with this id, or the file cannot be written.
-    pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+    pub fn change_rule(&self, turn: &EditTurn, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
-        self.edit_rules(|made| {
+        self.edit_rules(turn, |made| {
             if let Some(same) = made.iter().find(|r| r.id != id && r.spec == rule.spec) {
                 return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
             }
@@ -371,8 +372,8 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this id, or the file cannot be written.
-    pub fn remove_rule(&self, id: &str) -> Result<(), ApprovalsError> {
-        self.edit_rules(|made| {
+    pub fn remove_rule(&self, turn: &EditTurn, id: &str) -> Result<(), ApprovalsError> {
+        self.edit_rules(turn, |made| {
             let before = made.len();
             made.retain(|r| r.id != id);
             if made.len() == before {
@@ -439,9 +440,9 @@ impl Approvals {
     ///
     /// # Errors
     /// The secret is invalid, its label or placeholder is taken, or the file cannot be written.
-    pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
+    pub fn add_secret(&self, turn: &EditTurn, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
         let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
-        self.edit_secrets(|state, secrets| {
+        self.edit_secrets(turn, |state, secrets| {
             if secrets.len() >= MAX_SECRETS {
                 return Err(ApprovalsError::Invalid(format!("there are {MAX_SECRETS} secrets already")));
             }
@@ -456,8 +457,8 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this label, or the file cannot be written.
-    pub fn remove_secret(&self, label: &str) -> Result<(), ApprovalsError> {
-        self.edit_secrets(|_, secrets| {
+    pub fn remove_secret(&self, turn: &EditTurn, label: &str) -> Result<(), ApprovalsError> {
+        self.edit_secrets(turn, |_, secrets| {
             let before = secrets.len();
             secrets.retain(|s| s.label != label);
             if secrets.len() == before {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{EditTurn, EditedFile, FileAccess};
 use interflow_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::config::ApprovalMode;
+use super::stored::file_error;
 use super::{Approvals, ApprovalsError};
 
 /// A mode, and its expiry by the monotonic clock, so that a correction of the wall clock does not change the duration.
@@ -53,36 +54,52 @@ impl Approvals {
     ///
     /// # Errors
     /// Its file cannot be written; the mode is what it was.
-    pub fn change_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) -> Result<(), ApprovalsError> {
-        if let Some(path) = &self.mode_file {
-            let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
-            let until = mode.and_then(|(_, lasting)| Some(Timestamp::now().after(lasting?).micros()));
-            let stored = StoredMode { mode: mode.map(|(mode, _)| mode), until };
-            let text = serde_json::to_vec(&stored).map_err(|e| ApprovalsError::Io(e.to_string()))?;
-            let _alone = FileLock::for_edit(path).map_err(failed)?;
-            write_atomic(path, &text, FileAccess::Private).map_err(failed)?;
-        }
-        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
-        self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
+    pub fn change_mode(
+        &self,
+        turn: &EditTurn,
+        mode: Option<(ApprovalMode, Option<Duration>)>,
+    ) -> Result<(), ApprovalsError> {
+        let Some(path) = &self.mode_file else {
+            let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
+            self.activate_mode(mode.map(|(mode, lasting)| (mode, until(lasting))));
+            return Ok(());
+        };
+        let until = mode.and_then(|(_, lasting)| Some(Timestamp::now().after(lasting?).micros()));
+        let stored = StoredMode { mode: mode.map(|(mode, _)| mode), until };
+        let text = serde_json::to_string(&stored).map_err(|e| ApprovalsError::Io(e.to_string()))?;
+        let check = |text: &str| parse_mode(text).map_err(ApprovalsError::Io);
+        let activate = |mode| {
+            self.activate_mode(mode);
+            Ok(())
+        };
+        let file = EditedFile::new(path, FileAccess::Private, check, activate);
+        file.replace(turn, text, |_| true).map_err(|e| file_error(path, e))
+    }
+
+    fn activate_mode(&self, mode: TemporaryMode) {
+        self.temporary_mode.store(Arc::new(mode));
         // The interest of the stage depends on the mode.
         self.publish(&mut self.state.lock());
         self.resolve_decided();
         self.notify_interest_change();
         self.waiting.notify_watchers();
-        Ok(())
     }
 
     /// The mode in the file; none without one.
     pub(super) fn read_mode(&self) -> Result<TemporaryMode, String> {
         let Some(path) = &self.mode_file else { return Ok(**self.temporary_mode.load()) };
         let wrong = |why: String| format!("{}: {why}", path.display());
-        let text = match std::fs::read(path) {
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(wrong(e.to_string())),
         };
-        let stored: StoredMode = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
-        let remaining = |until: u64| Duration::from_micros(until.saturating_sub(Timestamp::now().micros()));
-        Ok(stored.mode.map(|mode| (mode, stored.until.map(|until| Timestamp::monotonic().after(remaining(until))))))
+        parse_mode(&text).map_err(wrong)
     }
+}
+
+fn parse_mode(text: &str) -> Result<TemporaryMode, String> {
+    let stored: StoredMode = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let remaining = |until: u64| Duration::from_micros(until.saturating_sub(Timestamp::now().micros()));
+    Ok(stored.mode.map(|mode| (mode, stored.until.map(|until| Timestamp::monotonic().after(remaining(until))))))
 }

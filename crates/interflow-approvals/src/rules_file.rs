@@ -32,7 +32,14 @@ pub(super) fn read_rules(path: &Path) -> Result<Vec<Arc<ApprovalRule>>, String> 
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(wrong(e.to_string())),
     };
-    let stored: StoredRules = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    parse_rules(path, Some(&text))
+}
+
+/// The rules in a text of the file; none if there is no file.
+pub(super) fn parse_rules(path: &Path, text: Option<&str>) -> Result<Vec<Arc<ApprovalRule>>, String> {
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let stored: StoredRules = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
     // Files of earlier versions have no creation times; the file's own is the best guess.
     let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok()).map_or_else(now, |d| d.as_secs());

@@ -271,24 +271,33 @@ impl SecretVault {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(wrong(e.to_string())),
         };
+        self.parse(Some(&text))
+    }
+
+    /// The secrets in a text of the file; none if there is no file.
+    ///
+    /// # Errors
+    /// The text is invalid, or does not match the key.
+    pub fn parse(&self, text: Option<&str>) -> Result<Vec<StoredSecret>, String> {
+        let wrong = |why: String| format!("{}: {why}", self.path.display());
+        let Some(text) = text else { return Ok(Vec::new()) };
         let file: BTreeMap<String, Vec<EncryptedSecret>> =
-            serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+            serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
         let cipher = self.cipher(false)?;
         let sealed = file.into_iter().filter(|(name, _)| name == "secrets").flat_map(|(_, list)| list);
         sealed.map(|s| decrypt_secret(&cipher, s).map_err(wrong)).collect()
     }
 
-    /// Writes all secrets, atomically.
+    /// The text of a file with these secrets. Creates the key if there is none.
     ///
     /// # Errors
-    /// Writing failed.
-    pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
+    /// The key cannot be read or written.
+    pub fn to_text(&self, secrets: &[Arc<StoredSecret>]) -> Result<String, String> {
         let cipher = self.cipher(true)?;
         // Secrets of sessions end with the process.
         let global = secrets.iter().filter(|s| s.session.is_none());
         let sealed = global.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
-        let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
-        write_atomic(&self.path, &text, FileAccess::Private).map_err(|e| format!("{}: {e}", self.path.display()))
+        serde_json::to_string_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())
     }
 
     fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
@@ -410,12 +419,16 @@ mod tests {
         }
     }
 
+    fn write(vault: &SecretVault, secrets: &[Arc<StoredSecret>]) -> io::Result<()> {
+        fs::write(vault.path(), vault.to_text(secrets).unwrap())
+    }
+
     #[test]
     fn legacy_host_only_binding_means_https() {
         let dir = tempfile::tempdir().unwrap();
         let vault = SecretVault::new(dir.path().join("secrets.json"), VaultKey::Beside);
         let earlier = |hosts: &[&str]| Arc::new(StoredSecret::from_stored_spec(spec(hosts)).unwrap());
-        vault.write(&[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
+        write(&vault, &[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
         let read = vault.read().unwrap();
         assert_eq!(SecretView::from(&read[0]).hosts, ["https://a.test:443"]);
         assert!(read[0].allows_origin(Scheme::Https, &"a.test:443".parse().unwrap()));
@@ -434,15 +447,15 @@ mod tests {
             file["secrets"].as_array().unwrap().iter().map(ToString::to_string).collect()
         };
         let first = secret("first");
-        vault.write(std::slice::from_ref(&first)).unwrap();
+        write(&vault, std::slice::from_ref(&first)).unwrap();
         let before = sealed();
         // By the process that has added it, and by one that has read it.
-        vault.write(&[first, secret("second")]).unwrap();
+        write(&vault, &[first, secret("second")]).unwrap();
         assert_eq!(sealed()[..1], before);
         let mut read: Vec<_> = vault.read().unwrap().into_iter().map(Arc::new).collect();
         let both = sealed();
         read.push(secret("third"));
-        vault.write(&read).unwrap();
+        write(&vault, &read).unwrap();
         assert_eq!(sealed()[..2], both);
         assert!(vault.read().unwrap().iter().all(|s| s.value() == "s3cret"));
     }
@@ -459,7 +472,7 @@ mod tests {
         let file = Some(format!("file:{}", key.display()));
         fs::write(&key, format!("{}\n", "ab".repeat(32))).unwrap();
         let vault = SecretVault::new(path.clone(), VaultKey::from_config(&config(file.clone(), &[])).unwrap());
-        vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        write(&vault, &[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
         assert!(!path.with_extension("key").exists(), "the key is nowhere in the data directory");
         // As from a key management service, in Base64.
         let printed = STANDARD.encode([0xab; 32]);
@@ -485,7 +498,7 @@ mod tests {
         let path = dir.path().join("secrets.json");
         let vault = SecretVault::new(path.clone(), VaultKey::Beside);
         assert!(vault.read().unwrap().is_empty());
-        vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        write(&vault, &[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains("s3cret"));
         assert_eq!(vault.read().unwrap()[0].value(), "s3cret");

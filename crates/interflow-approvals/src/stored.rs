@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 
 use super::config::ApprovalsConfig;
 use super::rule_set::ApprovalRule;
-use super::rules_file::{StoredRule, StoredRules, read_rules};
+use super::rules_file::{StoredRule, StoredRules, parse_rules, read_rules};
 use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError};
 
@@ -18,58 +18,78 @@ impl Approvals {
     /// Those of the change.
     pub async fn edit<T: Send + 'static>(
         self: &Arc<Self>,
-        change: impl FnOnce(&Self) -> Result<T, ApprovalsError> + Send + 'static,
+        change: impl FnOnce(&Self, &EditTurn) -> Result<T, ApprovalsError> + Send + 'static,
     ) -> Result<T, ApprovalsError> {
         let this = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || change(&this)).await;
+        let done = tokio::task::spawn_blocking(move || change(&this, &EditTurn::unlimited())).await;
         done.unwrap_or_else(|e| Err(ApprovalsError::Io(format!("the change was not finished: {e}"))))
     }
 
     /// Changes the rules that the file has by now: it may have rules of another replica that no reload has taken over yet.
     pub(super) fn edit_rules<T>(
         &self,
+        turn: &EditTurn,
         edit: impl FnOnce(&mut Vec<Arc<ApprovalRule>>) -> Result<T, ApprovalsError>,
     ) -> Result<T, ApprovalsError> {
         let path = self.home.join(&self.settings.load().file);
-        let failed = |e: std::io::Error| ApprovalsError::Io(format!("{}: {e}", path.display()));
         let _alone = self.editing.lock();
-        let locked = FileLock::for_edit(&path).map_err(failed)?;
-        let mut made = read_rules(&path).map_err(ApprovalsError::Io)?;
-        self.state.lock().keep_counts(&mut made);
-        let done = edit(&mut made)?;
-        // Saved before it is active: after a restart, the rules are those that were active.
-        let stored = made.iter().map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() });
-        let text = serde_json::to_vec_pretty(&StoredRules { rules: stored.collect() })
-            .map_err(|e| ApprovalsError::Io(e.to_string()))?;
-        write_atomic(&path, &text, FileAccess::Private).map_err(failed)?;
-        drop(locked);
-        let mut state = self.state.lock();
-        state.made = made;
-        self.publish_change(state);
-        Ok(done)
+        let check = |text: &str| parse_rules(&path, Some(text)).map_err(ApprovalsError::Io);
+        let activate = |mut rules: Vec<Arc<ApprovalRule>>| {
+            let mut state = self.state.lock();
+            state.keep_counts(&mut rules);
+            state.made = rules;
+            self.publish_change(state);
+            Ok(())
+        };
+        let file = EditedFile::new(&path, FileAccess::Private, check, activate);
+        let changed = file.edit(turn, |text| {
+            let mut rules = parse_rules(&path, text).map_err(ApprovalsError::Io)?;
+            let result = edit(&mut rules)?;
+            let rules = rules.iter().map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() });
+            let text = serde_json::to_string_pretty(&StoredRules { rules: rules.collect() });
+            Ok((result, Some(text.map_err(|e| ApprovalsError::Io(e.to_string()))?)))
+        });
+        changed.map_err(|e| file_error(&path, e))
     }
 
     /// Changes the secrets that the file has by now, as [`edit_rules`](Self::edit_rules) does the rules.
     pub(super) fn edit_secrets<T>(
         &self,
+        turn: &EditTurn,
         edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T, ApprovalsError>,
     ) -> Result<T, ApprovalsError> {
         let vault = SecretVault::new(self.home.join(&self.settings.load().secrets), self.vault_key.clone());
         let _alone = self.editing.lock();
-        let locked = FileLock::for_edit(vault.path())
-            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", vault.path().display())))?;
-        let mut secrets = vault.read().map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect();
-        let done = {
-            let state = self.state.lock();
-            state.keep_uses(&mut secrets);
-            edit(&state, &mut secrets)?
+        let parse = |text: Option<&str>| -> Result<Vec<_>, _> {
+            Ok(vault.parse(text).map_err(ApprovalsError::Io)?.into_iter().map(Arc::new).collect())
         };
-        vault.write(&secrets).map_err(ApprovalsError::Io)?;
-        drop(locked);
-        let mut state = self.state.lock();
-        state.secrets = secrets;
-        self.publish_change(state);
-        Ok(done)
+        let activate = |mut secrets: Vec<Arc<StoredSecret>>| {
+            let mut state = self.state.lock();
+            state.keep_uses(&mut secrets);
+            state.secrets = secrets;
+            self.publish_change(state);
+            Ok(())
+        };
+        let check = |text: &str| parse(Some(text));
+        let file = EditedFile::new(vault.path(), FileAccess::Private, check, activate);
+        let changed = file.edit(turn, |text| {
+            let mut secrets = parse(text)?;
+            let result = {
+                let state = self.state.lock();
+                // Those that stay keep their sealed values, too.
+                state.keep_uses(&mut secrets);
+                edit(&state, &mut secrets)?
+            };
+            Ok((result, Some(vault.to_text(&secrets).map_err(ApprovalsError::Io)?)))
+        });
+        changed.map_err(|e| file_error(vault.path(), e))
+    }
+}
+
+pub(super) fn file_error(path: &Path, error: EditError<ApprovalsError>) -> ApprovalsError {
+    match error.into_file_message() {
+        Ok(message) => ApprovalsError::Io(format!("{} {message}", path.display())),
+        Err(rejected) => rejected,
     }
 }
 

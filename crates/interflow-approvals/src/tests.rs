@@ -55,12 +55,12 @@ async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
     let wait = approvals.waiting().wait_for_decision(question, flow, Duration::from_secs(60), 9);
     tokio::pin!(wait);
     assert!(futures_util::poll!(&mut wait).is_pending());
-    approvals.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap();
     let id = approvals.pending_requests()[0].id;
     let once: Resolution = serde_json::from_str(r#"{"action": "deny"}"#).unwrap();
     let scoped = Resolution { scope: ResolutionScope::Host, ..once.clone() };
-    assert!(matches!(approvals.resolve(id, &scoped), Err(ApprovalsError::Invalid(_))));
-    approvals.resolve(id, &once).unwrap();
+    assert!(matches!(approvals.resolve(&EditTurn::unlimited(), id, &scoped), Err(ApprovalsError::Invalid(_))));
+    approvals.resolve(&EditTurn::unlimited(), id, &once).unwrap();
     assert_eq!(wait.await, Some(ApprovalAction::Deny));
 }
 
@@ -72,7 +72,7 @@ fn the_mode_decides_flows_without_a_matching_rule() {
         (ApprovalMode::Enforce, "Deny", "Deny"),
     ] {
         let (_home, approvals) = approvals(mode);
-        approvals.add_rule(rule(ApprovalAction::Deny, "bad.test")).unwrap();
+        approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "bad.test")).unwrap();
         assert_eq!(judge(&approvals, "any.test", Some(("GET", "/"))), word, "{mode:?}");
         assert_eq!(judge(&approvals, "any.test", None), "Allow", "{mode:?}: a tunnel is asked about by its requests");
         assert_eq!(judge(&approvals, "bad.test", Some(("GET", "/"))), denied, "{mode:?}");
@@ -85,8 +85,13 @@ fn the_mode_decides_flows_without_a_matching_rule() {
 #[test]
 fn a_tunnel_to_a_host_with_only_one_allowed_path_is_intercepted() {
     let (_home, approvals) = approvals(ApprovalMode::Enforce);
-    approvals.add_rule(rule(ApprovalAction::Deny, "h.test")).unwrap();
-    approvals.add_rule(RuleSpec { paths: vec!["/ok*".into()], ..rule(ApprovalAction::Allow, "h.test") }).unwrap();
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "h.test")).unwrap();
+    approvals
+        .add_rule(
+            &EditTurn::unlimited(),
+            RuleSpec { paths: vec!["/ok*".into()], ..rule(ApprovalAction::Allow, "h.test") },
+        )
+        .unwrap();
     assert_eq!(judge(&approvals, "h.test", None), "Allow");
     assert_eq!(judge(&approvals, "h.test", Some(("GET", "/ok"))), "Allow");
     assert_eq!(judge(&approvals, "h.test", Some(("GET", "/no"))), "Deny");
@@ -107,7 +112,7 @@ async fn a_resolution_creates_the_rule_it_describes() {
         assert!(futures_util::poll!(&mut ask).is_pending());
         let text = format!(r#"{{"action": "allow", "scope": "{}", "for": "1h"}}"#, scope_name(scope));
         let answer: Resolution = serde_json::from_str(&text).unwrap();
-        let done = approvals.resolve(approvals.pending_requests()[0].id, &answer).unwrap();
+        let done = approvals.resolve(&EditTurn::unlimited(), approvals.pending_requests()[0].id, &answer).unwrap();
         assert_eq!(ask.await, Some(ApprovalAction::Allow), "{scope:?}");
         assert_eq!(done.flows, 1);
         let made = done.rule.unwrap();
@@ -135,30 +140,42 @@ async fn new_rule_or_mode_resolves_pending_requests() {
     let second = approvals.waiting.wait_for_decision(question("b.test", "/"), id, Duration::from_secs(60), 10);
     tokio::pin!(first, second);
     assert!(futures_util::poll!(&mut first).is_pending() && futures_util::poll!(&mut second).is_pending());
-    approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "a.test")).unwrap();
     assert_eq!(first.await, Some(ApprovalAction::Deny));
-    approvals.change_mode(Some((ApprovalMode::Observe, Some(Duration::from_secs(60))))).unwrap();
+    approvals
+        .change_mode(&EditTurn::unlimited(), Some((ApprovalMode::Observe, Some(Duration::from_secs(60)))))
+        .unwrap();
     assert_eq!(second.await, Some(ApprovalAction::Allow));
     assert_eq!(approvals.temporary_mode().unwrap().0, ApprovalMode::Observe);
-    approvals.change_mode(None).unwrap();
+    approvals.change_mode(&EditTurn::unlimited(), None).unwrap();
     assert_eq!(approvals.mode(), ApprovalMode::Ask);
 }
 
 #[test]
 fn rules_and_secrets_survive_a_restart() {
     let (home, first) = approvals(ApprovalMode::Enforce);
-    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
-    assert_eq!(first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap().id, kept.id, "the same rule is one rule");
+    let kept = first.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap();
+    assert_eq!(
+        first.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap().id,
+        kept.id,
+        "the same rule is one rule"
+    );
     let secret =
         SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
-    first.add_secret(secret.clone()).unwrap();
-    assert!(matches!(first.add_secret(secret), Err(ApprovalsError::Invalid(_))), "a label is taken once");
+    first.add_secret(&EditTurn::unlimited(), secret.clone()).unwrap();
+    assert!(
+        matches!(first.add_secret(&EditTurn::unlimited(), secret), Err(ApprovalsError::Invalid(_))),
+        "a label is taken once"
+    );
     let again = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
     assert!(again.rules().iter().any(|r| r.id == kept.id && r.removable));
     assert_eq!(again.secrets()[0].label, "key");
-    again.remove_rule(&kept.id).unwrap();
-    again.remove_secret("key").unwrap();
-    assert!(again.remove_rule(&kept.id).is_err() && again.remove_secret("key").is_err());
+    again.remove_rule(&EditTurn::unlimited(), &kept.id).unwrap();
+    again.remove_secret(&EditTurn::unlimited(), "key").unwrap();
+    assert!(
+        again.remove_rule(&EditTurn::unlimited(), &kept.id).is_err()
+            && again.remove_secret(&EditTurn::unlimited(), "key").is_err()
+    );
     let last = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
     assert_eq!((last.rules().len(), last.secrets().len()), (1, 0), "only the built-in rule is left");
 }
@@ -168,8 +185,8 @@ fn a_rule_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_ov
     let (home, first) = approvals(ApprovalMode::Enforce);
     // Another replica's rules, as they come into the file.
     let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
-    let theirs = other.add_rule(rule(ApprovalAction::Deny, "theirs.test")).unwrap();
-    let ours = first.add_rule(rule(ApprovalAction::Deny, "ours.test")).unwrap();
+    let theirs = other.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "theirs.test")).unwrap();
+    let ours = first.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "ours.test")).unwrap();
     let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
     for id in [theirs.id, ours.id] {
         assert!([&*first, &stored].iter().all(|a| a.rules().iter().any(|r| r.id == id)));
@@ -187,12 +204,12 @@ fn a_secret_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_
     };
     // Another replica's secrets, as they come into the file.
     let other = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
-    other.add_secret(secret("theirs")).unwrap();
-    first.add_secret(secret("ours")).unwrap();
-    assert!(first.add_secret(secret("theirs")).is_err(), "the label is taken");
+    other.add_secret(&EditTurn::unlimited(), secret("theirs")).unwrap();
+    first.add_secret(&EditTurn::unlimited(), secret("ours")).unwrap();
+    assert!(first.add_secret(&EditTurn::unlimited(), secret("theirs")).is_err(), "the label is taken");
     let labels = |a: &Approvals| a.secrets().into_iter().map(|s| s.label).collect::<Vec<_>>();
     assert_eq!(labels(&first), ["theirs", "ours"]);
-    first.remove_secret("theirs").unwrap();
+    first.remove_secret(&EditTurn::unlimited(), "theirs").unwrap();
     let stored = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
     assert_eq!(labels(&stored), ["ours"]);
 }
@@ -200,12 +217,12 @@ fn a_secret_is_added_to_those_that_the_file_has_though_no_reload_has_taken_them_
 #[test]
 fn a_reload_takes_over_the_files_and_keeps_what_did_not_change() {
     let (home, first) = approvals(ApprovalMode::Enforce);
-    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    let kept = first.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap();
     let second = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
-    let added = second.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    let added = second.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "b.test")).unwrap();
     let secret =
         SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
-    second.add_secret(secret).unwrap();
+    second.add_secret(&EditTurn::unlimited(), secret).unwrap();
     let before = Arc::as_ptr(&first.state.lock().made[0]);
     first.prepare(&ApprovalsConfig::default()).unwrap()();
     assert!([&kept.id, &added.id].iter().all(|id| first.rules().iter().any(|r| r.id == **id)));
@@ -245,7 +262,7 @@ fn session_rules_end_with_the_session() {
     assert!(decide(&ids) && !decide(&[]), "its rules are for its flows");
     assert!(approvals.heartbeat("s1").unwrap().until >= view.until);
     assert!(approvals.heartbeat("s2").is_err());
-    approvals.add_rule(rule(ApprovalAction::Deny, "*")).unwrap();
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "*")).unwrap();
     assert!(!decide(&ids), "the operator's rules take precedence");
     approvals.end_session("s1").unwrap();
     assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
@@ -267,10 +284,10 @@ fn stage_is_inactive_without_rules_or_secrets() {
         count.fetch_add(1, Relaxed);
     });
     assert_eq!(approvals.interest(), (false, false));
-    let made = approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
-    approvals.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    let made = approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "a.test")).unwrap();
+    approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "b.test")).unwrap();
     assert_eq!((approvals.interest(), told.load(Relaxed)), ((true, false), 1));
-    approvals.remove_rule(&made.id).unwrap();
+    approvals.remove_rule(&EditTurn::unlimited(), &made.id).unwrap();
     assert_eq!(approvals.interest(), (true, false));
 }
 
@@ -282,7 +299,7 @@ fn requests_do_not_wait_for_the_files_of_a_change() {
     // Reading it lasts as long as the other end is open.
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     std::thread::scope(|scope| {
-        let change = scope.spawn(|| approvals.add_rule(rule(ApprovalAction::Deny, "a.test")));
+        let change = scope.spawn(|| approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "a.test")));
         // Opened once the change reads.
         let written = std::fs::File::options().write(true).open(&path).unwrap();
         let (done, answered) = std::sync::mpsc::channel();

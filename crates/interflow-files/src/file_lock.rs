@@ -36,6 +36,11 @@ impl FileLock {
     /// # Errors
     /// That file cannot be made, or another process holds the lock for ten seconds.
     pub fn for_edit(path: &Path) -> io::Result<Self> {
+        Self::for_edit_while(path, || true)
+    }
+
+    /// As [`for_edit`](Self::for_edit), but waits only while somebody waits for the result.
+    pub(crate) fn for_edit_while(path: &Path, is_awaited: impl Fn() -> bool) -> io::Result<Self> {
         let mut name = std::ffi::OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
         name.push(".lock");
@@ -46,6 +51,9 @@ impl FileLock {
         loop {
             if let Some(taken) = Self::take(options.open(&lock)?)? {
                 return Ok(taken);
+            }
+            if !is_awaited() {
+                return Err(io::ErrorKind::Interrupted.into());
             }
             if Instant::now() >= until {
                 let message = format!("another process has changed it for {EDIT_LIMIT:?} and holds {}", lock.display());

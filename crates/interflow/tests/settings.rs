@@ -1,6 +1,7 @@
 //! Settings of the built binary: changed over the admin API and by `interflow config set`, against its configuration
 //! file.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -246,6 +247,25 @@ fn config_set_edits_the_file_and_a_running_instance_uses_it() {
     assert_eq!(run(home.path(), &["config", "get", "intercept.mode"]).1, "\"all\"\n");
     assert_eq!(run(home.path(), &["config", "get", "intercept.exclude"]).1, "[\n  \"a.test\"\n]\n");
     assert_eq!(run(home.path(), &["config", "get", "intercept.mod"]).0, 2);
+}
+
+#[test]
+fn config_set_does_not_overwrite_a_change_that_another_process_makes_meanwhile() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("interflow.toml");
+    std::fs::write(&path, "[record]\nbodies = true\n").unwrap();
+    let other = interflow_files::FileLock::for_edit(&path).unwrap();
+    let mut command = interflow(home.path(), &["config", "set", "record.bodies", "false"]);
+    let mut command = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It prints what it is about to write, and waits for the lock.
+    command.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let theirs = "[record]\nbodies = true # ours\n";
+    std::fs::write(&path, theirs).unwrap();
+    drop(other);
+    let output = command.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("was changed by someone else"), "{error}");
+    assert_eq!(config(home.path()), theirs);
 }
 
 #[test]

@@ -29,10 +29,10 @@ use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::blocking::run_query;
-use super::flows::AnnotationPatch;
-use super::input::{StrictJson, StrictQuery, flow_id, query};
-use super::untrusted_content;
+use crate::api::blocking::run_query;
+use crate::api::flows::AnnotationPatch;
+use crate::api::input::{StrictJson, StrictQuery, flow_id, query};
+use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::state::AdminState;
@@ -108,15 +108,15 @@ pub(crate) async fn list(
         limit,
     };
     run_query(&state, move |store, _| {
-        let found = store.conversations(&options)?;
+        let conversations = store.conversations(&options)?;
         // A full page may be the last one; the next is empty then.
-        let next = if found.len() == limit { found.last().map(|l| l.row.id.clone()) } else { None };
+        let next = if conversations.len() == limit { conversations.last().map(|l| l.row.id.clone()) } else { None };
         let now = Timestamp::now();
         let listed = |summary: ConversationSummary| ListedConversation {
             live: now.micros().saturating_sub(summary.row.updated.micros()) < ACTIVE_WITHIN,
             summary,
         };
-        Ok(Json(ConversationPage { conversations: found.into_iter().map(listed).collect(), next }))
+        Ok(Json(ConversationPage { conversations: conversations.into_iter().map(listed).collect(), next }))
     })
     .await
 }

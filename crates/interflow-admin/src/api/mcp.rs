@@ -6,13 +6,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::blocking::run_query;
-use super::input::{FlowIdPath, StrictJson, StrictQuery};
-use super::pending::{self, PendingParams};
-use super::{flows, proposals, replay, rules, setup};
+use crate::api::blocking::run_query;
+use crate::api::edited::{proposals, rules};
+use crate::api::flows::{self, replay};
+use crate::api::input::{FlowIdPath, StrictJson, StrictQuery};
+use crate::api::pending::{self, PendingParams};
+use crate::api::system::setup;
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
@@ -107,8 +111,8 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
     let deadline = Instant::now() + call.timeout;
     let call = Arc::new(call);
     loop {
-        let asked = Arc::clone(&call);
-        if let Some(answer) = run_query(state, move |store, _| Ok(asked.poll(store))).await? {
+        let waiting = Arc::clone(&call);
+        if let Some(answer) = run_query(state, move |store, _| Ok(waiting.poll(store))).await? {
             return Ok(answer);
         }
         if Instant::now() >= deadline {
@@ -120,38 +124,29 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
 
 /// Calls the same handlers as the REST API, so that both have the same checks and limits.
 async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
-    // A tool reports its errors as text to the model.
-    let said = |e: ApiError| e.into_details().message;
     let (state, input) = (State(Arc::clone(state)), call.input.clone());
     let id = || call.flow.map(FlowIdPath).ok_or_else(|| "the flow is not named".to_owned());
     match call.verb {
         ToolAction::ProposeRule => {
-            let proposal = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            proposals::propose(state, caller.clone(), StrictJson(proposal))
-                .await
-                .map_err(said)
-                .and_then(|Json(v)| to_json(v))
+            to_value(proposals::propose(state, caller.clone(), StrictJson(read_input(input)?))).await
         }
-        ToolAction::ListRules => rules::list(state).await.map_err(said).and_then(|Json(v)| to_json(v)),
+        ToolAction::ListRules => to_value(rules::list(state)).await,
         ToolAction::ListPending => {
-            let all = StrictQuery(PendingParams::default());
-            pending::list(state, caller.clone(), all).await.map_err(said).and_then(|Json(v)| to_json(v))
+            to_value(pending::list(state, caller.clone(), StrictQuery(PendingParams::default()))).await
         }
-        ToolAction::Setup => setup::machine_facts(&state).await.map_err(said).and_then(to_json),
-        ToolAction::ExplainRules => {
-            rules::explain_flow(state, id()?).await.map_err(said).and_then(|Json(v)| to_json(v))
-        }
-        ToolAction::Annotate => {
-            let marks = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            flows::annotate(state, id()?, StrictJson(marks)).await.map_err(said).and_then(|Json(v)| to_json(v))
-        }
-        ToolAction::Replay => {
-            let replay = serde_json::from_value(input).map_err(|e| e.to_string())?;
-            replay::replay(state, id()?, StrictJson(replay)).await.map_err(said).and_then(|Json(v)| to_json(v))
-        }
+        ToolAction::Setup => to_value(async { setup::machine_facts(&state).await.map(Json) }).await,
+        ToolAction::ExplainRules => to_value(rules::explain_flow(state, id()?)).await,
+        ToolAction::Annotate => to_value(flows::annotate(state, id()?, StrictJson(read_input(input)?))).await,
+        ToolAction::Replay => to_value(replay::replay(state, id()?, StrictJson(read_input(input)?))).await,
     }
 }
 
-fn to_json(value: impl serde::Serialize) -> Result<Value, String> {
-    serde_json::to_value(value).map_err(|e| e.to_string())
+fn read_input<T: DeserializeOwned>(input: Value) -> Result<T, String> {
+    serde_json::from_value(input).map_err(|e| e.to_string())
+}
+
+/// A tool reports its errors as text to the model.
+async fn to_value<T: Serialize>(operation: impl Future<Output = Result<Json<T>>>) -> Result<Value, String> {
+    let Json(result) = operation.await.map_err(|e| e.into_details().message)?;
+    serde_json::to_value(result).map_err(|e| e.to_string())
 }

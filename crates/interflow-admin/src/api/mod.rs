@@ -1,25 +1,12 @@
 //! The REST and WebSocket API under `/api/v1`. The router and the OpenAPI document are both generated from the table
 //! [`routes::all_routes`].
 
-mod approvals;
-mod audit;
 mod blocking;
-mod body;
-mod certificates;
-mod compose;
 mod conversations;
-mod events;
-mod flow_values;
-mod flows;
+pub(crate) mod edited;
+pub(crate) mod flows;
 mod input;
-mod instance;
-pub(crate) mod limits;
-mod llm;
-mod loaded_flow;
 pub(crate) mod mcp;
-mod me;
-#[cfg(feature = "media")]
-mod media;
 #[cfg(feature = "schema")]
 pub(crate) mod openapi;
 mod openapi_document;
@@ -28,25 +15,10 @@ mod openapi_page;
 #[cfg(feature = "schema")]
 pub(crate) mod operation;
 mod operation_name;
-mod overview;
-mod pending;
-mod pending_filter;
-mod policies;
-mod privacy;
-pub(crate) mod proposals;
-mod query_assist;
-mod replay;
+pub(crate) mod pending;
 mod routes;
-pub(crate) mod rules;
-mod settings;
-mod setup;
-mod shared_settings;
-mod spend;
-mod teams;
-pub(crate) mod tokens;
-mod transfer;
+pub(crate) mod system;
 mod untrusted_content;
-mod view;
 
 use std::sync::Arc;
 

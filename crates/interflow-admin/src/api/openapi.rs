@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ROOT;
-use super::operation::{ApiSchemas, Operation};
-use super::routes::{ApiRoute, all_routes};
+use crate::api::ROOT;
+use crate::api::operation::{ApiSchemas, Operation};
+use crate::api::routes::{ApiRoute, all_routes};
 use crate::error::ErrorBody;
 
 /// Descriptions of path parameters, by their name in the path.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_committed_page_of_operations_is_current() {
-        let page = super::super::openapi_page::render(&generate_openapi());
+        let page = crate::api::openapi_page::render(&generate_openapi());
         interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
     }
 

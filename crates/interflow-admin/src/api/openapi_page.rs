@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use interflow_codec::json_schema::cell;
 use serde_json::Value;
 
-use super::ROOT;
+use crate::api::ROOT;
 
 const HEAD: &str = "# HTTP API: operations\n\n<!-- Generated from the code by `make docs`; do not edit. -->\n\n\
     Every operation of the [admin API](http-api.md) and every schema, from the OpenAPI document ([`openapi.json`](openapi.json)).\n\
@@ -13,7 +13,7 @@ const HEAD: &str = "# HTTP API: operations\n\n<!-- Generated from the code by `m
     An error has a status of 400 or above and the body [`ErrorBody`](#errorbody).\n\n";
 
 /// The operations in groups by the first part of their path, then the schemas in alphabetical order.
-pub(super) fn render(document: &Value) -> String {
+pub(crate) fn render(document: &Value) -> String {
     let mut page = HEAD.to_owned();
     let mut group = "";
     for (path, methods) in members(&document["paths"]) {

@@ -14,8 +14,9 @@ use schemars::generate::{Contract, SchemaSettings};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::input::{FlowIdPath, FlowSidePath, MessagePath, StrictJson, StrictQuery};
+use crate::api::input::{FlowIdPath, FlowSidePath, MessagePath, StrictJson, StrictQuery};
 use crate::error::ApiError;
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 /// Where the document keeps its schemas.
@@ -145,6 +146,10 @@ pub(crate) trait DescribeInput {
 }
 
 impl DescribeInput for State<Arc<AdminState>> {
+    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
+}
+
+impl DescribeInput for Caller {
     fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }
 

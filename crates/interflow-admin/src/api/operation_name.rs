@@ -11,7 +11,7 @@ const MAX_BODY: u64 = 64 << 10;
 const MAX_NAME: usize = 80;
 
 /// The operation of a recorded request; `None` if it has none, or its body is long, coded or not recorded.
-pub(super) fn operation_name(store: &dyn FlowStore, row: &FlowRow) -> Option<String> {
+pub(crate) fn operation_name(store: &dyn FlowStore, row: &FlowRow) -> Option<String> {
     let request = row.request.as_ref()?;
     let size = request.body.size;
     let coded = request.headers.get("content-encoding").is_some();

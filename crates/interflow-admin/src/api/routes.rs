@@ -10,13 +10,16 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 #[cfg(feature = "schema")]
 use interflow_types::schema::JsonSchema;
 
-#[cfg(feature = "schema")]
-use super::operation::{ApiSchemas, DocumentedHandler, Operation};
-use super::{
-    approvals, audit, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm,
-    me, openapi_document, overview, pending, policies, privacy, proposals, query_assist, replay, rules, settings,
-    setup, shared_settings, spend, teams, tokens, transfer,
+use crate::api::edited::{
+    approvals, limits, policies, privacy, proposals, rules, settings, shared_settings, spend, teams,
 };
+use crate::api::flows::{
+    self, body, certificates, compose, events, overview, query_assist, replay, transfer, values as flow_values,
+};
+#[cfg(feature = "schema")]
+use crate::api::operation::{ApiSchemas, DocumentedHandler, Operation};
+use crate::api::system::{audit, instance, llm, me, setup, tokens};
+use crate::api::{conversations, openapi_document, pending};
 use crate::identity::Rights;
 use crate::identity::enforce::OperationAccess;
 use crate::state::AdminState;
@@ -439,7 +442,7 @@ fn instance_routes() -> Vec<ApiRoute> {
 
 #[cfg(feature = "media")]
 fn media_routes() -> Vec<ApiRoute> {
-    use super::media;
+    use crate::api::system::media;
     vec![
         get("/media/streams", VIEW, media::streams, "Active streams"),
         post("/media/links", OPERATE, media::link, "Create a link for a player"),
@@ -448,7 +451,6 @@ fn media_routes() -> Vec<ApiRoute> {
 
 fn limit_routes() -> Vec<ApiRoute> {
     use limits::{change_key, keys, limits, make_key, revoke_key, rotate_key};
-    use teams::{add_organisation, add_team, change_organisation, change_team, remove_organisation, remove_team};
     vec![
         get("/llm/routes", VIEW, llm::routes, "Routes of models to deployments, with the state of each deployment"),
         get("/limits", VIEW, limits, "Rules, counters, and usage since the start"),
@@ -468,12 +470,12 @@ fn limit_routes() -> Vec<ApiRoute> {
         ),
         delete("/keys/{id}", ADMINISTER, revoke_key, "Revoke a virtual key"),
         get("/teams", VIEW, teams::teams, "Teams and organisations, to which virtual keys belong"),
-        post("/teams/{id}", ADMINISTER, add_team, "Create a team"),
-        patch("/teams/{id}", ADMINISTER, change_team, "Change a team"),
-        delete("/teams/{id}", ADMINISTER, remove_team, "Remove a team without keys"),
-        post("/organisations/{id}", ADMINISTER, add_organisation, "Create an organisation"),
-        patch("/organisations/{id}", ADMINISTER, change_organisation, "Change an organisation"),
-        delete("/organisations/{id}", ADMINISTER, remove_organisation, "Remove an organisation without teams"),
+        post("/teams/{id}", ADMINISTER, teams::add::<true>, "Create a team"),
+        patch("/teams/{id}", ADMINISTER, teams::change::<true>, "Change a team"),
+        delete("/teams/{id}", ADMINISTER, teams::remove::<true>, "Remove a team without keys"),
+        post("/organisations/{id}", ADMINISTER, teams::add::<false>, "Create an organisation"),
+        patch("/organisations/{id}", ADMINISTER, teams::change::<false>, "Change an organisation"),
+        delete("/organisations/{id}", ADMINISTER, teams::remove::<false>, "Remove an organisation without teams"),
         get("/spend", VIEW, spend::spend, "Spending by key, team, tag and other columns"),
         get("/spend.csv", VIEW, spend::spend_csv, "The same as CSV"),
     ]

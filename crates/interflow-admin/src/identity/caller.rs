@@ -11,10 +11,8 @@ use serde_json::{Value, json};
 
 use super::tokens::ApiTokens;
 use super::{Identity, Right, Rights};
-use crate::admin_audit::{AdminAudit, AuditEntry};
-#[cfg(feature = "schema")]
-use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
-use crate::ended_sessions::EndedSessions;
+use crate::audit::{AdminAudit, AuditEntry, CLIENT_CLOSED_REQUEST};
+use crate::auth::ended_sessions::EndedSessions;
 use crate::error::ApiError;
 
 /// How many names or ids the detail of a line lists; their number is written in any case.
@@ -83,9 +81,6 @@ impl Caller {
     }
 }
 
-/// The status of a request whose client disconnected before the response: that of nginx's log.
-pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
-
 /// A line of the audit trail for a request in progress. Dropped with the request's future, it has the status
 /// [`CLIENT_CLOSED_REQUEST`].
 pub(crate) struct PendingRecord {
@@ -124,9 +119,4 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         // The check of every request sets it; without it nothing is answered.
         parts.extensions.get::<Self>().cloned().ok_or_else(|| ApiError::internal("the request has no caller"))
     }
-}
-
-#[cfg(feature = "schema")]
-impl DescribeInput for Caller {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }

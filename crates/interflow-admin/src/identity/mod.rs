@@ -3,13 +3,14 @@
 pub(crate) mod caller;
 pub(crate) mod enforce;
 pub mod shared;
+pub mod token_lifetimes;
 pub mod tokens;
 
 use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::person_sessions::PersonSession;
+use crate::auth::person_sessions::PersonSession;
 
 /// What somebody may do. A role is a set of these; bodies are a right of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -114,8 +115,8 @@ impl std::str::FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Viewer, Self::Operator, Self::Admin];
-        let found = all.into_iter().find(|role| role.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is no role: use viewer, operator or admin"))
+        let role = all.into_iter().find(|role| role.as_str() == text);
+        role.ok_or_else(|| format!("`{text}` is no role: use viewer, operator or admin"))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use interflow_store::shared::{IdentityStore, SharedToken};
 use interflow_types::Timestamp;
 
-use crate::ended_sessions::EndedSessions;
+use crate::auth::ended_sessions::EndedSessions;
 
 use super::tokens::{ApiTokens, FileTokenStore, StoredToken, TOKENS_FILE, TokenStore};
 

@@ -206,9 +206,9 @@ impl ApiTokens {
     /// The file exists but cannot be read.
     pub fn open(data_dir: &Path) -> Result<Self, String> {
         let store = FileTokenStore::new(data_dir);
-        let shown = store.0.display().to_string();
+        let path = store.0.display().to_string();
         Self::with_store(Box::new(store))
-            .map_err(|e| format!("{shown} cannot be read: {e}; correct it, or remove it to revoke all tokens"))
+            .map_err(|e| format!("{path} cannot be read: {e}; correct it, or remove it to revoke all tokens"))
     }
 
     /// # Errors
@@ -256,8 +256,8 @@ impl ApiTokens {
             let tokens = self.tokens.lock();
             let expired = tokens.iter().filter(|t| t.token.is_expired()).map(|t| t.token.id.clone());
             let expired: Vec<String> = if tokens.len() >= MAX_TOKENS { expired.collect() } else { Vec::new() };
-            let left = tokens.len() - expired.len();
-            (expired, left)
+            let remaining = tokens.len() - expired.len();
+            (expired, remaining)
         };
         if left >= MAX_TOKENS {
             return Err(format!("there are {MAX_TOKENS} tokens: revoke one first"));
@@ -365,9 +365,9 @@ impl ApiTokens {
     /// # Errors
     /// The store does not answer; the tokens stay as they were.
     pub(crate) fn refresh(&self, also_uses: bool) -> io::Result<()> {
-        let mut known = self.saving.lock();
+        let mut saved = self.saving.lock();
         let version = self.store.version()?;
-        if *known == version && !also_uses {
+        if *saved == version && !also_uses {
             return Ok(());
         }
         let mut loaded = self.store.load()?;
@@ -376,7 +376,7 @@ impl ApiTokens {
             let here = tokens.iter().find(|t| t.token.id == token.token.id).and_then(|t| t.token.last_used);
             token.token.last_used = token.token.last_used.max(here);
         }
-        (*tokens, *known) = (loaded, version);
+        (*tokens, *saved) = (loaded, version);
         Ok(())
     }
 }

@@ -15,15 +15,15 @@ const MAX_QUOTED: usize = 80;
 /// A sentence that names the argument.
 pub fn check(schema: &Value, arguments: &Value) -> Result<(), String> {
     let none = Map::new();
-    let given = match arguments {
+    let members = match arguments {
         Value::Null => &none,
-        Value::Object(given) => given,
+        Value::Object(members) => members,
         other => return Err(format!("the arguments are {}: an object is expected", quoted(other))),
     };
-    let known = schema["properties"].as_object().unwrap_or(&none);
-    for (name, value) in given.iter().filter(|(_, v)| !v.is_null()) {
-        let Some(wanted) = known.get(name) else {
-            let names: Vec<_> = known.keys().map(|k| format!("`{k}`")).collect();
+    let properties = schema["properties"].as_object().unwrap_or(&none);
+    for (name, value) in members.iter().filter(|(_, v)| !v.is_null()) {
+        let Some(wanted) = properties.get(name) else {
+            let names: Vec<_> = properties.keys().map(|k| format!("`{k}`")).collect();
             let names =
                 if names.is_empty() { "it takes none".into() } else { format!("it takes {}", names.join(", ")) };
             return Err(format!("the tool has no argument `{name}`: {names}"));
@@ -33,8 +33,8 @@ pub fn check(schema: &Value, arguments: &Value) -> Result<(), String> {
         }
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        if given.get(name).is_none_or(Value::is_null) {
-            let about = known.get(name).and_then(|p| p["description"].as_str()).unwrap_or_default();
+        if members.get(name).is_none_or(Value::is_null) {
+            let about = properties.get(name).and_then(|p| p["description"].as_str()).unwrap_or_default();
             return Err(format!("`{name}` is missing: {about}"));
         }
     }

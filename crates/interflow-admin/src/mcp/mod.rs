@@ -80,8 +80,8 @@ pub fn answer(store: &dyn FlowStore, message: &Value, access: WriteAccess) -> Op
 }
 
 fn initialize_result(params: &Value) -> Value {
-    let asked = params["protocolVersion"].as_str().unwrap_or_default();
-    let version = VERSIONS.iter().find(|v| **v == asked).or(VERSIONS.last()).copied().unwrap_or_default();
+    let requested = params["protocolVersion"].as_str().unwrap_or_default();
+    let version = VERSIONS.iter().find(|v| **v == requested).or(VERSIONS.last()).copied().unwrap_or_default();
     json!({
         "protocolVersion": version,
         "capabilities": {

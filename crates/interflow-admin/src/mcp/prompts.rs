@@ -77,7 +77,7 @@ pub fn get(id: &Value, params: &Value) -> Value {
         return failure(id, -32602, &format!("there is no prompt `{name}`"));
     };
     let (argument, about, required) = prompt.argument;
-    let given = match &params["arguments"][argument] {
+    let value = match &params["arguments"][argument] {
         Value::String(text) if !text.trim().is_empty() => text.trim(),
         Value::Null | Value::String(_) if required => {
             return failure(id, -32602, &format!("`{argument}` is missing: {about}"));
@@ -85,7 +85,7 @@ pub fn get(id: &Value, params: &Value) -> Value {
         Value::Null | Value::String(_) => prompt.otherwise,
         other => return failure(id, -32602, &format!("`{argument}` is {other}: a string is expected")),
     };
-    let text = prompt.text.replace("{}", given);
+    let text = prompt.text.replace("{}", value);
     success(
         id,
         json!({

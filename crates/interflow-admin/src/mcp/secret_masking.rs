@@ -91,12 +91,12 @@ pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
     }
     // Line by line, for event streams and JSON lines. Other text is not masked.
     let mut lines = text.lines().peekable();
-    let mut shown = String::new();
+    let mut masked = String::new();
     while let Some(line) = lines.next() {
-        shown += &mask_line(line, !whole && lines.peek().is_none());
-        shown.push('\n');
+        masked += &mask_line(line, !whole && lines.peek().is_none());
+        masked.push('\n');
     }
-    Some(shown)
+    Some(masked)
 }
 
 /// A line of an event stream or of JSON lines, which may be cut.

@@ -16,32 +16,45 @@ pub enum WriteAccess {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolAction {
-    /// `GET /rules/explain/{id}`, which changes nothing.
     ExplainRules,
-    /// `PATCH /flows/{id}`, with the tags and comment of the arguments.
     Annotate,
-    /// `POST /flows/{id}/replay`, with the changes of the arguments.
     Replay,
-    /// `GET /rules`, which changes nothing.
     ListRules,
-    /// `GET /pending`, which changes nothing.
     ListPending,
-    /// `GET /setup`, which changes nothing.
     Setup,
-    /// `POST /rules/proposals`, with the arguments.
     ProposeRule,
 }
 
-impl ToolAction {
-    const fn writes(self) -> bool {
-        matches!(self, Self::Annotate | Self::Replay | Self::ProposeRule)
-    }
-
-    /// Whether the tool is about one flow.
-    const fn needs_flow(self) -> bool {
-        !matches!(self, Self::ListRules | Self::ListPending | Self::Setup | Self::ProposeRule)
-    }
+/// A tool that is an operation of the API.
+struct ApiTool {
+    name: &'static str,
+    action: ToolAction,
+    /// Those that read change nothing.
+    method: &'static str,
+    /// Its flow is `{id}`.
+    path: &'static str,
+    /// The text for the agent of the operation's result.
+    format: fn(&Value) -> String,
 }
+
+const fn api_tool(
+    name: &'static str,
+    action: ToolAction,
+    (method, path): (&'static str, &'static str),
+    format: fn(&Value) -> String,
+) -> ApiTool {
+    ApiTool { name, action, method, path, format }
+}
+
+const API_TOOLS: [ApiTool; 7] = [
+    api_tool("explain_rules", ToolAction::ExplainRules, ("GET", "/rules/explain/{id}"), format_explanation),
+    api_tool("annotate_flow", ToolAction::Annotate, ("PATCH", "/flows/{id}"), format_annotation),
+    api_tool("replay_flow", ToolAction::Replay, ("POST", "/flows/{id}/replay"), format_replay),
+    api_tool("list_rules", ToolAction::ListRules, ("GET", "/rules"), format_rules),
+    api_tool("list_pending", ToolAction::ListPending, ("GET", "/pending"), format_pending),
+    api_tool("how_to_route", ToolAction::Setup, ("GET", "/setup"), format_setup),
+    api_tool("propose_rule", ToolAction::ProposeRule, ("POST", "/rules/proposals"), format_proposal),
+];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteToolCall {
@@ -71,19 +84,10 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
         return None;
     }
     let name = message["params"]["name"].as_str()?;
-    let verb = match name {
-        "list_rules" => ToolAction::ListRules,
-        "list_pending" => ToolAction::ListPending,
-        "propose_rule" => ToolAction::ProposeRule,
-        "how_to_route" => ToolAction::Setup,
-        "explain_rules" => ToolAction::ExplainRules,
-        "annotate_flow" => ToolAction::Annotate,
-        "replay_flow" => ToolAction::Replay,
-        _ => return None,
-    };
+    let tool = API_TOOLS.iter().find(|tool| tool.name == name)?;
     // A notification cannot call a tool: its result would go nowhere.
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
-    if verb.writes() && access == WriteAccess::ReadOnly {
+    if tool.method != "GET" && access == WriteAccess::ReadOnly {
         let why = "this server is read-only; `interflow mcp --write`, or admin.mcp_writes for the admin port, offers this tool";
         return Some(Err(failure(&id, -32602, why)));
     }
@@ -95,7 +99,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
     let flow = arguments["id"].as_str().unwrap_or_default();
     let flow = match flow.parse::<FlowId>() {
         Ok(flow) => Some(flow),
-        Err(_) if !verb.needs_flow() => None,
+        Err(_) if !tool.path.contains("{id}") => None,
         Err(_) => {
             return Some(Err(tool_result(&id, Err(format!("`{flow}` is no flow id: search_flows lists them")))));
         }
@@ -106,60 +110,50 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
             input[name] = value.clone();
         }
     }
-    Some(Ok(RemoteToolCall { id, is_resource: false, verb, flow, input }))
+    Some(Ok(RemoteToolCall { id, is_resource: false, verb: tool.action, flow, input }))
 }
 
 impl RemoteToolCall {
-    pub fn path(&self) -> String {
+    fn tool(&self) -> &'static ApiTool {
+        API_TOOLS.iter().find(|tool| tool.action == self.verb).expect("each action has its tool")
+    }
+
+    /// Method and path of the operation.
+    pub fn operation(&self) -> (&'static str, String) {
+        let tool = self.tool();
         let flow = self.flow.map(|id| id.to_string()).unwrap_or_default();
-        match self.verb {
-            ToolAction::ExplainRules => format!("/rules/explain/{flow}"),
-            ToolAction::Annotate => format!("/flows/{flow}"),
-            ToolAction::Replay => format!("/flows/{flow}/replay"),
-            ToolAction::ListRules => "/rules".into(),
-            ToolAction::ListPending => "/pending".into(),
-            ToolAction::Setup => "/setup".into(),
-            ToolAction::ProposeRule => "/rules/proposals".into(),
-        }
+        (tool.method, tool.path.replace("{id}", &flow))
     }
 
     /// The response to the client, from the API's result.
     pub fn answer(&self, outcome: Result<Value, String>) -> Value {
-        let outcome = outcome.map(|said| self.format_result(&said));
+        let outcome = outcome.map(|result| (self.tool().format)(&result));
         match self.is_resource {
             true => resources::contents(&self.id, resources::RULES, outcome),
             false => tool_result(&self.id, outcome),
         }
     }
-
-    fn format_result(&self, said: &Value) -> String {
-        match self.verb {
-            ToolAction::ExplainRules => format_explanation(&said["rules"]),
-            ToolAction::ListRules => format_rules(said),
-            ToolAction::ListPending => format_pending(said),
-            ToolAction::Setup => format_setup(said),
-            ToolAction::ProposeRule => format_proposal(said),
-            ToolAction::Annotate => format!("tags: {}; comment: {}", said["tags"], said["comment"]),
-            ToolAction::Replay => {
-                let status = &said["response"]["status"];
-                let outcome = match said["error"]["message"].as_str() {
-                    Some(error) => format!("it failed: {error}"),
-                    None => format!("status {status}, {} bytes", said["response"]["size"]),
-                };
-                let omitted: Vec<&str> =
-                    said["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                let omitted = match omitted.is_empty() {
-                    true => String::new(),
-                    false => format!("\nnot sent, since recorded with masked values: {}", omitted.join(", ")),
-                };
-                format!("sent again as flow {}: {outcome}{omitted}", said["id"].as_str().unwrap_or_default())
-            }
-        }
-    }
 }
 
-fn format_explanation(rules: &Value) -> String {
-    let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
+fn format_annotation(result: &Value) -> String {
+    format!("tags: {}; comment: {}", result["tags"], result["comment"])
+}
+
+fn format_replay(result: &Value) -> String {
+    let outcome = match result["error"]["message"].as_str() {
+        Some(error) => format!("it failed: {error}"),
+        None => format!("status {}, {} bytes", result["response"]["status"], result["response"]["size"]),
+    };
+    let omitted: Vec<&str> = result["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let omitted = match omitted.is_empty() {
+        true => String::new(),
+        false => format!("\nnot sent, since recorded with masked values: {}", omitted.join(", ")),
+    };
+    format!("sent again as flow {}: {outcome}{omitted}", result["id"].as_str().unwrap_or_default())
+}
+
+fn format_explanation(result: &Value) -> String {
+    let rules = result["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
     if rules.is_empty() {
         return "no rules are active".to_owned();
     }
@@ -183,10 +177,10 @@ fn format_explanation(rules: &Value) -> String {
 }
 
 /// The active rules, one per line.
-fn format_rules(said: &Value) -> String {
+fn format_rules(result: &Value) -> String {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut out = String::new();
-    for rule in said["rules"].as_array().into_iter().flatten() {
+    for rule in result["rules"].as_array().into_iter().flatten() {
         let off = if rule["enabled"] == false { " (disabled)" } else { "" };
         let actions: Vec<String> = rule["actions"].as_array().into_iter().flatten().map(|a| text(&a["name"])).collect();
         // Conditions can quote the secrets that they look for.
@@ -205,15 +199,15 @@ fn format_rules(said: &Value) -> String {
     if out.is_empty() {
         out.push_str("no rules are active\n");
     }
-    let files: Vec<String> = said["files"].as_array().into_iter().flatten().map(text).collect();
+    let files: Vec<String> = result["files"].as_array().into_iter().flatten().map(text).collect();
     out + &format!("files: {}\n", if files.is_empty() { "none".into() } else { files.join(", ") })
 }
 
 /// Requests that wait for a person, one per line. Notes are for that person: they may quote the flow.
-fn format_pending(said: &Value) -> String {
+fn format_pending(result: &Value) -> String {
     let now = Timestamp::now().micros();
     let mut out = String::new();
-    for item in said["pending"].as_array().into_iter().flatten() {
+    for item in result["pending"].as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let method = item["method"].as_str().unwrap_or("tunnel to");
         let by = item["rule"].as_str().map_or_else(|| "awaits approval".to_owned(), |rule| format!("held by {rule}"));
@@ -232,13 +226,13 @@ fn format_pending(said: &Value) -> String {
 }
 
 /// What became of a proposal.
-fn format_proposal(said: &Value) -> String {
-    let matches = said["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn format_proposal(result: &Value) -> String {
+    let matches = result["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut out = format!(
         "proposal {} waits for the operator, who applies or dismisses it (`interflow rules proposals`). It is not active. \
          Tried on the {} newest flows; {} matches:\n",
-        said["id"],
-        said["tried"],
+        result["id"],
+        result["tried"],
         matches.len()
     );
     for m in matches {
@@ -249,18 +243,18 @@ fn format_proposal(said: &Value) -> String {
 }
 
 /// How a program on the machine of the instance is routed through it.
-fn format_setup(said: &Value) -> String {
-    let text = |name: &str| said[name].as_str().unwrap_or_default();
+fn format_setup(result: &Value) -> String {
+    let text = |name: &str| result[name].as_str().unwrap_or_default();
     let (proxy, ca, bundle, command) = (text("proxy"), text("ca_file"), text("ca_bundle"), text("command"));
     let mut out = format!(
         "proxy: http://{proxy} (HTTP, HTTPS and SOCKS5)\nCA certificate: {ca}\nCA certificate with those of the system: {bundle}\n"
     );
-    if let Some(gateway) = said["gateway"].as_str() {
+    if let Some(gateway) = result["gateway"].as_str() {
         out.push_str(&format!(
             "gateway for language models: http://{gateway}, for example http://{gateway}/openai/v1 as the base URL\n"
         ));
     }
-    match said["lan_proxy"].as_str() {
+    match result["lan_proxy"].as_str() {
         Some(address) => out.push_str(&format!("from other machines: http://{address}\n")),
         None => out.push_str("other machines cannot reach it: it listens on loopback only\n"),
     }
@@ -277,7 +271,7 @@ fn format_setup(said: &Value) -> String {
 
 /// Reasons with secrets removed: they quote the flow, whose fields and bodies may contain secrets.
 fn format_reasons(why: &str) -> String {
-    let shown = |reason: &str| match PLAIN.iter().any(|p| reason.starts_with(p)) {
+    let mask = |reason: &str| match PLAIN.iter().any(|p| reason.starts_with(p)) {
         true => reason.to_owned(),
         false => "(a reason with values of the flow is not shown)".to_owned(),
     };
@@ -286,9 +280,9 @@ fn format_reasons(why: &str) -> String {
         .collect::<Vec<_>>()
         .chunks(2)
         .map(|pair| match pair {
-            [is, asks] if asks.starts_with("the rule asks") && shown(is) == *is => format!("{is}; {asks}"),
-            [is, asks] if asks.starts_with("the rule asks") => shown(is),
-            pair => pair.iter().map(|r| shown(r)).collect::<Vec<_>>().join("; "),
+            [is, asks] if asks.starts_with("the rule asks") && mask(is) == *is => format!("{is}; {asks}"),
+            [is, asks] if asks.starts_with("the rule asks") => mask(is),
+            pair => pair.iter().map(|r| mask(r)).collect::<Vec<_>>().join("; "),
         })
         .collect::<Vec<_>>()
         .join("; ")
@@ -312,7 +306,7 @@ mod tests {
             assert_eq!(refused["error"]["code"], -32602, "{refused}");
             let allowed = remote_tool_call(&message, WriteAccess::Writes).unwrap().unwrap();
             assert_eq!(allowed.input, json!({argument: "x"}));
-            assert!(allowed.path().contains(&id));
+            assert!(allowed.operation().1.contains(&id));
             let strange = call(name, json!({"id": id, "strange": 1}));
             let refused = remote_tool_call(&strange, WriteAccess::Writes).unwrap().unwrap_err();
             assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("`strange`"), "{refused}");

@@ -258,8 +258,8 @@ pub(super) fn error_text(error: impl std::fmt::Display) -> String {
 fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let limit = number(arguments, "limit", 30, MAX_ROWS);
     let options = ConversationOptions { query: query(arguments)?, limit, ..ConversationOptions::default() };
-    let found = store.conversations(&options).map_err(error_text)?;
-    if found.is_empty() {
+    let conversations = store.conversations(&options).map_err(error_text)?;
+    if conversations.is_empty() {
         return Ok("no conversation is selected".into());
     }
     let line = |l: &interflow_store::ConversationSummary| {
@@ -271,7 +271,7 @@ fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResul
             r.id, r.agent, r.model, r.turns, u.exchanges, u.input, u.cache_read, u.output, r.title
         )
     };
-    Ok(found.iter().map(line).collect::<Vec<_>>().join("\n"))
+    Ok(conversations.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String> {

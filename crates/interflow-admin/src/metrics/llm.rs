@@ -7,7 +7,7 @@ use interflow_llm_gateway::llm_telemetry::{
 };
 
 use super::table;
-use crate::api::limits::current_counters;
+use crate::api::edited::limits::current_counters;
 use crate::state::LimitDeps;
 
 /// Bound on the subjects whose quotas a scrape reads: each is a command if the counters are in Redis.

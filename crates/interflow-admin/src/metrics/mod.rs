@@ -2,6 +2,7 @@
 
 mod llm;
 mod process;
+pub mod sources;
 pub mod table;
 
 use std::sync::Arc;
@@ -16,23 +17,10 @@ use interflow_proxy::observe::stats::{Histogram, LATENCY_BOUNDS, StatsSnapshot, 
 use interflow_rules::ActiveRules;
 use interflow_store::StoreStats;
 use interflow_types::budget::PROCESS_BUDGET;
-use parking_lot::Mutex;
 
 use crate::api::store_stats;
 use crate::event_clients::EventClients;
 use crate::state::AdminState;
-
-/// Writes metrics that the admin side does not know.
-pub type MetricsSource = Box<dyn Fn(&mut MetricsPage) + Send + Sync>;
-
-#[derive(Default)]
-pub(crate) struct MetricsSources(Mutex<Vec<MetricsSource>>);
-
-impl MetricsSources {
-    pub(crate) fn add(&self, source: MetricsSource) {
-        self.0.lock().push(source);
-    }
-}
 
 pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
     let mut page = MetricsPage::default();
@@ -62,9 +50,7 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         page.value(&table::ADMIN_AUDIT_LOST, audit.lost_lines());
         page.value(&table::ADMIN_AUDIT_UNSENT, audit.unsent_lines());
     }
-    for write in &*state.metrics.0.lock() {
-        write(&mut page);
-    }
+    state.metrics.write(&mut page);
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], page.into_text())
 }
 
@@ -145,11 +131,11 @@ fn redaction_findings(page: &mut MetricsPage, counts: &RedactionCounts) {
     page.value(&table::REDACTION_REQUESTS, counts.requests);
     page.samples(&table::REDACTION_REJECTED, counts.rejected.iter().map(|(code, n)| ([*code], n)));
     let in_responses = |kind: &str| counts.found_in_responses.get(kind).copied().unwrap_or_default();
-    let found = counts.found.iter().flat_map(|(kind, n)| {
+    let findings = counts.found.iter().flat_map(|(kind, n)| {
         let responses = in_responses(kind);
         [([kind.as_str(), "request"], n - responses), ([kind.as_str(), "response"], responses)]
     });
-    page.samples(&table::REDACTION_ENTITIES, found.filter(|(_, n)| *n > 0));
+    page.samples(&table::REDACTION_ENTITIES, findings.filter(|(_, n)| *n > 0));
 }
 
 fn recorder(page: &mut MetricsPage, s: &StoreStats) {

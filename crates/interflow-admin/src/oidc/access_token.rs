@@ -71,11 +71,11 @@ impl AccessTokenChecker {
         let refused = |why: &str| AccessTokenError::Refused(why.to_owned());
         let key = self.provider.key_for(token).await.map_err(|e| match e {
             KeyError::Token(e) => {
-                tracing::warn!("an access token could not be checked: {}", e.message);
+                tracing::warn!(error = e.message, "cannot check an access token");
                 refused("no key of the issuer verifies it")
             }
             KeyError::Unavailable(e) => {
-                tracing::warn!("access tokens of {} cannot be checked: {}", self.issuer, e.message);
+                tracing::warn!(issuer = %self.issuer, error = e.message, "cannot check access tokens");
                 // No key would make it valid.
                 if has_expired(token) { refused("it has expired") } else { AccessTokenError::IssuerUnavailable }
             }

@@ -167,12 +167,12 @@ fn explain(error: &jsonwebtoken::errors::Error, expected: &Expected<'_>) -> Logi
 
 /// The groups in a claim: a list of texts, or one text. A name that is no claim leads into objects with its dots.
 pub(super) fn groups(claims: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
-    let found = claims.get(name).or_else(|| {
+    let claim = claims.get(name).or_else(|| {
         let mut parts = name.split('.');
         let first = claims.get(parts.next()?)?;
         parts.try_fold(first, |value, part| value.get(part))
     })?;
-    match found {
+    match claim {
         Value::String(one) => Some(vec![one.clone()]),
         Value::Array(list) => Some(list.iter().filter_map(Value::as_str).take(MAX_GROUPS).map(str::to_owned).collect()),
         _ => None,

@@ -21,8 +21,8 @@ use subtle::ConstantTimeEq as _;
 
 pub use access_token::{AccessToken, AccessTokenChecker, AccessTokenError};
 
-use crate::cookie_scope::CookieScope;
-use crate::person_sessions::PersonSession;
+use crate::auth::cookie_scope::CookieScope;
+use crate::auth::person_sessions::PersonSession;
 use config::OidcConfig;
 use error::LoginError;
 use provider::{Discovery, Provider, check_url};
@@ -313,9 +313,9 @@ impl OidcLogin {
             about.extend(info);
         }
         let groups = groups.unwrap_or_default();
-        let shown = ["preferred_username", "email", "name"].iter().filter_map(|n| about.get(*n)?.as_str());
+        let names = ["preferred_username", "email", "name"].iter().filter_map(|n| about.get(*n)?.as_str());
         let name: String =
-            shown.chain([claims.sub.as_str()]).find(|n| !n.trim().is_empty()).map(shorten_name).unwrap_or_default();
+            names.chain([claims.sub.as_str()]).find(|n| !n.trim().is_empty()).map(shorten_name).unwrap_or_default();
         if claims.sub.len() > MAX_SUBJECT {
             return Err(LoginError::issuer(
                 "the person's id is too long (sub)".into(),

@@ -305,11 +305,11 @@ mod tests {
 
     impl HttpClient for FailingIssuer {
         fn send(&self, request: Request) -> ResponseFuture<'_> {
-            let mut left = self.0.lock();
-            let answer = match left.checked_sub(1) {
+            let mut remaining = self.0.lock();
+            let answer = match remaining.checked_sub(1) {
                 None => Err(Error::new(ErrorKind::Connect, "down")),
                 Some(rest) => {
-                    *left = rest;
+                    *remaining = rest;
                     let body = match request.head.url.path.ends_with(DISCOVERY_PATH) {
                         true => json!({ "issuer": "https://a.test", "authorization_endpoint": "https://a.test/a",
                             "token_endpoint": "https://a.test/t", "jwks_uri": "https://a.test/k" }),

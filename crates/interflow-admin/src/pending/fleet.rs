@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use interflow_approvals::Approvals;
+use interflow_files::EditTurn;
 use interflow_rules::ActiveRules;
 use interflow_store::shared::{
     MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending, SharedStore,
@@ -93,22 +94,23 @@ impl FleetPending {
     /// # Errors
     /// As for [`PendingQueue::decide`]; the replica or the shared store does not answer.
     pub(crate) async fn decide(&self, id: &PendingId, said: &Value, actor: &str) -> Result<DecidedItem> {
-        let shown = id.to_string();
+        let id_text = id.to_string();
         let item = find(&self.shared.others(), id)?;
         let actor = format!("{actor} at {}", self.replica);
         let replica = &item.replica;
         match self.shared.decide(&item, said.to_string(), actor).await? {
-            RemoteOutcome::Gone => Err(not_found(&shown)),
+            RemoteOutcome::Gone => Err(not_found(&id_text)),
             RemoteOutcome::Unanswered => {
-                let text = format!("the replica {replica}, which holds {shown}, does not answer: nothing was decided");
+                let text =
+                    format!("the replica {replica}, which holds {id_text}, does not answer: nothing was decided");
                 Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "replica_silent", text))
             }
             RemoteOutcome::Unknown => {
-                let text = format!("the replica {replica} did not say what came of the decision about {shown}");
+                let text = format!("the replica {replica} did not say what came of the decision about {id_text}");
                 Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", text))
             }
             RemoteOutcome::Decided(reply) => match serde_json::from_str(&reply) {
-                Ok(Reply::Decided(done)) => Ok(DecidedItem { id: shown, ..done }),
+                Ok(Reply::Decided(done)) => Ok(DecidedItem { id: id_text, ..done }),
                 Ok(Reply::Refused(error)) => Err(error.into()),
                 Err(e) => Err(ApiError::internal(format!("the reply of the replica {replica} cannot be read: {e}"))),
             },
@@ -157,8 +159,8 @@ fn shared_items(items: Vec<PendingItem>) -> Vec<(String, String)> {
 /// Carries out what somebody decided at another replica, who had the right to.
 fn carry_out(queue: &PendingQueue, decision: &RemoteDecision) -> Result<DecidedItem> {
     let id: PendingId = decision.item.parse().map_err(|()| not_found(&decision.item))?;
-    let said = serde_json::from_str(&decision.decision).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    let done = queue.decide(&id, PendingAction::parse(id.kind, said)?)?;
+    let input = serde_json::from_str(&decision.decision).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let done = queue.decide(&EditTurn::unlimited(), &id, PendingAction::parse(id.kind, input)?)?;
     tracing::info!(id = done.id, actor = decision.actor, "decided at another replica");
     Ok(done)
 }

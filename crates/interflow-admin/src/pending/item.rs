@@ -129,20 +129,20 @@ impl PendingItem {
         let q = &held.question;
         // Addresses of IPv6 are in brackets in a URL (RFC 3986).
         let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
-        let asked = held.asked.as_ref();
+        let question = held.asked.as_ref();
         Self {
             id: PendingId::local(PendingKind::Approval, held.id).to_string(),
             replica: None,
             kind: PendingKind::Approval,
             what: if q.method.is_some() { PendingPart::Request } else { PendingPart::Tunnel },
             method: q.method.clone(),
-            url: asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.mask_url(&a.url)),
+            url: question.map_or_else(|| format!("{host}:{}", q.port), |a| mask.mask_url(&a.url)),
             host: q.host.clone(),
             port: Some(q.port),
             status: None,
-            headers: asked.map(|a| mask.mask_fields(&a.headers)).unwrap_or_default(),
-            body: asked.and_then(|a| a.body()),
-            body_size: asked.and_then(|a| a.size),
+            headers: question.map(|a| mask.mask_fields(&a.headers)).unwrap_or_default(),
+            body: question.and_then(|a| a.body()),
+            body_size: question.and_then(|a| a.size),
             client: PendingClient {
                 address: q.client.clone(),
                 user: q.user.clone(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use interflow_approvals::{Approvals, Resolution};
+use interflow_files::EditTurn;
 use interflow_rules::{ActiveRules, HoldDecision, HoldQueue};
 use interflow_store::HeaderMasker;
 use interflow_types::schema::JsonSchema;
@@ -71,7 +72,7 @@ impl PendingQueue {
 
     /// Waits until a version differs. Cancel-safe.
     pub async fn changed_since(&self, [approvals, holds]: [u64; 2]) {
-        let asked = async {
+        let approvals = async {
             match &self.approvals {
                 Some(a) => a.changed_since(approvals).await,
                 // Only the other kind can end the wait.
@@ -84,7 +85,7 @@ impl PendingQueue {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! { () = asked => {}, () = held => {} }
+        tokio::select! { () = approvals => {}, () = held => {} }
     }
 
     /// All that waits, the oldest first. Nothing of it was recorded yet, so the masks of the recorder are applied here.
@@ -101,19 +102,19 @@ impl PendingQueue {
     ///
     /// # Errors
     /// Nothing waits under this id; the decision is not possible.
-    pub fn decide(&self, id: &PendingId, action: PendingAction) -> Result<DecidedItem> {
-        let shown = id.to_string();
+    pub fn decide(&self, turn: &EditTurn, id: &PendingId, action: PendingAction) -> Result<DecidedItem> {
+        let id_text = id.to_string();
         match action {
             PendingAction::Rule(decision) => {
-                let holds = self.holds().ok_or_else(|| not_found(&shown))?;
-                holds.decide(id.number, decision).map_err(|_| not_found(&shown))?;
-                Ok(DecidedItem { id: shown, flows: 1, rule: None })
+                let holds = self.holds().ok_or_else(|| not_found(&id_text))?;
+                holds.decide(id.number, decision).map_err(|_| not_found(&id_text))?;
+                Ok(DecidedItem { id: id_text, flows: 1, rule: None })
             }
             PendingAction::Approval(answer) => {
                 let approvals = self.approvals.as_ref().ok_or_else(no_approvals)?;
-                let done = approvals.resolve(id.number, &answer)?;
+                let done = approvals.resolve(turn, id.number, &answer)?;
                 let rule = done.rule.map(|rule| serde_json::to_value(rule).expect("a rule is plain data"));
-                Ok(DecidedItem { id: shown, flows: done.flows, rule })
+                Ok(DecidedItem { id: id_text, flows: done.flows, rule })
             }
         }
     }

@@ -212,7 +212,7 @@ async fn audit_trail_says_who_read_bodies_changed_something_or_was_refused() {
 }
 
 /// The lines of the audit trail with this text, apart from those of looking at the trail.
-async fn trail(it: &Instance, text: &str) -> Vec<Value> {
+pub(super) async fn trail(it: &Instance, text: &str) -> Vec<Value> {
     let mut lines = it.json(&format!("/audit?limit=1000&text={text}")).await["records"].as_array().unwrap().clone();
     lines.retain(|line| line["operation"] != "GET /audit");
     lines

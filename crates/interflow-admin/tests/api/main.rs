@@ -8,6 +8,7 @@ mod bodies;
 mod compose;
 mod conversations;
 mod documented;
+mod edits;
 mod events;
 mod flows;
 mod identity;
@@ -22,7 +23,7 @@ mod setup;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use interflow_admin::{AdminConfig, AdminDeps, AdminServer};
+use interflow_admin::{ActiveConfig, AdminConfig, AdminDeps, AdminServer};
 use interflow_approvals::config::ApprovalsConfig;
 use interflow_approvals::{Approvals, ApprovalsStage};
 use interflow_conversations::conversations::indexer::IndexerHandle;
@@ -111,12 +112,14 @@ impl Instance {
         let redaction =
             interflow_llm_gateway::redaction::RedactionService::new(&Default::default(), dir.path(), [7; 32], egress)
                 .unwrap();
+        let active = ActiveConfig::default();
+        active.replace(serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}));
         let parts = AdminDeps {
             conversations: store.clone().map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
             rules,
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
-            config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
+            config: active,
             token: TOKEN.to_owned(),
             data_dir: dir.path().to_owned(),
             command: "interflow --data-dir /d".to_owned(),
@@ -131,9 +134,17 @@ impl Instance {
                 let (what, text) = ("clock".to_owned(), "plausible".to_owned());
                 vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]
             })),
+            llm: None,
+            #[cfg(feature = "media")]
+            media: None,
+            archive: None,
+            setup: Some(setup::machine()),
+            reload: None,
+            settings: None,
+            shared_settings: None,
+            metrics: Vec::new(),
         };
         let side = AdminServer::new(&options, listener, parts).unwrap();
-        side.set_setup(setup::machine());
         tokio::spawn(side.serve(std::future::pending()));
         Self { _dir: dir, engine, store, admin, origin: origin.start().await }
     }

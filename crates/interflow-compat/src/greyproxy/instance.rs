@@ -124,7 +124,7 @@ pub(super) async fn set_silent(
             Some(span.0)
         }
     };
-    grey.approvals.edit(move |approvals| approvals.change_mode(Some((mode, lasting)))).await?;
+    grey.approvals.edit(move |approvals, turn| approvals.set_mode(turn, Some((mode, lasting)))).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))
@@ -132,7 +132,7 @@ pub(super) async fn set_silent(
 
 /// `DELETE /api/allowall`
 pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> GreyproxyResult {
-    grey.approvals.edit(|approvals| approvals.change_mode(None)).await?;
+    grey.approvals.edit(|approvals, turn| approvals.set_mode(turn, None)).await?;
     let now = silent_mode_json(&grey);
     grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))

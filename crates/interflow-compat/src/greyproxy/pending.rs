@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use interflow_approvals::EditTurn;
 use interflow_approvals::Resolution as Decision;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ pub(super) async fn decide(
     let mut answer: Decision =
         serde_json::from_value(answer).map_err(|e| GreyproxyError::bad_request(e.to_string()))?;
     answer.note = given.notes.clone().filter(|n| !n.is_empty());
-    let done = grey.approvals.edit(move |approvals| approvals.resolve(id, &answer)).await?;
+    let done = grey.approvals.edit(move |approvals, turn| approvals.resolve(turn, id, &answer)).await?;
     Ok(done.rule.map_or(Value::Null, |r| json_format::rule(&r)))
 }
 
@@ -87,7 +88,8 @@ pub(super) async fn deny(
 /// Denies the waiting requests without creating a rule; returns whether there were any.
 pub(super) fn drop_one(grey: &GreyproxyState, id: u64) -> bool {
     let once = json!({"action": "deny", "scope": "once"});
-    serde_json::from_value(once).is_ok_and(|answer: Decision| grey.approvals.resolve(id, &answer).is_ok())
+    serde_json::from_value(once)
+        .is_ok_and(|answer: Decision| grey.approvals.resolve(&EditTurn::unlimited(), id, &answer).is_ok())
 }
 
 /// `DELETE /api/pending/:id`

@@ -56,7 +56,7 @@ pub(super) async fn create(
     if let Some(there) = grey.approvals.rules().iter().find(same) {
         return Ok((StatusCode::OK, Json(json_format::rule(there))));
     }
-    let made = grey.approvals.edit(|approvals| approvals.add_rule(spec)).await?;
+    let made = grey.approvals.edit(|approvals, turn| approvals.add_rule(turn, spec)).await?;
     Ok((StatusCode::CREATED, Json(json_format::rule(&made))))
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn ingest(
     for given in list {
         let known = grey.approvals.rules().len();
         let added = match given.spec() {
-            Ok(spec) => grey.approvals.edit(|approvals| approvals.add_rule(spec)).await.is_ok(),
+            Ok(spec) => grey.approvals.edit(|approvals, turn| approvals.add_rule(turn, spec)).await.is_ok(),
             Err(_) => false,
         };
         if added && grey.approvals.rules().len() > known {
@@ -104,14 +104,16 @@ pub(super) async fn update(
     all.expires_at = given.expires_at.or_else(|| old.spec.until.clone());
     all.notes = given.notes.or_else(|| old.spec.note.clone());
     let spec = all.spec().map_err(GreyproxyError::bad_request)?;
-    let changed = grey.approvals.edit(move |approvals| approvals.change_rule(&old.id, spec)).await?;
+    let changed = grey.approvals.edit(move |approvals, turn| approvals.change_rule(turn, &old.id, spec)).await?;
     Ok(Json(json_format::rule(&changed)))
 }
 
 /// `DELETE /api/rules/:id`
 pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<i64>) -> GreyproxyResult {
     let deleted = match find(&grey, id) {
-        Ok(rule) => grey.approvals.edit(move |approvals| approvals.remove_rule(&rule.id)).await.map(|()| true)?,
+        Ok(rule) => {
+            grey.approvals.edit(move |approvals, turn| approvals.remove_rule(turn, &rule.id)).await.map(|()| true)?
+        }
         Err(_) => false,
     };
     Ok(Json(json!({"status": "ok", "deleted": deleted})))

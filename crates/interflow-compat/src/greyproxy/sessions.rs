@@ -257,7 +257,7 @@ pub(super) async fn add_credential(
         placeholder: Some(format!("{PREFIX}global:{id}")),
         plain_http: false,
     };
-    let made = grey.approvals.edit(|approvals| approvals.add_secret(spec)).await?;
+    let made = grey.approvals.edit(|approvals, turn| approvals.add_secret(turn, spec)).await?;
     Ok(Json(credential_json(&made)))
 }
 
@@ -266,6 +266,6 @@ pub(super) async fn remove_credential(State(grey): GreyproxyApiState, Path(id): 
     let kept = grey.approvals.secrets();
     let found = kept.iter().find(|s| s.session.is_none() && credential_id(&s.label) == id);
     let label = found.ok_or_else(|| GreyproxyError::not_found("credential"))?.label.clone();
-    grey.approvals.edit(move |approvals| approvals.remove_secret(&label)).await?;
+    grey.approvals.edit(move |approvals, turn| approvals.remove_secret(turn, &label)).await?;
     Ok(Json(json!({"id": id, "deleted": true})))
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{EditTurn, EditedFile, FileAccess};
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::Mutex;
 
 use super::group_file::{self, GroupChange};
 use super::key_file::{self, KeyChange, KeyFileError, NewVirtualKey};
@@ -20,7 +19,6 @@ use super::{GroupLevel, PlaintextKey, VirtualKeyRing};
 pub struct KeyStore {
     path: ArcSwap<PathBuf>,
     ring: ArcSwap<VirtualKeyRing>,
-    writing: Mutex<()>,
 }
 
 impl KeyStore {
@@ -31,7 +29,7 @@ impl KeyStore {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
         let ring = ArcSwap::from_pointee(read_ring(&path)?);
-        Ok(Self { path: ArcSwap::from_pointee(path), ring, writing: Mutex::new(()) })
+        Ok(Self { path: ArcSwap::from_pointee(path), ring })
     }
 
     pub fn path(&self) -> Arc<PathBuf> {
@@ -60,8 +58,8 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the id is taken.
-    pub fn add(&self, new: NewVirtualKey) -> Result<(PlaintextKey, Arc<str>), KeyFileError> {
-        self.edit_file(|text| key_file::add_key(text, new, Timestamp::now())).map(|secret| {
+    pub fn add(&self, turn: &EditTurn, new: NewVirtualKey) -> Result<(PlaintextKey, Arc<str>), KeyFileError> {
+        self.edit_file(turn, |text| key_file::add_key(text, new, Timestamp::now())).map(|secret| {
             let id = self.ring.load().keys().last().map(|k| Arc::clone(&k.id)).unwrap_or_default();
             (secret, id)
         })
@@ -71,16 +69,16 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn revoke(&self, id: &str) -> Result<bool, KeyFileError> {
-        self.edit_file(|text| key_file::revoke_key(text, id, Timestamp::now()))
+    pub fn revoke(&self, turn: &EditTurn, id: &str) -> Result<bool, KeyFileError> {
+        self.edit_file(turn, |text| key_file::revoke_key(text, id, Timestamp::now()))
     }
 
     /// Disables or enables a key, or changes its expiry, immediately. Returns whether the key exists.
     ///
     /// # Errors
     /// The file cannot be read or written, or the key was revoked.
-    pub fn change(&self, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
-        self.edit_file(|text| key_file::change_key(text, id, change))
+    pub fn change(&self, turn: &EditTurn, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
+        self.edit_file(turn, |text| key_file::change_key(text, id, change))
     }
 
     /// Replaces the secret of a key and returns the new one in plain text; `None` if there is no such key. The old one
@@ -88,55 +86,77 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the key was revoked.
-    pub fn rotate(&self, id: &str, overlap: Option<Duration>) -> Result<Option<PlaintextKey>, KeyFileError> {
+    pub fn rotate(
+        &self,
+        turn: &EditTurn,
+        id: &str,
+        overlap: Option<Duration>,
+    ) -> Result<Option<PlaintextKey>, KeyFileError> {
         let until = overlap.filter(|overlap| !overlap.is_zero()).map(|overlap| {
             let end = SignedDuration::try_from(overlap).ok().and_then(|d| Timestamp::now().checked_add(d).ok());
             end.ok_or_else(|| KeyFileError("the overlap ends too far in the future".into()))
         });
         let until = until.transpose()?;
-        self.edit_file(|text| key_file::rotate_key(text, id, until))
+        self.edit_file(turn, |text| key_file::rotate_key(text, id, until))
     }
 
     /// Creates a team or an organisation.
     ///
     /// # Errors
     /// The file cannot be read or written, or the id is taken.
-    pub fn add_group(&self, level: GroupLevel, id: &str, settings: GroupChange) -> Result<(), KeyFileError> {
-        self.edit_file(|text| group_file::add_group(text, level, id, settings))
+    pub fn add_group(
+        &self,
+        turn: &EditTurn,
+        level: GroupLevel,
+        id: &str,
+        settings: GroupChange,
+    ) -> Result<(), KeyFileError> {
+        self.edit_file(turn, |text| group_file::add_group(text, level, id, settings))
     }
 
     /// Changes a team or an organisation immediately. Returns whether it exists.
     ///
     /// # Errors
     /// The file cannot be read or written, or would be invalid.
-    pub fn change_group(&self, level: GroupLevel, id: &str, change: GroupChange) -> Result<bool, KeyFileError> {
-        self.edit_file(|text| group_file::change_group(text, level, id, change))
+    pub fn change_group(
+        &self,
+        turn: &EditTurn,
+        level: GroupLevel,
+        id: &str,
+        change: GroupChange,
+    ) -> Result<bool, KeyFileError> {
+        self.edit_file(turn, |text| group_file::change_group(text, level, id, change))
     }
 
     /// Removes a team or an organisation to which nothing belongs. Returns whether it exists.
     ///
     /// # Errors
     /// The file cannot be read or written, or something belongs to it.
-    pub fn remove_group(&self, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
-        self.edit_file(|text| group_file::remove_group(text, level, id))
+    pub fn remove_group(&self, turn: &EditTurn, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
+        self.edit_file(turn, |text| group_file::remove_group(text, level, id))
     }
 
-    fn edit_file<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
-        let _alone = self.writing.lock();
+    fn edit_file<T>(
+        &self,
+        turn: &EditTurn,
+        edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>,
+    ) -> Result<T, KeyFileError> {
         let path = self.path();
-        // Commands, and replicas that take over the keys of others, change it from other processes.
-        let _locked =
-            FileLock::for_edit(&path).map_err(|e| KeyFileError(format!("{} cannot be locked: {e}", path.display())))?;
-        let mut text = read_text(&path)?;
-        let before = text.clone();
-        let done = edit(&mut text).map_err(|e| with_path(&path, &e))?;
-        if text != before {
-            let ring = VirtualKeyRing::parse(&text).map_err(|e| with_path(&path, &e))?;
-            write_atomic(&path, text.as_bytes(), FileAccess::Private)
-                .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", path.display())))?;
+        let activate = |ring| {
             self.ring.store(Arc::new(ring));
-        }
-        Ok(done)
+            Ok(())
+        };
+        let file = EditedFile::new(&*path, FileAccess::Private, VirtualKeyRing::parse, activate);
+        let changed = |former: Option<&str>| {
+            let mut text = former.unwrap_or_default().to_owned();
+            let result = edit(&mut text)?;
+            let is_changed = text != former.unwrap_or_default();
+            Ok((result, is_changed.then_some(text)))
+        };
+        file.edit(turn, changed).map_err(|error| match error.into_file_message() {
+            Ok(message) => KeyFileError(format!("{} {message}", path.display())),
+            Err(rejected) => with_path(&path, &rejected),
+        })
     }
 }
 
@@ -170,7 +190,7 @@ mod tests {
                 // Each has a store of its own, like a command or a replica.
                 scope.spawn(|| {
                     for _ in 0..10 {
-                        KeyStore::open(&path).unwrap().add(NewVirtualKey::default()).unwrap();
+                        KeyStore::open(&path).unwrap().add(&EditTurn::unlimited(), NewVirtualKey::default()).unwrap();
                     }
                 });
             }
@@ -184,14 +204,22 @@ mod tests {
         let path = dir.path().join("keys.toml");
         let store = KeyStore::open(&path).unwrap();
         assert!(store.ring().keys().is_empty());
-        let (secret, id) = store.add(NewVirtualKey { owner: Some("ann".into()), ..NewVirtualKey::default() }).unwrap();
+        let (secret, id) = store
+            .add(&EditTurn::unlimited(), NewVirtualKey { owner: Some("ann".into()), ..NewVirtualKey::default() })
+            .unwrap();
         assert_eq!(id.len(), 8, "an id is made up");
         let now = Timestamp::now();
         let other = KeyStore::open(&path).unwrap();
         assert_eq!(other.ring().find(secret.reveal(), now).unwrap().id, id);
-        assert!(other.revoke(&id).unwrap() && !other.revoke("nobody").unwrap());
+        assert!(
+            other.revoke(&EditTurn::unlimited(), &id).unwrap()
+                && !other.revoke(&EditTurn::unlimited(), "nobody").unwrap()
+        );
         assert!(other.ring().find(secret.reveal(), now).is_err());
-        assert!(other.rotate(&id, None).unwrap_err().to_string().contains("revoked"), "a revoked key stays revoked");
+        assert!(
+            other.rotate(&EditTurn::unlimited(), &id, None).unwrap_err().to_string().contains("revoked"),
+            "a revoked key stays revoked"
+        );
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -207,21 +235,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
         let store = KeyStore::open(&path).unwrap();
-        let (first, id) = store.add(NewVirtualKey { note: Some("ci".into()), ..NewVirtualKey::default() }).unwrap();
+        let (first, id) = store
+            .add(&EditTurn::unlimited(), NewVirtualKey { note: Some("ci".into()), ..NewVirtualKey::default() })
+            .unwrap();
         let now = Timestamp::now();
         let disabled = |disabled| KeyChange { disabled: Some(disabled), ..KeyChange::default() };
-        assert!(store.change(&id, disabled(true)).unwrap() && !store.change("nobody", disabled(true)).unwrap());
+        assert!(
+            store.change(&EditTurn::unlimited(), &id, disabled(true)).unwrap()
+                && !store.change(&EditTurn::unlimited(), "nobody", disabled(true)).unwrap()
+        );
         assert_eq!(store.ring().find(first.reveal(), now), Err(KeyRejection::Disabled(Arc::clone(&id))));
-        assert!(store.change(&id, disabled(false)).unwrap());
-        let second = store.rotate(&id, None).unwrap().unwrap();
+        assert!(store.change(&EditTurn::unlimited(), &id, disabled(false)).unwrap());
+        let second = store.rotate(&EditTurn::unlimited(), &id, None).unwrap().unwrap();
         assert!(store.ring().find(first.reveal(), now).is_err());
         let found = KeyStore::open(&path).unwrap().ring().find(second.reveal(), now).unwrap();
         assert_eq!((&found.id, found.note.as_deref()), (&id, Some("ci")));
         let end = KeyChange { expires: Some(Some(now)), ..KeyChange::default() };
-        assert!(store.change(&id, end).unwrap());
+        assert!(store.change(&EditTurn::unlimited(), &id, end).unwrap());
         assert_eq!(store.ring().find(second.reveal(), now), Err(KeyRejection::Expired(Arc::clone(&id))));
-        assert!(store.change(&id, KeyChange { expires: Some(None), ..KeyChange::default() }).unwrap());
+        assert!(
+            store
+                .change(&EditTurn::unlimited(), &id, KeyChange { expires: Some(None), ..KeyChange::default() })
+                .unwrap()
+        );
         assert!(store.ring().find(second.reveal(), now).is_ok());
-        assert!(store.rotate("nobody", None).unwrap().is_none());
+        assert!(store.rotate(&EditTurn::unlimited(), "nobody", None).unwrap().is_none());
     }
 }

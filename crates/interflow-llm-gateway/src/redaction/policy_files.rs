@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{EditError, EditTurn, EditedFile, FileAccess, is_same_text};
 use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
@@ -105,23 +105,34 @@ impl RedactionService {
         }
     }
 
-    /// Replaces a policy's text: validates it, writes the file, and activates it for new requests. Requests in
-    /// progress keep the old one.
+    /// Replaces a policy's text if it is still `base`, the one that the change is based on: validates it, writes the file,
+    /// and activates it for new requests. Requests in progress keep the old one.
     ///
     /// # Errors
-    /// The text or the section is invalid, or the file cannot be written. Nothing was changed.
-    pub fn replace_policy(&self, file: &Path, text: &str) -> Result<(), PolicyUpdateError> {
-        let _one = self.changing.lock();
-        self.check_known(file)?;
-        Policy::check(text).map_err(PolicyUpdateError::Bad)?;
+    /// The text or the section is invalid, the text has changed, or the file cannot be written. Nothing was changed.
+    pub fn replace_policy(
+        &self,
+        turn: &EditTurn,
+        file: &Path,
+        base: Option<&str>,
+        text: String,
+    ) -> Result<(), EditError<PolicyUpdateError>> {
+        self.check_known(file).map_err(EditError::Rejected)?;
+        // The part that takes long for some texts, before others have to wait for this change.
+        Policy::check(&text).map_err(|problem| EditError::Rejected(PolicyUpdateError::Bad(problem)))?;
+        // The policies are compiled together: from the compilation to the activation, no other file of them changes.
+        let _alone = self.changing.lock();
         let now = self.settings();
-        // Compiled before the file is written: a file on disk always loads at the next start.
-        let fresh =
+        let compile = |text: &str| {
             RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some(&*now), Some((file, text)))
-                .map_err(PolicyUpdateError::Section)?;
-        write_atomic(file, text.as_bytes(), FileAccess::Keep).map_err(PolicyUpdateError::Io)?;
-        self.activate(fresh);
-        Ok(())
+                .map_err(PolicyUpdateError::Section)
+        };
+        let activate = |settings| {
+            self.activate(settings);
+            Ok(())
+        };
+        let is_base = |now: Option<&str>| base.is_none_or(|base| is_same_text(now.unwrap_or(EMPTY_POLICY), base));
+        EditedFile::new(file, FileAccess::Keep, compile, activate).replace(turn, text, is_base)
     }
 
     fn check_known(&self, file: &Path) -> Result<(), PolicyUpdateError> {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use interflow_admin::admin_audit::{AuditFiles, AuditFilter, AuditRecord, AuditStore as _};
-use interflow_admin::shared_audit::newest_of_all;
+use interflow_admin::audit::shared::newest_of_all;
+use interflow_admin::audit::trail::{AuditFiles, AuditFilter, AuditRecord, AuditStore as _};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;

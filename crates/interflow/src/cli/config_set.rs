@@ -4,7 +4,7 @@ use std::path::Path;
 
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::{Value as Json, json};
@@ -91,45 +91,50 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
     if let Some(why) = access::write_refusal(path) {
         return Err(CliError::Failed(why));
     }
-    let failed = |e: std::io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     if let Ok(home) = DataDir::find(data_dir)
         && path.parent() == Some(home.path())
     {
         home.create()?;
     }
     let access = if old.is_some() { FileAccess::Keep } else { FileAccess::Private };
-    write_atomic(path, new.as_bytes(), access).map_err(failed)?;
-    let Ok(home) = DataDir::find(data_dir) else { return Ok(()) };
-    let Ok(Some(api)) = InstanceApi::for_instance(&home) else {
+    // The text was checked before it was shown.
+    let file = EditedFile::new(path, access, |_| Ok(()), |()| reload(data_dir));
+    let replaced = file.replace(&EditTurn::unlimited(), new.to_owned(), |now| now == old);
+    let report = replaced.map_err(|error| match error {
+        EditError::NotActivated { error, restored } => CliError::Failed(match restored {
+            Ok(()) => format!("{error}; the file is as it was"),
+            Err(e) => format!("{error}; {} cannot be restored: {e}", path.display()),
+        }),
+        other => match other.into_file_message() {
+            Ok(message) => CliError::Failed(format!("{} {message}", path.display())),
+            Err(rejected) => rejected,
+        },
+    })?;
+    let Some(report) = report else {
         interflow_host::errln!("interflow: {} is written", path.display());
         return Ok(());
     };
-    match api.post("/reload", &json!({})) {
-        Ok(report) => {
-            let files = report["files"].as_array().into_iter().flatten().filter_map(Json::as_str);
-            if !files.map(Path::new).any(|read| is_same(read, path)) {
-                interflow_host::errln!("interflow: {} is written", path.display());
-                crate::warn("the running instance reads another file");
-                return Ok(());
-            }
-            let restart = joined_values(&report, "restart");
-            if restart.is_empty() {
-                interflow_host::errln!("interflow: {} is written, and the running instance uses it", path.display());
-            } else {
-                let keys = restart.replace(' ', ", ");
-                crate::warn(&format!("changes of these take effect at a restart: {keys}"));
-            }
-            Ok(())
-        }
-        Err(e) => {
-            match old {
-                Some(text) => write_atomic(path, text.as_bytes(), FileAccess::Keep),
-                None => std::fs::remove_file(path),
-            }
-            .map_err(failed)?;
-            Err(CliError::Failed(format!("{e}; the file is as it was")))
-        }
+    let files = report["files"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    if !files.map(Path::new).any(|read| is_same(read, path)) {
+        interflow_host::errln!("interflow: {} is written", path.display());
+        crate::warn("the running instance reads another file");
+        return Ok(());
     }
+    let restart = joined_values(&report, "restart");
+    if restart.is_empty() {
+        interflow_host::errln!("interflow: {} is written, and the running instance uses it", path.display());
+    } else {
+        let keys = restart.replace(' ', ", ");
+        crate::warn(&format!("changes of these take effect at a restart: {keys}"));
+    }
+    Ok(())
+}
+
+/// Lets an instance that runs read the file; its report.
+fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
+    let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
+    let Ok(Some(api)) = InstanceApi::for_instance(&home) else { return Ok(None) };
+    api.post("/reload", &json!({})).map(Some)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

@@ -19,13 +19,12 @@ use serde_json::json;
 
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
-use crate::cli::run::editor_deps;
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
-use crate::instance::reload::ConfigReloader;
-use crate::instance::settings::{ApplyFlagsFn, ConfigEditor};
+use crate::instance::log;
+use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
+use crate::instance::run::{self, StartOptions};
 use crate::instance::shutdown_signal::ShutdownSignal;
 use crate::instance::watched_files::FileStamps;
-use crate::instance::{log, run};
 
 /// The configuration file, so that settings can be changed. Not `interflow.toml`, which `interflow run` reads.
 const CONFIG_FILE: &str = "demo.toml";
@@ -121,10 +120,10 @@ async fn run_demo(
         .map_err(|e| format!("the demo's bank could not start: {e}"))?;
     let flags = environment(args, vault.join("ca.pem"));
     flags(&mut config);
-    let running = run::start(&config, home).await?;
-    let reloader = ConfigReloader::new(file.clone(), &stamps, &config, running.reloaded_parts(), Arc::clone(&flags));
-    let editor = ConfigEditor::new(editor_deps(Vec::new(), file, &reloader, &running, flags));
-    running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
+    let (control, requests) = ConfigControl::new(file, flags, Vec::new());
+    let options = StartOptions { control: Some(control.clone()), ..StartOptions::default() };
+    let running = run::start_with(&config, home, options).await?;
+    let reloader = ConfigReloader::new(control, requests, &stamps, &config, running.reloaded_parts());
     tokio::spawn(reloader.run());
     let film = film(&running, origin.port());
     let bank = interflow_demo::tls_demo::TlsDemo::new(bank.port(), &home.ca())

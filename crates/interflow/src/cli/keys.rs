@@ -6,6 +6,7 @@ mod parquet;
 mod spend;
 
 use clap::{Args, Subcommand};
+use interflow_files::EditTurn;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{
@@ -174,7 +175,10 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         KeysCommand::Change(args) => change(args, &store, home)?,
         KeysCommand::Rotate { id, overlap } => {
             let overlap = overlap.map(|overlap| overlap.0);
-            let secret = store.rotate(&id, overlap).map_err(|e| e.to_string())?.ok_or_else(|| no_such_key(&id))?;
+            let secret = store
+                .rotate(&EditTurn::unlimited(), &id, overlap)
+                .map_err(|e| e.to_string())?
+                .ok_or_else(|| no_such_key(&id))?;
             load_into_instance(home);
             let ring = store.ring();
             let until = ring.keys().iter().find(|k| *k.id == *id).and_then(|k| k.previous_until);
@@ -191,7 +195,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         KeysCommand::Disable { id } => set_disabled(&store, home, &id, true)?,
         KeysCommand::Enable { id } => set_disabled(&store, home, &id, false)?,
         KeysCommand::Revoke { id } => {
-            if !store.revoke(&id).map_err(|e| e.to_string())? {
+            if !store.revoke(&EditTurn::unlimited(), &id).map_err(|e| e.to_string())? {
                 return Err(no_such_key(&id));
             }
             load_into_instance(home);
@@ -233,7 +237,7 @@ fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<Strin
 }
 
 fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Result<(), CliError> {
-    if !store.change(id, change).map_err(|e| e.to_string())? {
+    if !store.change(&EditTurn::unlimited(), id, change).map_err(|e| e.to_string())? {
         return Err(no_such_key(id));
     }
     load_into_instance(home);
@@ -279,7 +283,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &Data
         team: args.team,
         tags: parse_tag_args(&args.tags)?,
     };
-    let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
+    let (secret, id) = store.add(&EditTurn::unlimited(), new).map_err(|e| e.to_string())?;
     load_into_instance(home);
     if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::thread;
 use std::time::Instant;
 
-use interflow_admin::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
+use interflow_admin::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
@@ -96,13 +96,11 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let said = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
-    let path = call.path();
-    let done = match call.verb {
-        ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::ListPending | ToolAction::Setup => {
-            api.get(&path)
-        }
-        ToolAction::Annotate => api.patch(&path, &call.input),
-        ToolAction::Replay | ToolAction::ProposeRule => api.post(&path, &call.input),
+    let (method, path) = call.operation();
+    let done = match method {
+        "GET" => api.get(&path),
+        "PATCH" => api.patch(&path, &call.input),
+        _ => api.post(&path, &call.input),
     };
     done.map_err(said)
 }

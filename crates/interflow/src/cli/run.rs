@@ -15,11 +15,10 @@ use interflow_proxy::config::InterceptMode;
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
-use crate::instance::reload::{ConfigReloader, prepare};
+use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
 #[cfg(unix)]
 use crate::instance::restart::Successor;
-use crate::instance::run::{RunningInstance, StoreUse, start_with_store};
-use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
+use crate::instance::run::{StartOptions, StoreUse, start_with};
 use crate::instance::shutdown_signal::ShutdownSignal;
 #[cfg(unix)]
 use crate::instance::successor_check;
@@ -145,11 +144,13 @@ pub fn run(
     let kept = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
-        let mut running = start_with_store(&config, &home, args.store_use(), sockets).await?;
         let flags = RunFlags::from_args(args);
         let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
-        let reloader =
-            ConfigReloader::new(file.clone(), &stamps, &config, running.reloaded_parts(), Arc::clone(&flags));
+        let (control, requests) = ConfigControl::new(file, flags, args.pinned_keys());
+        let options = StartOptions { store: args.store_use(), sockets, control: Some(control.clone()) };
+        let mut running = start_with(&config, &home, options).await?;
+        let reload = Arc::clone(&control.reload);
+        let reloader = ConfigReloader::new(control, requests, &stamps, &config, running.reloaded_parts());
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         #[cfg(unix)]
         let stop = successor.as_ref().map_or_else(ShutdownSignal::listen, ShutdownSignal::with_restart);
@@ -165,9 +166,7 @@ pub fn run(
             banner::print(&running, &config);
         }
         running.warn_of_exposure(&config);
-        let editor = ConfigEditor::new(editor_deps(args.pinned_keys(), file, &reloader, &running, flags));
-        running.set_reload(reloader.handle(), editor.map(|editor| Arc::new(editor) as _));
-        running.follow_shared_settings(reloader.handle());
+        running.follow_shared_settings(reload);
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
         tokio::spawn(release_startup_memory());
@@ -197,27 +196,6 @@ fn check_start(
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     Ok(runtime.block_on(successor_check::check_start(config, home, sockets, record_dir))?)
-}
-
-/// `options`: keys that the command line determines, with its options.
-pub fn editor_deps(
-    options: Vec<(&'static str, &'static str)>,
-    file: ConfigFile,
-    reloader: &ConfigReloader,
-    running: &RunningInstance,
-    flags: ApplyFlagsFn,
-) -> EditorDeps {
-    let (components, accounts) = (Arc::clone(&running.components), Arc::clone(&running.components.accounts.accounts));
-    EditorDeps {
-        file,
-        active: reloader.active(),
-        reloadable: reloader.reloadable(),
-        flags,
-        options,
-        check: Arc::new(move |config| prepare(&components, config).map(drop)),
-        reload: reloader.handle(),
-        audit: Arc::new(move |client, changes| accounts.record_settings(client, changes)),
-    }
 }
 
 /// Releases mapped code pages that only startup needed.

@@ -22,7 +22,7 @@ pub mod store_tls;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::AdminServer;
+use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
@@ -98,7 +98,7 @@ pub struct ComponentSet {
     #[cfg(feature = "media")]
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
-    gateway: Arc<LlmGateway>,
+    pub gateway: Arc<LlmGateway>,
     guardrails: Arc<GuardrailService>,
     pub mcp: Arc<McpService>,
     /// The client for Interflow's own requests; it works once the server has started.
@@ -249,19 +249,18 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
-    /// Gives the admin server what it cannot read by itself: the gateway's routes, and metrics.
-    pub fn attach_admin(&self, admin: &AdminServer) {
-        admin.set_llm(Arc::clone(&self.gateway));
+    /// The metrics of the gateways and guardrails.
+    pub fn metrics(&self) -> MetricsSource {
         let (gateway, guardrails) = (Arc::clone(&self.gateway), Arc::clone(&self.guardrails));
         let mcp = Arc::clone(&self.mcp);
-        admin.add_metrics(move |page| {
+        Box::new(move |page| {
             mcp::write_metrics(&mcp.counts(), page);
             guardrails::write_metrics(&guardrails.counts(), page);
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
             llm::write_deployment_metrics(&gateway.routes(), page);
             llm::write_cache_metrics(&gateway.cache().stats(), page);
-        });
+        })
     }
 
     /// Further files whose modification triggers a reload: those that the active files name.

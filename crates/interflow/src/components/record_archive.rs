@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use interflow_admin::AdminServer;
+use interflow_admin::ArchiveProgressFn;
+use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::metrics::table;
 use interflow_archive::hourly::{
     ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveProgress, ArchiveUntil, ArchivedFlows, ArchivedRecord,
@@ -176,14 +177,22 @@ impl RecordArchiver {
         Ok(Some(Self { status, stopping, _wake: wake }))
     }
 
-    /// Adds its state to the API and to the metrics.
-    pub fn attach_admin(&self, admin: &AdminServer) {
+    /// Reads its state.
+    fn status(&self) -> impl Fn() -> ArchiveStatus + Send + Sync + use<> {
         let status = Arc::clone(&self.status);
-        let current = move || status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let shown = current.clone();
-        admin.set_archive(move || shown().progress);
-        admin.add_metrics(move |page| {
-            let ArchiveStatus { progress: archive, is_active } = current();
+        move || status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its state for the API.
+    pub fn progress(&self) -> ArchiveProgressFn {
+        let status = self.status();
+        Box::new(move || status().progress)
+    }
+
+    pub fn metrics(&self) -> MetricsSource {
+        let status = self.status();
+        Box::new(move |page| {
+            let ArchiveStatus { progress: archive, is_active } = status();
             page.value(&table::ARCHIVE_UP, u8::from(archive.last_error.is_none()));
             page.value(&table::ARCHIVE_ACTIVE, u8::from(is_active));
             for (family, value) in [
@@ -201,7 +210,7 @@ impl RecordArchiver {
                 page.value(&table::ARCHIVE_FILES, archive.files);
                 page.value(&table::ARCHIVE_OPEN, archive.open_flows);
             }
-        });
+        })
     }
 }
 

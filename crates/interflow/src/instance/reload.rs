@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use interflow_admin::metrics::table;
 use interflow_admin::settings::SettingEffect;
-use interflow_admin::{AdminState, ReloadFn, ReloadReport};
+use interflow_admin::{ActiveConfig, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 use interflow_store::RecordStore;
 use interflow_types::Timestamp;
-use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
-use crate::instance::settings::ApplyFlagsFn;
 use crate::instance::terminal::StartTerminal;
 use crate::instance::watched_files::{FileStamps, WatchedFiles};
 use crate::instance::{config, log};
@@ -69,25 +67,61 @@ fn unix_seconds() -> u64 {
     Timestamp::now().micros() / 1_000_000
 }
 
+/// Applies the command line's flags to a configuration.
+pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
+
+/// The configuration file of an instance, and its reload: made before the instance, which starts with it, and given to the
+/// [`ConfigReloader`] then.
+#[derive(Clone)]
+pub struct ConfigControl {
+    pub file: ConfigFile,
+    pub active: ActiveConfig,
+    pub flags: ApplyFlagsFn,
+    /// Keys that options of the command line determine, with these options.
+    pub options: Vec<(&'static str, &'static str)>,
+    pub reload: ReloadFn,
+}
+
+/// Reloads that the [`ConfigControl`] asks for.
+pub struct ReloadRequests(mpsc::Receiver<ReloadRequest>);
+
+impl ConfigControl {
+    pub fn new(
+        file: ConfigFile,
+        flags: ApplyFlagsFn,
+        options: Vec<(&'static str, &'static str)>,
+    ) -> (Self, ReloadRequests) {
+        let (requests, receiver) = mpsc::channel::<ReloadRequest>(MAX_REQUESTS);
+        let reload: ReloadFn = Arc::new(move || {
+            let requests = requests.clone();
+            Box::pin(async move {
+                // The loop ends with the runtime only.
+                let stopping = || "the instance is stopping".to_owned();
+                let (reply, result) = oneshot::channel();
+                requests.send(reply).await.map_err(|_| stopping())?;
+                result.await.map_err(|_| stopping())?
+            })
+        });
+        (Self { file, active: ActiveConfig::default(), flags, options, reload }, ReloadRequests(receiver))
+    }
+}
+
 /// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
     reload: Arc<Reload>,
     /// Changes of files.
     asked: mpsc::Receiver<()>,
     /// Requests of the admin API.
-    requested: mpsc::Receiver<ReloadRequest>,
-    requests: mpsc::Sender<ReloadRequest>,
+    requests: ReloadRequests,
     terminal: StartTerminal,
 }
 
 /// One reload after the other, each on a blocking thread.
 struct Reload {
-    file: ConfigFile,
-    apply: ApplyFlagsFn,
+    control: ConfigControl,
     parts: ReloadedParts,
     /// The configuration at the start, for what is read only then.
     start: Value,
-    active: ActiveConfig,
     watched: Arc<WatchedFiles>,
 }
 
@@ -96,24 +130,8 @@ pub struct ReloadedParts {
     pub engine: Arc<ProxyServer>,
     pub components: Arc<ComponentSet>,
     pub store: Option<Arc<RecordStore>>,
-    /// The admin port, which shows the active configuration.
-    pub admin: Option<Arc<AdminState>>,
     pub status: Arc<ReloadStatus>,
     pub home: DataDir,
-}
-
-/// The configuration that the instance runs with, as in its file: what takes effect at a restart is as at the start.
-#[derive(Clone, Default)]
-pub struct ActiveConfig(Arc<RwLock<Arc<Value>>>);
-
-impl ActiveConfig {
-    pub fn get(&self) -> Arc<Value> {
-        Arc::clone(&self.0.read())
-    }
-
-    fn set(&self, config: Value) {
-        *self.0.write() = Arc::new(config);
-    }
 }
 
 /// Where the result of a requested reload goes.
@@ -221,53 +239,26 @@ fn to_json(config: &InterflowConfig) -> Value {
 }
 
 impl ConfigReloader {
-    /// Watches the file and the files that `config` refers to; `stamps` was taken before the file was read. `apply`
-    /// applies the command-line flags to each loaded configuration.
+    /// Watches the file and the files that `config` refers to; `stamps` was taken before the file was read.
     pub fn new(
-        file: ConfigFile,
+        control: ConfigControl,
+        requests: ReloadRequests,
         stamps: &FileStamps,
         config: &InterflowConfig,
         parts: ReloadedParts,
-        apply: ApplyFlagsFn,
     ) -> Self {
         // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(WatchedFiles::default());
-        let (requests, requested) = mpsc::channel(MAX_REQUESTS);
-        let (start, active) = (to_json(config), ActiveConfig::default());
-        active.set(start.clone());
+        let start = to_json(config);
         let stamps = parts.components.stamps.clone().and(stamps);
-        let reload = Reload { file, apply, parts, start, active, watched: Arc::clone(&watched) };
+        let reload = Reload { control, parts, start, watched: Arc::clone(&watched) };
         reload.watch(config, &stamps);
         let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&watched, &ask));
         if let Err(e) = started {
             tracing::warn!("cannot watch files ({e}): send SIGHUP after a change");
         }
-        Self { reload: Arc::new(reload), asked, requested, requests, terminal: StartTerminal::find() }
-    }
-
-    /// The configuration that is active now, and after each reload.
-    pub fn active(&self) -> ActiveConfig {
-        self.reload.active.clone()
-    }
-
-    pub fn reloadable(&self) -> ReloadableKeys {
-        self.reload.reloadable()
-    }
-
-    /// Reloads when called.
-    pub fn handle(&self) -> ReloadFn {
-        let requests = self.requests.clone();
-        Arc::new(move || {
-            let requests = requests.clone();
-            Box::pin(async move {
-                // The loop ends with the runtime only.
-                let stopping = || "the instance is stopping".to_owned();
-                let (reply, done) = oneshot::channel();
-                requests.send(reply).await.map_err(|_| stopping())?;
-                done.await.map_err(|_| stopping())?
-            })
-        })
+        Self { reload: Arc::new(reload), asked, requests, terminal: StartTerminal::find() }
     }
 
     pub async fn run(mut self) {
@@ -289,7 +280,7 @@ impl ConfigReloader {
                         continue;
                     }
                 }
-                Some(reply) = self.requested.recv() => {
+                Some(reply) = self.requests.0.recv() => {
                     // The client may have gone.
                     let _ = reply.send(self.reload().await);
                     continue;
@@ -332,24 +323,21 @@ impl Reload {
     /// Watches the files of this configuration, of which `read` has the versions that were read.
     fn watch(&self, config: &InterflowConfig, read: &FileStamps) {
         // Also the file in the data directory that does not exist yet.
-        let file = self.file.path().filter(|_| !self.file.is_stdin()).map(ToOwned::to_owned);
+        let file = self.control.file.path().filter(|_| !self.control.file.is_stdin()).map(ToOwned::to_owned);
         let named = named_files(config, &self.parts.home);
         self.watched.replace(file.into_iter().chain(named).chain(self.parts.components.found_files()), read);
     }
 
     fn load_and_apply(&self) -> Result<ReloadReport, String> {
-        let stamps = self.file.stamps();
-        let mut config = config::load(self.file.to_load()).map_err(|e| e.to_string())?.config;
-        (self.apply)(&mut config);
+        let stamps = self.control.file.stamps();
+        let mut config = config::load(self.control.file.to_load()).map_err(|e| e.to_string())?.config;
+        (self.control.flags)(&mut config);
         let stamps = FileStamps::take(named_files(&config, &self.parts.home)).and(&stamps);
         self.apply_config(&config)?;
         self.watch(&config, &stamps);
         let now = to_json(&config);
         let (keys, active) = (self.reloadable(), self.reloadable().active(&self.start, &now));
-        self.active.set(active.clone());
-        if let Some(admin) = &self.parts.admin {
-            admin.set_config(active);
-        }
+        self.control.active.replace(active);
         Ok(ReloadReport { files: self.watched.existing(), restart: keys.restart_needed(&self.start, &now) })
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_admin::identity::shared::SharedIdentity;
+use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, FleetPending, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
@@ -27,7 +28,8 @@ use crate::components::record_archive::RecordArchiver;
 use crate::components::{CompatApis, ComponentSet, record_store, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
-use crate::instance::reload::{ReloadStatus, ReloadedParts};
+use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, ReloadedParts, prepare};
+use crate::instance::settings::{ConfigEditor, EditorDeps};
 use crate::instance::shared_settings::SettingsSync;
 use crate::instance::shutdown_signal::{ShutdownSignal, StopSignal};
 use crate::instance::{diagnosis, exposure, machine_setup};
@@ -62,7 +64,7 @@ pub struct RunningInstance {
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
-    start_with_store(config, home, StoreUse::IfEnabled, Arc::default()).await
+    start_with(config, home, StartOptions::default()).await
 }
 
 /// The certificate and key of the configured CA, if there is one, and where they are from.
@@ -84,20 +86,32 @@ fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), C
 }
 
 /// Whether the store is opened although `record.enabled` is false.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreUse {
+    #[default]
     IfEnabled,
     /// Recording may be turned on later.
     Always,
 }
 
-/// As [`start`], with sockets that may be inherited.
-pub async fn start_with_store(
+#[derive(Default)]
+pub struct StartOptions {
+    pub store: StoreUse,
+    /// Sockets that may be inherited.
+    pub sockets: Arc<ListenSockets>,
+    /// The configuration file, which the admin API reloads and changes; `None` if the instance has none.
+    pub control: Option<ConfigControl>,
+}
+
+/// As [`start`], with options.
+pub async fn start_with(
     config: &InterflowConfig,
     home: &DataDir,
-    store: StoreUse,
-    sockets: Arc<ListenSockets>,
+    options: StartOptions,
 ) -> Result<RunningInstance, CliError> {
+    let StartOptions { store, sockets, control } = options;
+    let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
+    active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
     home.create()?;
     home.check_access()?;
     raise_file_limit();
@@ -125,7 +139,7 @@ pub async fn start_with_store(
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
-    let components = build_components(config, home, store.as_ref(), &mut settings).await?;
+    let components = Arc::new(build_components(config, home, store.as_ref(), &mut settings).await?);
     let shared = shared_identity(config, home)?;
     components.limits.open_spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
     let parts = ServerDeps {
@@ -162,8 +176,7 @@ pub async fn start_with_store(
                 engine: Arc::clone(&engine),
                 store: store.as_ref().map(|s| s.flows()),
                 conversations: conversations.clone(),
-                config: serde_json::to_value(config)
-                    .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
+                config: active,
                 token: token.clone(),
                 data_dir: home.path().to_owned(),
                 command: home.command(),
@@ -179,28 +192,23 @@ pub async fn start_with_store(
                 approvals: Some(Arc::clone(&components.approvals.approvals)),
                 fleet_pending: fleet_pending.clone(),
                 doctor: Some(diagnosis::for_admin(config, home)),
+                llm: Some(Arc::clone(&components.gateway)),
+                #[cfg(feature = "media")]
+                media: config.media.enabled.then(|| Arc::clone(&components.media)),
+                archive: archiver.as_ref().map(RecordArchiver::progress),
+                setup: Some(machine_setup::for_admin(home, engine.proxy_addresses(), engine.gateway_addresses())),
+                reload: control.as_ref().map(|control| Arc::clone(&control.reload)),
+                settings: control.and_then(|control| settings_editor(control, &components, store.is_some())),
+                shared_settings: settings.as_ref().map(SettingsSync::for_admin),
+                metrics: metrics_sources(&reload_status, &components, archiver.as_ref()),
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
-            admin.set_setup(machine_setup::for_admin(home, engine.proxy_addresses(), engine.gateway_addresses()));
-            #[cfg(feature = "media")]
-            if config.media.enabled {
-                admin.set_media(Arc::clone(&components.media));
-            }
             Some((admin, addr))
         }
         None => None,
     };
     if let Some((admin, addr)) = &admin {
         compat.attach(config, admin, *addr, dns)?;
-        let reloads = Arc::clone(&reload_status);
-        admin.add_metrics(move |page| reloads.write_metrics(page));
-        components.attach_admin(admin);
-        if let Some(settings) = &settings {
-            admin.set_shared_settings(settings.for_admin());
-        }
-        if let Some(archiver) = &archiver {
-            archiver.attach_admin(admin);
-        }
     }
     if config.upstream.danger_insecure {
         tracing::warn!(
@@ -222,12 +230,39 @@ pub async fn start_with_store(
         compat,
         dns,
         token,
-        components: Arc::new(components),
+        components,
         reload_status,
         sockets,
         home: home.clone(),
         settings,
     })
+}
+
+/// Changes the configuration file for the admin API; `None` if there is no place for a file.
+fn settings_editor(
+    control: ConfigControl,
+    components: &Arc<ComponentSet>,
+    has_store: bool,
+) -> Option<Arc<dyn SettingsEditor>> {
+    let (checked, accounts) = (Arc::clone(components), Arc::clone(&components.accounts.accounts));
+    let editor = ConfigEditor::new(EditorDeps {
+        control,
+        reloadable: ReloadableKeys::new(has_store),
+        check: Arc::new(move |config| prepare(&checked, config).map(drop)),
+        audit: Arc::new(move |client, changes| accounts.record_settings(client, changes)),
+    });
+    editor.map(|editor| Arc::new(editor) as Arc<dyn SettingsEditor>)
+}
+
+/// Metrics of what the admin side does not know.
+fn metrics_sources(
+    reloads: &Arc<ReloadStatus>,
+    components: &ComponentSet,
+    archiver: Option<&RecordArchiver>,
+) -> Vec<MetricsSource> {
+    let reloads = Arc::clone(reloads);
+    let reloads: MetricsSource = Box::new(move |page| reloads.write_metrics(page));
+    [reloads, components.metrics()].into_iter().chain(archiver.map(RecordArchiver::metrics)).collect()
 }
 
 /// Builds the components. Shared settings that they cannot use are replaced by earlier revisions.
@@ -341,15 +376,6 @@ impl RunningInstance {
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }
 
-    /// Lets the admin API reload the configuration, and change its file.
-    pub fn set_reload(&self, reload: ReloadFn, settings: Option<Arc<dyn SettingsEditor>>) {
-        let Some((admin, _)) = &self.admin else { return };
-        admin.set_reload(reload);
-        if let Some(settings) = settings {
-            admin.set_settings(settings);
-        }
-    }
-
     /// Follows changes of settings that replicas share, from now on.
     pub fn follow_shared_settings(&mut self, reload: ReloadFn) {
         if let Some(mut settings) = self.settings.take() {
@@ -366,7 +392,6 @@ impl RunningInstance {
             engine: Arc::clone(&self.engine),
             components: Arc::clone(&self.components),
             store: self.store.clone(),
-            admin: self.admin.as_ref().map(|(admin, _)| admin.state()),
             status: Arc::clone(&self.reload_status),
             home: self.home.clone(),
         }

@@ -12,6 +12,7 @@ use interflow_archive::{ArchiveFormat, FlowExporter as _, ImportReport};
 use interflow_compat::greyproxy::{GreyproxyDb, GreyproxyEndpoint, convert_rule, decrypt_credentials};
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
 use interflow_conversations::conversations::indexer::ConversationIndexer;
+use interflow_files::EditTurn;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
@@ -112,14 +113,18 @@ enum RuleSink {
 impl RuleSink {
     fn rule(&self, spec: RuleSpec) -> Result<(), String> {
         match self {
-            Self::Here(approvals) => approvals.add_rule(spec).map(drop).map_err(|e| e.to_string()),
+            Self::Here(approvals) => {
+                approvals.add_rule(&EditTurn::unlimited(), spec).map(drop).map_err(|e| e.to_string())
+            }
             Self::Instance(api) => api.post("/approvals/rules", &json!(spec)).map(drop).map_err(|e| e.to_string()),
         }
     }
 
     fn secret(&self, spec: SecretSpec) -> Result<(), String> {
         match self {
-            Self::Here(approvals) => approvals.add_secret(spec).map(drop).map_err(|e| e.to_string()),
+            Self::Here(approvals) => {
+                approvals.add_secret(&EditTurn::unlimited(), spec).map(drop).map_err(|e| e.to_string())
+            }
             Self::Instance(api) => api.post("/secrets", &json!(spec)).map(drop).map_err(|e| e.to_string()),
         }
     }

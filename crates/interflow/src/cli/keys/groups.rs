@@ -1,6 +1,7 @@
 //! `interflow keys team` and `interflow keys organisation`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use interflow_files::EditTurn;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSet};
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &Da
         GroupCommand::List { format } => return show(level, store, format.is_json()),
         GroupCommand::Add(args) => {
             let change = settings(&args, level, None)?;
-            store.add_group(level, &args.id, change).map_err(|e| e.to_string())?;
+            store.add_group(&EditTurn::unlimited(), level, &args.id, change).map_err(|e| e.to_string())?;
             (args.id, "created")
         }
         GroupCommand::Change(args) => {
@@ -102,7 +103,7 @@ pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &Da
             (id, "enabled")
         }
         GroupCommand::Remove { id } => {
-            if !store.remove_group(level, &id).map_err(|e| e.to_string())? {
+            if !store.remove_group(&EditTurn::unlimited(), level, &id).map_err(|e| e.to_string())? {
                 return Err(no_such_group(level, &id));
             }
             (id, "removed")
@@ -117,7 +118,7 @@ fn no_such_group(level: GroupLevel, id: &str) -> CliError {
 }
 
 fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> Result<(), CliError> {
-    match store.change_group(level, id, change).map_err(|e| e.to_string())? {
+    match store.change_group(&EditTurn::unlimited(), level, id, change).map_err(|e| e.to_string())? {
         true => Ok(()),
         false => Err(no_such_group(level, id)),
     }

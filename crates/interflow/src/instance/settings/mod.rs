@@ -8,24 +8,21 @@ pub mod document;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use interflow_admin::SettingsAccess;
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::{
     AppliedSettings, ChangedSetting, Setting, SettingChange, SettingSource, SettingsEditor, SettingsError,
     SettingsPreview, SettingsView,
 };
-use interflow_admin::{ReloadFn, SettingsAccess};
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::instance::config::env::EnvOverrides;
-use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
-use crate::instance::reload::{ActiveConfig, ReloadableKeys};
+use crate::instance::config::{InterflowConfig, key_position, load_text};
+use crate::instance::reload::{ConfigControl, ReloadableKeys};
 use catalog::{SETTABLE, SettableKey, pointer};
 
-/// Applies the command line's flags to a configuration.
-pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
 /// Checks a configuration as a reload does, without activating it.
 pub type CheckFn = Arc<dyn Fn(&InterflowConfig) -> Result<(), String> + Send + Sync>;
 /// Tells the audit log who changed what.
@@ -33,14 +30,9 @@ pub type AuditFn = Arc<dyn Fn(&str, &Json) + Send + Sync>;
 
 /// What the editor needs of the instance.
 pub struct EditorDeps {
-    pub file: ConfigFile,
-    pub active: ActiveConfig,
+    pub control: ConfigControl,
     pub reloadable: ReloadableKeys,
-    pub flags: ApplyFlagsFn,
-    /// Keys that options of the command line determine, with these options.
-    pub options: Vec<(&'static str, &'static str)>,
     pub check: CheckFn,
-    pub reload: ReloadFn,
     pub audit: AuditFn,
 }
 
@@ -51,8 +43,6 @@ pub struct ConfigEditor(Arc<EditorState>);
 struct EditorState {
     deps: EditorDeps,
     path: PathBuf,
-    /// Held during a change: one at a time.
-    changing: tokio::sync::Mutex<()>,
 }
 
 /// A configuration that was read from a text.
@@ -72,8 +62,8 @@ struct CheckedChange {
 impl ConfigEditor {
     /// `None` if there is no place for a file.
     pub fn new(deps: EditorDeps) -> Option<Self> {
-        let path = deps.file.path()?.to_owned();
-        Some(Self(Arc::new(EditorState { deps, path, changing: tokio::sync::Mutex::new(()) })))
+        let path = deps.control.file.path()?.to_owned();
+        Some(Self(Arc::new(EditorState { deps, path })))
     }
 }
 
@@ -88,7 +78,7 @@ impl SettingsEditor for ConfigEditor {
     }
 
     fn preview(&self, changes: &[SettingChange]) -> Result<SettingsPreview, SettingsError> {
-        let checked = self.0.check(changes)?;
+        let checked = self.0.check(self.0.read_file()?, changes)?;
         let old = checked.old.as_deref();
         Ok(SettingsPreview {
             file: self.0.path.clone(),
@@ -100,30 +90,34 @@ impl SettingsEditor for ConfigEditor {
 
     fn apply(
         &self,
-        base: String,
-        changes: Vec<SettingChange>,
-        client: String,
-    ) -> BoxFuture<'static, Result<AppliedSettings, SettingsError>> {
-        let this = Arc::clone(&self.0);
-        Box::pin(async move {
-            let _one_at_a_time = this.changing.lock().await;
-            let writer = Arc::clone(&this);
-            let written = tokio::task::spawn_blocking(move || writer.write(&base, &changes)).await;
-            let checked = written.map_err(|e| SettingsError::Disk(e.to_string()))??;
-            match (this.deps.reload)().await {
-                Ok(reload) => {
-                    this.record(&client, &checked.changes);
-                    Ok(AppliedSettings { file: this.path.clone(), changes: checked.changes, reload })
-                }
-                Err(why) => Err(this.restore(checked.old.as_deref(), &why)),
-            }
-        })
+        turn: &EditTurn,
+        base: &str,
+        changes: &[SettingChange],
+        client: &str,
+    ) -> Result<AppliedSettings, SettingsError> {
+        let this = &self.0;
+        let old = this.read_file()?;
+        if identify(old.as_deref()) != base {
+            return Err(this.changed_meanwhile());
+        }
+        let checked = this.check(old, changes)?;
+        // A new file may get credentials of upstream proxies, so only its owner can read it.
+        let access = if checked.old.is_some() { FileAccess::Keep } else { FileAccess::Private };
+        // On this thread, so that a client that disconnects does not end it halfway.
+        let reload = |()| tokio::runtime::Handle::current().block_on((this.deps.control.reload)());
+        // The change was checked with what it does to single keys.
+        let file = EditedFile::new(&this.path, access, |_| Ok(()), reload);
+        // What was checked is what is written: a text that has changed since the check is another change's.
+        let replaced = file.replace(turn, checked.new, |now| now == checked.old.as_deref());
+        let reload = replaced.map_err(|e| this.edit_error(e))?;
+        this.record(client, &checked.changes);
+        Ok(AppliedSettings { file: this.path.clone(), changes: checked.changes, reload })
     }
 }
 
 impl EditorState {
     fn read_file(&self) -> Result<Option<String>, SettingsError> {
-        if self.deps.file.is_stdin() {
+        if self.deps.control.file.is_stdin() {
             return Ok(None);
         }
         match std::fs::read_to_string(&self.path) {
@@ -136,7 +130,7 @@ impl EditorState {
     /// What the instance would run with after a restart with this text.
     fn load(&self, text: &str) -> Result<ReadConfig, SettingsError> {
         let (mut config, overrides) = self.load_config(text)?;
-        (self.deps.flags)(&mut config);
+        (self.deps.control.flags)(&mut config);
         let config = serde_json::to_value(&config).map_err(|e| SettingsError::Invalid(e.to_string()))?;
         Ok(ReadConfig { config, overrides })
     }
@@ -151,7 +145,7 @@ impl EditorState {
         if config["admin"]["settings"] == json!(SettingsAccess::ReadOnly) {
             return Some("admin.settings = \"read-only\" forbids changes over the API".into());
         }
-        if self.deps.file.is_stdin() {
+        if self.deps.control.file.is_stdin() {
             return Some("the configuration was read from standard input".into());
         }
         access::write_refusal(&self.path)
@@ -160,7 +154,7 @@ impl EditorState {
     fn settings(&self, text: &str, read: &ReadConfig) -> Vec<Setting> {
         let root = InterflowConfig::schema();
         let defaults = serde_json::to_value(InterflowConfig::default()).unwrap_or_default();
-        let [mut configured, mut active] = [read.config.clone(), Json::clone(&self.deps.active.get())];
+        let [mut configured, mut active] = [read.config.clone(), Json::clone(&self.deps.control.active.get())];
         mask_config(&mut configured);
         mask_config(&mut active);
         let member = |config: &Json, key: &str| config.pointer(&pointer(key)).cloned().unwrap_or_default();
@@ -187,7 +181,7 @@ impl EditorState {
     }
 
     fn source(&self, key: &str, text: &str, overrides: &EnvOverrides) -> SettingSource {
-        if let Some((_, option)) = self.deps.options.iter().find(|(pinned, _)| *pinned == key) {
+        if let Some((_, option)) = self.deps.control.options.iter().find(|(pinned, _)| *pinned == key) {
             return SettingSource::Option { name: (*option).into() };
         }
         let is_key = |path: &[String]| path.join(".") == key;
@@ -203,9 +197,8 @@ impl EditorState {
         }
     }
 
-    /// Checks a change against the file as it is now.
-    fn check(&self, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
-        let old = self.read_file()?;
+    /// Checks a change of the file's text; `None` if there is no file.
+    fn check(&self, old: Option<String>, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
         let text = old.as_deref().unwrap_or_default();
         let before = self.load(text)?;
         if let Some(why) = self.refusal(&before.config) {
@@ -225,7 +218,7 @@ impl EditorState {
         let new =
             document::edit(text, values.iter().map(|(key, value)| (*key, value))).map_err(SettingsError::Unusable)?;
         let (mut config, _) = self.load_config(&new)?;
-        (self.deps.flags)(&mut config);
+        (self.deps.control.flags)(&mut config);
         (self.deps.check)(&config).map_err(|why| SettingsError::Invalid(with_place(&self.path, &new, &why)))?;
         let after = serde_json::to_value(&config).map_err(|e| SettingsError::Invalid(e.to_string()))?;
         let changes = self.changed(&values, &before.config, &after);
@@ -253,32 +246,21 @@ impl EditorState {
         changed.map(view).collect()
     }
 
-    /// Writes a change to the file.
-    fn write(&self, base: &str, changes: &[SettingChange]) -> Result<CheckedChange, SettingsError> {
-        let _alone = FileLock::for_edit(&self.path)
-            .map_err(|e| SettingsError::Disk(format!("{} cannot be locked: {e}", self.path.display())))?;
-        let now = self.read_file()?;
-        if identify(now.as_deref()) != base {
-            let message = format!("{} was changed by someone else in the meantime", self.path.display());
-            return Err(SettingsError::ChangedMeanwhile(message));
-        }
-        let checked = self.check(changes)?;
-        // A new file may get credentials of upstream proxies, so only its owner can read it.
-        let access = if checked.old.is_some() { FileAccess::Keep } else { FileAccess::Private };
-        write_atomic(&self.path, checked.new.as_bytes(), access)
-            .map_err(|e| SettingsError::Disk(format!("{} cannot be written: {e}", self.path.display())))?;
-        Ok(checked)
+    fn changed_meanwhile(&self) -> SettingsError {
+        SettingsError::ChangedMeanwhile(format!("{} was changed by someone else in the meantime", self.path.display()))
     }
 
-    /// Gives the file the text that it had; returns the error of the whole change.
-    fn restore(&self, old: Option<&str>, why: &str) -> SettingsError {
-        let restored = match old {
-            Some(text) => write_atomic(&self.path, text.as_bytes(), FileAccess::Keep),
-            None => std::fs::remove_file(&self.path),
-        };
-        match restored {
-            Ok(()) => SettingsError::Invalid(format!("{why}; the file is as it was")),
-            Err(e) => SettingsError::Disk(format!("{why}; {} could not be restored: {e}", self.path.display())),
+    fn edit_error(&self, error: EditError<String>) -> SettingsError {
+        match error {
+            EditError::ChangedMeanwhile => self.changed_meanwhile(),
+            EditError::NotActivated { error, restored } => match restored {
+                Ok(()) => SettingsError::Invalid(format!("{error}; the file is as it was")),
+                Err(e) => SettingsError::Disk(format!("{error}; {} cannot be restored: {e}", self.path.display())),
+            },
+            other => match other.into_file_message() {
+                Ok(message) => SettingsError::Disk(format!("{} {message}", self.path.display())),
+                Err(rejected) => SettingsError::Invalid(rejected),
+            },
         }
     }
 

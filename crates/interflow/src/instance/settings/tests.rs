@@ -3,11 +3,12 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use interflow_admin::ReloadReport;
 use interflow_admin::settings::{SettingEffect, SettingsDiffKind};
+use interflow_admin::{ActiveConfig, ReloadReport};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::instance::config::ConfigFile;
 
 struct Rig {
     _dir: tempfile::TempDir,
@@ -26,16 +27,18 @@ fn rig(text: Option<&str>, options: Vec<(&'static str, &'static str)>) -> Rig {
     let (refuses, audited) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
     let (refusing, log) = (Arc::clone(&refuses), Arc::clone(&audited));
     let editor = ConfigEditor::new(EditorDeps {
-        file: ConfigFile::find(Some(&path), None),
-        active: ActiveConfig::default(),
+        control: ConfigControl {
+            file: ConfigFile::find(Some(&path), None),
+            active: ActiveConfig::default(),
+            flags: Arc::new(|_| ()),
+            options,
+            reload: Arc::new(move || {
+                let refused = refusing.load(Relaxed);
+                Box::pin(async move { if refused { Err("no disk".into()) } else { Ok(ReloadReport::default()) } })
+            }),
+        },
         reloadable: ReloadableKeys::new(true),
-        flags: Arc::new(|_| ()),
-        options,
         check: Arc::new(|config| interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())),
-        reload: Arc::new(move || {
-            let refused = refusing.load(Relaxed);
-            Box::pin(async move { if refused { Err("no disk".into()) } else { Ok(ReloadReport::default()) } })
-        }),
         audit: Arc::new(move |client, changes| log.lock().push((client.to_owned(), changes.clone()))),
     });
     Rig { _dir: dir, path, editor: editor.unwrap(), refuses, audited }
@@ -54,9 +57,16 @@ impl Rig {
         self.editor.view().unwrap().settings.into_iter().find(|s| s.key == key).unwrap()
     }
 
+    /// As the API does, on a blocking thread.
+    async fn apply_to(&self, base: String, changes: Vec<SettingChange>) -> Result<AppliedSettings, SettingsError> {
+        let editor = self.editor.clone();
+        let apply = move || editor.apply(&EditTurn::unlimited(), &base, &changes, "127.0.0.1");
+        tokio::task::spawn_blocking(apply).await.unwrap()
+    }
+
     async fn apply(&self, changes: Vec<SettingChange>) -> Result<AppliedSettings, SettingsError> {
         let base = self.editor.preview(&changes)?.base;
-        self.editor.apply(base, changes, "127.0.0.1".into()).await
+        self.apply_to(base, changes).await
     }
 }
 
@@ -100,7 +110,7 @@ async fn a_file_that_was_changed_meanwhile_is_not_overwritten() {
     let changes = change("record.bodies", json!(false));
     let base = rig.editor.preview(&changes).unwrap().base;
     fs::write(&rig.path, "# by hand\n").unwrap();
-    let error = rig.editor.apply(base, changes, String::new()).await.unwrap_err();
+    let error = rig.apply_to(base, changes).await.unwrap_err();
     assert!(matches!(error, SettingsError::ChangedMeanwhile(_)), "{error:?}");
     assert_eq!(rig.text(), "# by hand\n");
 }

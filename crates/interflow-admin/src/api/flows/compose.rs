@@ -1,0 +1,176 @@
+//! Composed requests: sending one, showing it as code, and the collections in which they are kept.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use interflow_archive::{ArchiveFormat, replay, snippet};
+use interflow_types::schema::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::flows::replay::{ReplayBody, ReplayError, ReplayedResponse, send};
+use crate::api::input::{StrictJson, StrictQuery};
+use crate::collections::{Collection, CollectionEntry, ComposedRequest};
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
+
+/// A request to send, with every variable replaced.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ComposeInput {
+    method: String,
+    url: String,
+    /// Names and values, in order. Fields of the connection and of the body's length are left to the sender.
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(default)]
+    body: Option<ReplayBody>,
+    /// The request as written, which the history keeps.
+    #[serde(default)]
+    saved: Option<ComposedRequest>,
+}
+
+impl ComposeInput {
+    fn parse(self) -> Result<(replay::ComposedParts, Option<ComposedRequest>)> {
+        let body = self.body.map(ReplayBody::bytes).transpose()?.unwrap_or_default();
+        let parts = replay::ComposedParts::parse(&self.method, &self.url, &self.headers, body)?;
+        Ok((parts, self.saved))
+    }
+}
+
+/// The outcome: a response or an error. A failed request is a regular result of the call.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ComposeResult {
+    /// The recorded flow.
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<ReplayedResponse>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ReplayError>,
+}
+
+/// `POST /compose`: sends a request through the proxy's own client, so that rules and recording apply to it.
+pub(crate) async fn send_composed(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(input): StrictJson<ComposeInput>,
+) -> Result<Json<ComposeResult>> {
+    let (parts, saved) = input.parse()?;
+    if let Some(saved) = saved {
+        let collections = Arc::clone(&state.collections);
+        // The history is a convenience: the request is sent even if it cannot be written.
+        if let Err(e) = blocking(move || collections.remember(saved)).await {
+            tracing::warn!(error = e.into_details().message, "cannot write the history of composed requests");
+        }
+    }
+    let (id, outcome) = send(&state, parts.into_request(), None).await;
+    let (response, error) = match outcome {
+        Ok(response) => (Some(response), None),
+        Err(error) => (None, Some(error)),
+    };
+    Ok(Json(ComposeResult { id: id.to_string(), response, error }))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CodeParams {
+    /// curl, httpie, fetch, python, go, java, csharp, php, powershell or rust.
+    format: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CodeResult {
+    code: String,
+}
+
+/// `POST /compose/code?format=…`
+pub(crate) async fn code(
+    StrictQuery(params): StrictQuery<CodeParams>,
+    StrictJson(input): StrictJson<ComposeInput>,
+) -> Result<Json<CodeResult>> {
+    let format: ArchiveFormat =
+        params.format.parse().map_err(|e: interflow_archive::UnknownFormat| ApiError::bad_request(e.to_string()))?;
+    let (parts, _) = input.parse()?;
+    let code = snippet::for_request(format, &parts.head, &parts.body)
+        .ok_or_else(|| ApiError::bad_request(format!("{format} is not code")))?;
+    Ok(Json(CodeResult { code }))
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Collections {
+    collections: Vec<CollectionEntry>,
+}
+
+pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Collections>> {
+    let collections = Arc::clone(&state.collections);
+    Ok(Json(Collections { collections: blocking(move || collections.list()).await? }))
+}
+
+/// A collection, and what a change of it must be based on.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CollectionView {
+    revision: String,
+    collection: Collection,
+}
+
+pub(crate) async fn read(
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+) -> Result<Json<CollectionView>> {
+    let collections = Arc::clone(&state.collections);
+    let (collection, revision) = blocking(move || collections.read(&name)).await?;
+    Ok(Json(CollectionView { revision, collection }))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CollectionUpdate {
+    collection: Collection,
+    /// The revision that was read; without one, the collection must be new.
+    #[serde(default)]
+    revision: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SavedCollection {
+    revision: String,
+}
+
+/// `PUT /collections/{name}`
+pub(crate) async fn write(
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+    StrictJson(input): StrictJson<CollectionUpdate>,
+) -> Result<Json<SavedCollection>> {
+    let collections = Arc::clone(&state.collections);
+    let revision = blocking(move || collections.write(&name, &input.collection, input.revision.as_deref())).await?;
+    Ok(Json(SavedCollection { revision }))
+}
+
+pub(crate) async fn remove(State(state): State<Arc<AdminState>>, Path(name): Path<String>) -> Result<StatusCode> {
+    let collections = Arc::clone(&state.collections);
+    blocking(move || collections.remove(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ComposeHistory {
+    /// The latest first.
+    requests: Vec<ComposedRequest>,
+}
+
+pub(crate) async fn history(State(state): State<Arc<AdminState>>) -> Result<Json<ComposeHistory>> {
+    let collections = Arc::clone(&state.collections);
+    Ok(Json(ComposeHistory { requests: blocking(move || collections.history()).await? }))
+}
+
+pub(crate) async fn clear_history(State(state): State<Arc<AdminState>>) -> Result<StatusCode> {
+    let collections = Arc::clone(&state.collections);
+    blocking(move || collections.clear_history()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+}

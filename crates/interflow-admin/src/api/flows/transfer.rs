@@ -1,0 +1,303 @@
+//! Export, import, and searches with progress: all responses are streamed.
+
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use interflow_archive::pcapng::{PacketSides, PcapngOptions};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
+use interflow_query::Query;
+use interflow_store::{FlowRow, FlowStore, FlowSummary, ListOptions, ListOrder};
+use interflow_types::schema::JsonSchema;
+use interflow_types::{FlowId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::api::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
+use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
+use crate::api::untrusted_content;
+use crate::error::{ApiError, Result};
+use crate::identity::caller::{Caller, listed};
+use crate::state::AdminState;
+
+/// Flows read from the store at a time.
+const PAGE: usize = 100;
+/// Maximum size of an upload, in bytes.
+const MAX_UPLOAD: u64 = 8 << 30;
+/// Flows examined between two progress reports of a search.
+const PROGRESS_STEP: u64 = 2000;
+
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct FormatParam {
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, parquet, curl, httpie, fetch, python, go, java, csharp,
+    /// php, powershell, rust, html, raw, raw-request, raw-response or table.
+    format: Option<String>,
+    /// With pcapng: client (default), upstream or both.
+    leg: Option<String>,
+    /// With jsonl: edited requests and responses as they came in, too.
+    originals: bool,
+    /// With parquet: the recorded bodies, too.
+    bodies: bool,
+}
+
+impl FormatParam {
+    fn read(&self) -> Result<Option<ArchiveFormat>> {
+        let unknown = |e: interflow_archive::UnknownFormat| ApiError::bad_request(e.to_string());
+        self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
+    }
+
+    fn options(&self) -> Result<ChosenOptions> {
+        let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
+        Ok(ChosenOptions { leg: leg.transpose()?.unwrap_or_default(), originals: self.originals, bodies: self.bodies })
+    }
+}
+
+/// Options of individual formats, as the client chose them.
+#[derive(Clone, Copy)]
+struct ChosenOptions {
+    leg: PacketSides,
+    originals: bool,
+    bodies: bool,
+}
+
+fn options(ChosenOptions { leg, originals, bodies }: ChosenOptions) -> ExportOptions<'static> {
+    ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals, bodies }
+}
+
+fn archive(name: &str, format: ArchiveFormat, body: Body) -> Response {
+    let extension = format.extensions().first().copied().unwrap_or("txt");
+    untrusted_content::file_response(format.media_type(), &format!("{name}.{extension}"), body)
+}
+
+pub(crate) async fn export_one(
+    State(state): State<Arc<AdminState>>,
+    FlowIdPath(id): FlowIdPath,
+    StrictQuery(params): StrictQuery<FormatParam>,
+) -> Result<Response> {
+    let (format, chosen) = (params.read()?.unwrap_or(ArchiveFormat::Har), params.options()?);
+    // Looked up before the stream begins, so that an unknown id is an error response.
+    let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = streamed_body(permit, move |pipe| {
+        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+        exporter.flow(&row, &StoreBodySource(&*store))?;
+        exporter.finish()
+    });
+    Ok(archive(&id.to_string(), format, body))
+}
+
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct FlowExportParams {
+    /// The query; every flow when it is empty.
+    query: String,
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, parquet, curl, httpie, fetch, python, go, java, csharp,
+    /// php, powershell, rust, html, raw, raw-request, raw-response or table.
+    format: Option<String>,
+    /// With pcapng: client (default), upstream or both.
+    leg: Option<String>,
+    /// With jsonl: edited requests and responses as they came in, too.
+    originals: bool,
+    /// With parquet: the recorded bodies, too.
+    bodies: bool,
+}
+
+pub(crate) async fn export(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(params): StrictQuery<FlowExportParams>,
+) -> Result<Response> {
+    let formats =
+        FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
+    let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
+    let query = query(&params.query)?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = streamed_body(permit, move |pipe| export_matching(&*store, query, (format, chosen), pipe));
+    Ok(archive("flows", format, body))
+}
+
+fn export_matching(
+    store: &dyn FlowStore,
+    query: Query,
+    (format, chosen): (ArchiveFormat, ChosenOptions),
+    pipe: &mut StreamWriter,
+) -> io::Result<()> {
+    let watch = pipe.cancel_check();
+    let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    // Damaged bodies are exported as missing instead of ending the export.
+    let sound = ReadableBodySource::new(store);
+    loop {
+        let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
+        for row in &page {
+            let row = sound.row(row).map_err(io::Error::other)?;
+            exporter.flow(&row, &sound)?;
+        }
+        // Pages are separate reads: flows recorded meanwhile appear at the end, because the oldest come first.
+        options.after = page.last().map(|r| r.id);
+        if page.len() < PAGE {
+            return exporter.finish();
+        }
+    }
+}
+
+/// Flows to export, and how.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportSelectionInput {
+    ids: Vec<String>,
+    /// As for `GET /export`: har by default.
+    #[serde(default)]
+    format: Option<String>,
+    /// As for `GET /export`: the side whose packets pcapng shows.
+    #[serde(default)]
+    leg: Option<String>,
+    /// As for `GET /export`: with jsonl, the received versions too.
+    #[serde(default)]
+    originals: bool,
+    /// As for `GET /export`: with parquet, the recorded bodies too.
+    #[serde(default)]
+    bodies: bool,
+}
+
+pub(crate) async fn export_by_ids(
+    State(state): State<Arc<AdminState>>,
+    caller: Caller,
+    StrictJson(picked): StrictJson<ExportSelectionInput>,
+) -> Result<Response> {
+    let formats =
+        FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
+    let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
+    let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
+    caller.set_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
+    // Looked up in advance, so that an unknown id yields an error instead of a partial file.
+    let rows: Vec<FlowRow> =
+        run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = streamed_body(permit, move |pipe| {
+        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+        for row in &rows {
+            exporter.flow(row, &StoreBodySource(&*store))?;
+        }
+        exporter.finish()
+    });
+    Ok(archive("flows", format, body))
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ImportResult {
+    imported: u64,
+    /// Flows whose id was recorded already; they are left unchanged.
+    present: u64,
+    /// Entries that could not be read.
+    skipped: u64,
+    /// Why, of the first of them.
+    reasons: Vec<String>,
+}
+
+/// `POST /import`: flows are stored while the upload is read. After an error, those before it stay, and the error
+/// says how many.
+pub(crate) async fn import(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(params): StrictQuery<FormatParam>,
+    body: Body,
+) -> Result<Json<ImportResult>> {
+    let format = params.read()?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    read_upload(permit, body, MAX_UPLOAD, move |upload| {
+        let (mut imported, mut present) = (0_u64, 0_u64);
+        let report = interflow_archive::import(format, upload, &mut |flow| {
+            let new = store.insert(flow.into()).map_err(io::Error::other)?;
+            *(if new { &mut imported } else { &mut present }) += 1;
+            Ok(())
+        })?;
+        Ok(Json(ImportResult { imported, present, skipped: report.skips, reasons: report.skipped }))
+    })
+    .await
+}
+
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SearchParams {
+    /// The query; every flow when it is empty.
+    query: String,
+    /// Stop after so many; 1000 by default.
+    limit: Option<u64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SearchLine {
+    Progress {
+        /// Flows examined so far.
+        examined: u64,
+        found: u64,
+        total: u64,
+    },
+    Flow(Box<FlowSummary>),
+    /// The last line. If it is missing, the search was cut short.
+    Done {
+        found: u64,
+        /// Whether every flow was examined; false if the limit was reached.
+        complete: bool,
+    },
+}
+
+/// `GET /search`: JSON lines, in the order in which flows are found.
+pub(crate) async fn search(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(params): StrictQuery<SearchParams>,
+) -> Result<Response> {
+    let query = query(&params.query)?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let limit = params.limit.unwrap_or(1000).max(1);
+    let body = streamed_body(permit, move |pipe| stream_search(&*store, &query, limit, pipe));
+    Ok(untrusted_content::file_response("application/x-ndjson", "search.ndjson", body))
+}
+
+fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut StreamWriter) -> io::Result<()> {
+    let watch = pipe.cancel_check();
+    // The reports come from several threads; only this thread writes to the client, before the next match.
+    let latest = parking_lot::Mutex::new((0_u64, None));
+    let (mut matches, mut failed) = (0, None);
+    let now = Timestamp::now();
+    let outcome = store.search(
+        query,
+        &|progress| {
+            let mut latest = latest.lock();
+            if progress.looked >= latest.0 + PROGRESS_STEP {
+                *latest = (progress.looked, Some(progress));
+            }
+            watch()
+        },
+        &mut |row| {
+            let progress = latest.lock().1.take();
+            let written = progress.map_or(Ok(()), |p| {
+                write_line(pipe, &SearchLine::Progress { examined: p.looked, found: p.found, total: p.total })
+            });
+            if let Err(e) = written.and_then(|()| write_line(pipe, &SearchLine::Flow(Box::new(row.summary(now))))) {
+                failed = Some(e);
+                return ControlFlow::Break(());
+            }
+            matches += 1;
+            if matches >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    );
+    // The failure to write explains the break better than what the search returns.
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    outcome.map_err(io::Error::other)?;
+    write_line(pipe, &SearchLine::Done { found: matches, complete: matches < limit })
+}
+
+/// Writes a line and flushes it, so that the client sees each match at once.
+fn write_line(pipe: &mut StreamWriter, line: &SearchLine) -> io::Result<()> {
+    serde_json::to_writer(&mut *pipe, line)?;
+    pipe.write_all(b"\n")?;
+    pipe.flush()
+}

@@ -1,0 +1,51 @@
+//! Media: active streams, and links.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use interflow_media::MediaService;
+use interflow_media::endpoint::LinkRequest;
+use interflow_media::relay::StreamsView;
+use interflow_types::Timestamp;
+use interflow_types::schema::JsonSchema;
+use serde::Serialize;
+
+use crate::api::input::StrictJson;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
+
+fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
+    state
+        .media
+        .as_ref()
+        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media"))
+}
+
+pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json<StreamsView>> {
+    Ok(Json(media(&state)?.streams().view()))
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MediaLink {
+    url: String,
+    expires: Option<Timestamp>,
+}
+
+/// `POST /media/links`: the link leads to the first gateway address.
+pub(crate) async fn link(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(request): StrictJson<LinkRequest>,
+) -> Result<Json<MediaLink>> {
+    let media = media(&state)?;
+    let gateway = state
+        .engine
+        .gateway_addresses()
+        .first()
+        .copied()
+        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_gateway", "no gateway port is open"))?;
+    let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
+    let linked = media.link(&request, &media.base(gateway)).map_err(wrong)?;
+    Ok(Json(MediaLink { url: linked.url, expires: linked.expires.map(Timestamp::from_secs) }))
+}

@@ -1,0 +1,121 @@
+//! The page "Intercept": addresses and files for clients, the QR code for phones, and browsers on this machine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{ConnectInfo, FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use interflow_types::schema::JsonSchema;
+use qrcode::QrCode;
+use qrcode::render::svg;
+use serde::Serialize;
+
+use crate::api::input::StrictJson;
+#[cfg(feature = "schema")]
+use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
+use crate::error::{ApiError, Result};
+use crate::setup::{BrowserRequest, MachineSetup, SetupFacts};
+use crate::state::AdminState;
+
+/// The path of the proxy port's page for phones.
+const PHONE_PAGE: &str = "/setup";
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SetupView {
+    #[serde(flatten)]
+    facts: SetupFacts,
+    /// Page with the certificate and the steps for a phone; null if other machines cannot reach the proxy.
+    phone_page: Option<String>,
+    /// Whether the request comes from the machine of the instance, which is where browsers are started.
+    local: bool,
+}
+
+/// Whether a request comes from this machine, and not through a reverse proxy.
+pub(crate) struct IsLocal(bool);
+
+impl<S: Send + Sync> FromRequestParts<S> for IsLocal {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Self::Rejection> {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+        Ok(Self(peer.is_some_and(|ip| ip.to_canonical().is_loopback()) && !is_forwarded(&parts.headers)))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl DescribeInput for IsLocal {
+    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
+}
+
+/// A reverse proxy on this machine forwards requests of others.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|name| headers.contains_key(*name))
+}
+
+async fn facts(setup: &MachineSetup) -> Result<SetupFacts> {
+    let facts = Arc::clone(&setup.facts);
+    // It reads files and folders.
+    let result = tokio::task::spawn_blocking(move || facts()).await;
+    result.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::internal)
+}
+
+fn machine(state: &AdminState) -> Result<&MachineSetup> {
+    state.setup.as_ref().ok_or_else(|| {
+        let message = "this instance does not know its machine";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_setup", message)
+    })
+}
+
+/// The same for callers within this crate.
+pub(crate) async fn machine_facts(state: &AdminState) -> Result<SetupFacts> {
+    facts(machine(state)?).await
+}
+
+fn phone_page(facts: &SetupFacts) -> Option<String> {
+    facts.lan_proxy.map(|address| format!("http://{address}{PHONE_PAGE}"))
+}
+
+/// `GET /setup`: how clients reach this instance.
+pub(crate) async fn setup(State(state): State<Arc<AdminState>>, IsLocal(local): IsLocal) -> Result<Json<SetupView>> {
+    let facts = facts(machine(&state)?).await?;
+    Ok(Json(SetupView { phone_page: phone_page(&facts), facts, local }))
+}
+
+/// `GET /setup/qr`: the address of the page for phones as a QR code.
+pub(crate) async fn qr_code(State(state): State<Arc<AdminState>>) -> Result<Response> {
+    let page = phone_page(&facts(machine(&state)?).await?).ok_or_else(|| {
+        let message = "the proxy listens on loopback only: a phone cannot reach it";
+        ApiError::new(StatusCode::NOT_FOUND, "not_reachable", message)
+    })?;
+    let code = QrCode::new(page).map_err(|e| ApiError::internal(e.to_string()))?;
+    // Dark on light in every theme: some cameras read nothing else.
+    let image = code.render::<svg::Color<'_>>().min_dimensions(200, 200).build();
+    Ok(([(header::CONTENT_TYPE, "image/svg+xml")], image).into_response())
+}
+
+/// `POST /browsers`: starts a browser on the machine of the instance, for someone who sits at it.
+pub(crate) async fn start_browser(
+    State(state): State<Arc<AdminState>>,
+    IsLocal(local): IsLocal,
+    StrictJson(request): StrictJson<BrowserRequest>,
+) -> Result<StatusCode> {
+    let setup = machine(&state)?;
+    if !local {
+        let message = "browsers are started only for requests from the machine of this instance";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_local", message)
+            .remedy("run `interflow browser` on the machine that has the display"));
+    }
+    let installed = facts(setup).await?.browsers;
+    // Names only: a path would be a program of the caller's choice.
+    let name = match request.browser {
+        Some(name) if installed.contains(&name) => name,
+        Some(name) => return Err(ApiError::bad_request(format!("`{name}` is no installed browser"))),
+        None => installed.into_iter().next().ok_or_else(|| ApiError::bad_request("no browser is installed"))?,
+    };
+    let failed = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "browser_failed", why);
+    (setup.start_browser)(name).await.map_err(failed)?;
+    Ok(StatusCode::NO_CONTENT)
+}
