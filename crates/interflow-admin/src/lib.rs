@@ -38,15 +38,12 @@ mod ui;
 #[cfg(feature = "schema")]
 pub use api::openapi::generate_openapi;
 pub use api::rules::flow_fixture;
-pub use api::run_query;
 pub use api::tokens::{TokenLifetimes, parse_expiry as parse_token_expiry};
 pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};
 pub use doctor::{DoctorFinding, DoctorFn, FindingState};
-pub use error::ApiError;
 pub use last_editors::LastEditors;
 pub use pending::FleetPending;
 pub use reload::{ReloadFn, ReloadReport};
-pub use serve::{PortLimits, serve};
 pub use server::{AdminServer, check_access};
 pub use setup::{BrowserRequest, MachineSetup, SetupFacts, SetupFactsFn, StartBrowserFn};
 pub use state::{AdminDeps, AdminState, LimitDeps};

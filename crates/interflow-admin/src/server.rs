@@ -89,7 +89,7 @@ impl AdminServer {
         let _ = self.state.media.set(media);
     }
 
-    /// Adds metrics to the page. Their families belong in the table, or in one of a compatibility mode.
+    /// Adds metrics to the page. Their families belong in the table.
     pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
         self.state.metrics.add(Box::new(write));
     }
@@ -115,7 +115,7 @@ impl AdminServer {
         let _ = self.state.setup.set(setup);
     }
 
-    /// The state that other APIs over the same components share.
+    /// The state of the API, which other tasks read and update.
     pub fn state(&self) -> Arc<AdminState> {
         Arc::clone(&self.state)
     }

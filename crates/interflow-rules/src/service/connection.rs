@@ -106,7 +106,7 @@ impl ServiceTarget {
             Self::Command(words, env) => {
                 let mut command = Command::new(&words[0]);
                 let inherited = INHERITED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-                command.args(&words[1..]).env_clear().envs(inherited).env("GREYPROXY_TRANSPORT", "stdio");
+                command.args(&words[1..]).env_clear().envs(inherited);
                 command.envs(env.iter().map(|(n, v)| (n, v))).kill_on_drop(true);
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
                 // A process group of its own, so that its children end with it.
