@@ -127,7 +127,7 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, scenario: Scenario, body:
     })
 }
 
-/// A plain text in, the redacted one out: `/api/filter` of the gateway port, which answers as Philter does, and Presidio.
+/// A plain text in, the redacted one out: `/api/filter` of the gateway port, and Presidio.
 fn texts(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
     let body = testbed.path("text");
     let filler = "The committee met again and went through the list of open questions, one by one. ".repeat(12);

@@ -98,10 +98,6 @@ impl ApiError {
         self
     }
 
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({ "error": self.0.1 })
-    }
-
     pub(crate) fn into_details(self) -> ErrorDetails {
         self.0.1
     }

@@ -30,7 +30,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
-pub struct PortLimits {
+pub(crate) struct PortLimits {
     header_timeout: Duration,
     max_connections: usize,
 }
@@ -83,7 +83,7 @@ impl Drop for ConnectionSlot {
 
 /// Serves until `end` resolves, then lets requests in progress finish. Handlers get the client's address from
 /// [`ConnectInfo`].
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     limits: PortLimits,

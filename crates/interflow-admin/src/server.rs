@@ -66,12 +66,12 @@ impl AdminServer {
         Ok(Self { state, router, listener })
     }
 
-    /// Adds metrics to the page. Their families belong in the table, or in one of a compatibility mode.
+    /// Adds metrics to the page. Their families belong in the table.
     pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
         self.state.metrics.add(Box::new(write));
     }
 
-    /// The state that other APIs over the same components share.
+    /// The state of the API, which other tasks read and update.
     pub fn state(&self) -> Arc<AdminState> {
         Arc::clone(&self.state)
     }

@@ -150,7 +150,7 @@ pub struct AdminState {
     pub(crate) edits: Arc<Semaphore>,
     /// Held while a rule file is saved.
     pub(crate) rule_saves: Arc<Mutex<()>>,
-    pub port_limits: PortLimits,
+    pub(crate) port_limits: PortLimits,
 }
 
 impl AdminState {
@@ -215,7 +215,7 @@ impl AdminState {
     }
 
     /// The store, or an error if nothing is recorded.
-    pub fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
+    pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
         })

@@ -4,7 +4,6 @@
 
 pub mod config;
 mod decision;
-pub mod default_hosts;
 pub mod desktop_notifier;
 mod inject_secrets;
 mod key_command;
@@ -24,7 +23,7 @@ mod stored;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -73,8 +72,6 @@ pub struct Approvals {
     home: PathBuf,
     vault_key: VaultKey,
     on_interest_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Other notifiers of pending requests, which make desktop notifications unnecessary.
-    claims: AtomicUsize,
 }
 
 pub(crate) const STAGE: &str = "approvals";
@@ -89,15 +86,6 @@ struct ApprovalState {
     sessions: BTreeMap<Arc<str>, ApprovalSession>,
     /// The current interest of the stage: whether in requests, and whether in inserting secrets.
     shape: (bool, bool),
-}
-
-/// Suppresses desktop notifications while it is alive: another UI is showing pending requests.
-pub struct NotifierGuard(Arc<Approvals>);
-
-impl Drop for NotifierGuard {
-    fn drop(&mut self) {
-        self.0.claims.fetch_sub(1, Relaxed);
-    }
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -207,7 +195,6 @@ impl Approvals {
             home: home.to_owned(),
             vault_key,
             on_interest_change: OnceLock::new(),
-            claims: AtomicUsize::new(0),
         };
         this.publish(&mut this.state.lock());
         Ok(this)
@@ -251,21 +238,11 @@ impl Approvals {
         })
     }
 
-    pub fn notifies(&self) -> bool {
-        self.settings.load().notify && self.notifier_count() == 0
+    /// Whether pending requests are shown as desktop notifications.
+    pub(crate) fn notifies(&self) -> bool {
+        self.settings.load().notify
     }
 
-    /// Suppresses desktop notifications while the returned guard is alive: another UI is showing pending requests.
-    pub fn register_notifier(self: &Arc<Self>) -> NotifierGuard {
-        self.claims.fetch_add(1, Relaxed);
-        NotifierGuard(Arc::clone(self))
-    }
-
-    pub fn notifier_count(&self) -> usize {
-        self.claims.load(Relaxed)
-    }
-
-    /// How long a flow waits for a decision.
     pub fn timeout(&self) -> Duration {
         self.settings.load().timeout.0
     }
@@ -346,25 +323,6 @@ impl Approvals {
             }
             made.push(Arc::clone(&rule));
             Ok(rule_view(&rule))
-        })
-    }
-
-    /// Replaces a rule that was created at runtime; its id and creation time are kept.
-    ///
-    /// # Errors
-    /// The rule is invalid or a duplicate, there is none with this id, or the file cannot be written.
-    pub fn change_rule(&self, turn: &EditTurn, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
-        let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
-        self.edit_rules(turn, |made| {
-            if let Some(same) = made.iter().find(|r| r.id != id && r.spec == rule.spec) {
-                return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
-            }
-            let Some(place) = made.iter_mut().find(|r| r.id == id) else {
-                return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
-            };
-            rule.made = place.made;
-            *place = Arc::new(rule);
-            Ok(rule_view(place))
         })
     }
 

@@ -1,12 +1,19 @@
-//! Compatibility with other programs: their APIs, settings, data and rule formats.
+//! Importers of other programs' settings and rules.
 #![forbid(unsafe_code)]
 
-mod config;
 pub mod fluxzy;
-pub mod greyproxy;
 #[cfg(feature = "media")]
-pub mod mediaflow;
+mod mediaflow;
 pub mod mitmproxy;
 pub mod philter;
 
-pub use config::CompatConfig;
+use std::sync::Arc;
+
+use interflow_rules::format::RuleFormat;
+#[cfg(feature = "media")]
+pub use mediaflow::{MediaSections, SettingError, apply_environment};
+
+/// The formats of rule files besides Interflow's own.
+pub fn rule_formats() -> Vec<Arc<dyn RuleFormat>> {
+    vec![Arc::new(fluxzy::FluxzyFormat)]
+}

@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 /// The sections of the configuration that the settings concern.
 #[derive(Debug)]
-pub struct MediaflowSections<'c> {
+pub struct MediaSections<'c> {
     pub media: &'c mut MediaConfig,
     pub gateway: &'c mut GatewayConfig,
     pub upstream: &'c mut UpstreamConfig,
@@ -34,8 +34,11 @@ pub struct SettingError {
 ///
 /// # Errors
 /// The file at `CONFIG_PATH` cannot be read, or a value is invalid.
-pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> Result<Vec<String>, SettingError> {
-    if !config.media.compat.mediaflow {
+pub fn apply_environment(
+    config: &mut MediaSections<'_>,
+    vars: &[(String, String)],
+) -> Result<Vec<String>, SettingError> {
+    if !config.media.compat.enabled {
         return Ok(Vec::new());
     }
     let settings = MediaflowSettings::read(vars)?;
@@ -137,21 +140,21 @@ const RENAMED: [(&str, &str); 11] = [
 
 impl MediaflowSettings {
     fn read(vars: &[(String, String)]) -> Result<Self, SettingError> {
-        let mut found = BTreeMap::new();
+        let mut settings = BTreeMap::new();
         let var = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
         if let Some(path) = var("CONFIG_PATH") {
             let wrong = |what: String| SettingError { place: path.clone(), what };
             let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("the file cannot be read: {e}")))?;
             let table: Table = toml::from_str(&text).map_err(|e| wrong(e.message().to_owned()))?;
-            flatten(&table, "", &mut found);
+            flatten(&table, "", &mut settings);
         }
         for (name, value) in vars {
             match name.strip_prefix("APP__") {
-                Some(path) => insert(&mut found, &path.to_ascii_lowercase().replace("__", "."), value.clone()),
-                None => insert(&mut found, &name.to_ascii_lowercase(), value.clone()),
+                Some(path) => insert(&mut settings, &path.to_ascii_lowercase().replace("__", "."), value.clone()),
+                None => insert(&mut settings, &name.to_ascii_lowercase(), value.clone()),
             }
         }
-        Ok(Self(found))
+        Ok(Self(settings))
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -161,7 +164,7 @@ impl MediaflowSettings {
     fn number(&self, name: &str) -> Result<Option<f64>, SettingError> {
         let Some(text) = self.0.get(name).filter(|t| !t.trim().is_empty()) else { return Ok(None) };
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
-        let wrong = || SettingError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
+        let wrong = || SettingError { place: name.to_ascii_uppercase(), what: format!("`{text}` is not a number") };
         number.map(Some).ok_or_else(wrong)
     }
 
@@ -170,11 +173,11 @@ impl MediaflowSettings {
         let mut warnings = Vec::new();
         for (name, value) in &self.0 {
             let is_off = ["", "0", "false", "no", "off"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
-            let known = WITHOUT_EFFECT.iter().find(|(known, _)| match known.strip_suffix('*') {
+            let idle = WITHOUT_EFFECT.iter().find(|(setting, _)| match setting.strip_suffix('*') {
                 Some(beginning) => name.starts_with(beginning),
-                None => name == known,
+                None => name == setting,
             });
-            if let Some((_, why)) = known.filter(|_| !is_off) {
+            if let Some((_, why)) = idle.filter(|_| !is_off) {
                 warnings.push(format!("{}: it has no effect: {why}", name.to_ascii_uppercase()));
             }
         }
@@ -194,7 +197,7 @@ impl MediaflowSettings {
     }
 
     /// Upstream settings: timeouts, retries and hosts without certificate verification.
-    fn upstream(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+    fn upstream(&self, config: &mut MediaSections<'_>) -> Result<(), SettingError> {
         let (usual, waits) = (TimeoutsConfig::default(), &mut *config.timeouts);
         let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
         let span = |n: f64| HumanDuration::from_millis((n * 1000.0) as u64);
@@ -220,10 +223,11 @@ impl MediaflowSettings {
 
     /// A non-default port, and the trusted reverse proxies. `*` is ignored because it would let every client spoof its
     /// address.
-    fn listeners(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+    fn listeners(&self, config: &mut MediaSections<'_>) -> Result<(), SettingError> {
         let wrong = |name: &str, what: String| SettingError { place: name.to_ascii_uppercase(), what };
         let host = self.text("server_host").filter(|h| !h.is_empty());
-        let host = host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is no address"))));
+        let host =
+            host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is not an address"))));
         let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
         let first = config.gateway.listen.first().copied().filter(|a| a.port() != 0);
         if let (Some(first), true) = (first, host.is_some() || port.is_some()) {
@@ -240,7 +244,7 @@ impl MediaflowSettings {
                 let one = || a.parse::<IpAddr>().map(IpNet::from);
                 a.parse::<IpNet>()
                     .or_else(|_| one())
-                    .map_err(|_| wrong("forwarded_allow_ips", format!("`{a}` is no address")))
+                    .map_err(|_| wrong("forwarded_allow_ips", format!("`{a}` is not an address")))
             });
             config.media.trusted_proxies = nets.collect::<Result<_, _>>()?;
         }
@@ -248,7 +252,7 @@ impl MediaflowSettings {
     }
 
     /// Upstream proxies: `TRANSPORT_ROUTES`, and `PROXY_URL` for all hosts if `ALL_PROXY` is set.
-    fn routes(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+    fn routes(&self, config: &mut MediaSections<'_>) -> Result<(), SettingError> {
         let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
         if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
             let wrong = |what: String| SettingError { place: "TRANSPORT_ROUTES".into(), what };
@@ -272,25 +276,25 @@ impl MediaflowSettings {
     }
 }
 
-fn flatten(table: &Table, path: &str, found: &mut BTreeMap<String, String>) {
+fn flatten(table: &Table, path: &str, settings: &mut BTreeMap<String, String>) {
     for (name, value) in table {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         match value {
-            Value::Table(inner) if path != "proxy.transport_routes" => flatten(inner, &path, found),
+            Value::Table(inner) if path != "proxy.transport_routes" => flatten(inner, &path, settings),
             Value::Table(routes) => {
                 let text = serde_json::to_string(routes).unwrap_or_default();
-                found.insert("transport_routes".into(), text);
+                settings.insert("transport_routes".into(), text);
             }
-            Value::String(text) => insert(found, &path, text.clone()),
-            other => insert(found, &path, other.to_string()),
+            Value::String(text) => insert(settings, &path, text.clone()),
+            other => insert(settings, &path, other.to_string()),
         }
     }
 }
 
-fn insert(found: &mut BTreeMap<String, String>, path: &str, value: String) {
+fn insert(settings: &mut BTreeMap<String, String>, path: &str, value: String) {
     let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == path).map(|(_, flat)| *flat);
     let name = renamed.map_or_else(|| path.replace('.', "_"), str::to_owned);
-    found.insert(name, value);
+    settings.insert(name, value);
 }
 
 /// Extracts the host from a route pattern such as `https://*.a.test:443/x` or `all://`.
@@ -314,12 +318,12 @@ mod tests {
 
     fn apply_to(config: &mut Config, vars: &[(String, String)]) -> Vec<String> {
         let Config { media, gateway, upstream, timeouts } = config;
-        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, vars).unwrap()
+        apply_environment(&mut MediaSections { media, gateway, upstream, timeouts }, vars).unwrap()
     }
 
     fn applied(list: &[(&str, &str)]) -> Config {
         let mut config = Config::default();
-        config.media.compat.mediaflow = true;
+        config.media.compat.enabled = true;
         let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         apply_to(&mut config, &vars);
         config
@@ -353,8 +357,8 @@ mod tests {
     fn most_specific_transport_route_comes_first() {
         let routes = r#"{"all://":{"proxy":true},"https://*.a.test":{"verify_ssl":false,"proxy":false},"https://x.a.test:443":{"proxy_url":"http://q:2"}}"#;
         let config = applied(&[("PROXY_URL", "http://p:1"), ("TRANSPORT_ROUTES", routes)]);
-        let seen: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
-        assert_eq!(seen, [("x.a.test", 1), ("*.a.test", 0), ("*", 1)]);
+        let routes: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
+        assert_eq!(routes, [("x.a.test", 1), ("*.a.test", 0), ("*", 1)]);
         assert_eq!(config.upstream.danger_insecure_hosts, ["*.a.test"]);
     }
 
@@ -385,7 +389,7 @@ mod tests {
     fn settings_without_effect_are_reported() {
         let warnings = |list: &[(&str, &str)]| {
             let mut config = Config::default();
-            config.media.compat.mediaflow = true;
+            config.media.compat.enabled = true;
             let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
             apply_to(&mut config, &vars)
         };
@@ -400,8 +404,8 @@ mod tests {
             ("ENABLE_TRANSCODE", "True", "501"),
             ("DASH_PREBUFFER_SEGMENTS", "5", "[media.cache]"),
         ] {
-            let found = warnings(&[(name, value)]);
-            assert!(found.len() == 1 && found[0].contains(says), "{name}: {found:?}");
+            let warnings = warnings(&[(name, value)]);
+            assert!(warnings.len() == 1 && warnings[0].contains(says), "{name}: {warnings:?}");
         }
         let silent =
             [("ENABLE_TELEGRAM", "False"), ("REDIS_URL", ""), ("API_PASSWORD", "x"), ("FORWARDED_ALLOW_IPS", "::1")];

@@ -293,10 +293,10 @@ fn replay_rule(file: &str, options: &Map<String, Value>) -> Result<Value, String
 
 /// The rules as a rule file in YAML.
 pub fn to_yaml(mut rules: Vec<Value>) -> String {
-    let mut seen = std::collections::HashMap::new();
+    let mut counts = std::collections::HashMap::new();
     for rule in &mut rules {
         let base = rule["name"].as_str().unwrap_or("rule").split(' ').next().unwrap_or("rule").to_owned();
-        let n = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
+        let n = counts.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
         rule["name"] = format!("{base} {n}").into();
     }
     interflow_codec::yaml::to_string(&json!({ "rules": rules }))
@@ -309,7 +309,7 @@ fn rule_for_side(filter: &str, side: Direction, action: Value) -> Result<Option<
     if filter.is_empty() || filter == "." {
         return Ok(Some(json!({ "then": then })));
     }
-    let query = Query::parse_mitmproxy(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?.simplified_at(side);
+    let query = Query::parse_tilde(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?.simplified_at(side);
     Ok(match query.to_string() {
         _ if query.is_none() => None,
         all if all.is_empty() => Some(json!({ "then": then })),
@@ -475,8 +475,8 @@ mod tests {
     }
 
     async fn run(option: &str, spec: &str, url: &str) -> simulate::Simulation {
-        let told = serde_json::from_value(json!({ "body": "a cat", "headers": { "Server": "x" } })).unwrap();
-        simulate::run(&program(option, spec), simulate::fixture_from(&test_get_request(url), &told).unwrap()).await
+        let response = serde_json::from_value(json!({ "body": "a cat", "headers": { "Server": "x" } })).unwrap();
+        simulate::run(&program(option, spec), simulate::fixture_from(&test_get_request(url), &response).unwrap()).await
     }
 
     #[tokio::test]
@@ -526,13 +526,13 @@ mod tests {
             let t = run(option, spec, url).await;
             let response =
                 t.response.as_ref().map(|(h, b)| format!("{} {}", h.status.as_u16(), String::from_utf8_lossy(b)));
-            let shown = match (&t.request, t.denied.is_some(), t.tunnel) {
+            let actual = match (&t.request, t.denied.is_some(), t.tunnel) {
                 (_, true, _) => "denied".to_owned(),
                 (_, _, Some(true)) => "tunnel".to_owned(),
                 (Some((h, _)), ..) if option == "map_remote" => format!("{} {}", h.method, h.url),
                 _ => response.unwrap_or_default(),
             };
-            assert_eq!(shown, outcome, "{option} {spec}");
+            assert_eq!(actual, outcome, "{option} {spec}");
         }
     }
 
@@ -553,8 +553,9 @@ mod tests {
             "modify_headers",
             &["/~s/Server/one", "/X-Other/1", "/~s/server/two", "/~d none.test/Server/three"],
         );
-        let told = serde_json::from_value(json!({ "headers": { "Server": "x" } })).unwrap();
-        let t = simulate::run(&p, simulate::fixture_from(&test_get_request("http://a.test/"), &told).unwrap()).await;
+        let response = serde_json::from_value(json!({ "headers": { "Server": "x" } })).unwrap();
+        let t =
+            simulate::run(&p, simulate::fixture_from(&test_get_request("http://a.test/"), &response).unwrap()).await;
         let head = t.response.unwrap().0;
         let all: Vec<_> = head.headers.get_all("server").map(|v| String::from_utf8_lossy(v).into_owned()).collect();
         assert_eq!((all, head.headers.get_str("x-other")), (vec!["one".to_owned(), "two".to_owned()], Some("1")));

@@ -32,9 +32,6 @@ pub struct InstanceInfo {
     pub proxy: Vec<SocketAddr>,
     pub gateway: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
-    /// Address of the Greyproxy-compatible API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub greyproxy: Option<SocketAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<SocketAddr>,
     /// Why the last restart was refused, since when the instance has gone on.
@@ -46,8 +43,8 @@ impl InstanceInfo {
     /// TCP listeners with their roles. The DNS listener is not among them.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
-        let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
-        self.proxy.iter().map(named("proxy")).chain(one).chain(self.greyproxy.iter().map(named("greyproxy")))
+        let proxies = self.proxy.iter().map(named("proxy"));
+        proxies.chain(self.gateway.iter().map(named("gateway"))).chain(self.admin.iter().map(named("admin")))
     }
 
     /// Asks the process to stop, as a service manager does (SIGTERM).
@@ -405,7 +402,6 @@ mod tests {
             proxy: vec![listener.local_addr().unwrap()],
             gateway: None,
             admin: None,
-            greyproxy: None,
             dns: None,
             restart_refused: None,
         }

@@ -9,7 +9,6 @@ mod config;
 mod connections;
 mod counter_store;
 mod keys;
-mod login_queue;
 mod prices;
 mod redis_client;
 mod redis_durability;
@@ -34,11 +33,10 @@ pub use counter_store::{
 };
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
-    NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash,
-    hash_key, parse_timestamp, revoke_key,
+    NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, hash_key,
+    parse_timestamp, revoke_key,
 };
 pub use keys::{KeyContext, KeyedEndpoint, any_matches};
-pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use redis_client::{RedisClient, RedisServer};
 pub use redis_durability::budget_losses;

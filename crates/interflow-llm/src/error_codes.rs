@@ -54,7 +54,6 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("daily_quota_exceeded", &[429], "the budget of the day is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),
     code("monthly_quota_exceeded", &[429], "the budget of the month is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),
     code("rate_limit_exceeded", &[429], "too many requests or tokens in the period", "wait for `Retry-After`"),
-    code("too_many_keys", &[429], "too many different keys of this client are waiting to be verified", "wait for `Retry-After`"),
     code("concurrency_exceeded", &[429, 503], "too many requests at the same time: of a quota (429), or of the gateway, the origin's connections or a shutdown (503)", "wait for `Retry-After`; see `gateway.max_concurrent_requests`"),
     code("internal_error", &[500], "a bug in Interflow, or a stage that failed", "see the log"),
     code("bedrock_sign_failed", &[500], "the client signed a request that was changed, and the gateway has no keys to sign it anew", "give the gateway credentials"),

@@ -72,7 +72,7 @@ impl LocalHandler for MetadataHandler {
 impl LocalHandler for EndpointHandler {
     fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
         flow.tag("mcp");
-        *flow.extension_mut() = KeyedEndpoint(Some(PROVIDER));
+        *flow.extension_mut() = KeyedEndpoint { provider: Some(PROVIDER), uses_credentials: true };
         flow.extension_mut::<McpExchange>().endpoint = Some(self.endpoint.clone());
     }
 

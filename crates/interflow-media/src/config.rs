@@ -179,7 +179,6 @@ impl Default for HlsConfig {
 pub enum SegmentRoute {
     /// From this gateway.
     #[default]
-    #[serde(alias = "mediaflow")]
     Proxy,
     /// From the origin.
     Direct,
@@ -222,14 +221,15 @@ impl Default for DashConfig {
 pub struct MediaCompatConfig {
     /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
     /// root), on its port too, and read its links.
-    pub mediaflow: bool,
+    #[serde(rename = "mediaflow")]
+    pub enabled: bool,
     /// The port beside the gateway's own on which programs look for mediaflow-proxy; 0 for none.
     pub port: u16,
 }
 
 impl Default for MediaCompatConfig {
     fn default() -> Self {
-        Self { mediaflow: false, port: 8888 }
+        Self { enabled: false, port: 8888 }
     }
 }
 

@@ -153,7 +153,7 @@ pub const SYNTAX: &[(&str, &str)] = &[
 pub const SYNTAX_NOTES: [&str; 3] = [
     "Case does not matter, except in regular expressions.",
     "Quote a value that contains spaces or parentheses: \"...\", with \\\" for a quote.",
-    "mitmproxy's filters are understood, too: ~m POST & ~d api | !(~c 404).",
+    "Filters with ~ operators are understood, too: ~m POST & ~d api | !(~c 404).",
 ];
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
 use crate::key::{FLAGS, KEYS, Key, ValueKind, closest_name};
 use crate::limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
-use crate::mitmproxy;
+use crate::tilde_syntax;
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
@@ -23,14 +23,14 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
             QueryError::new(text, QuerySpan::new(0, 0), message).with_remedy("split it, or use a regex for many words")
         );
     }
-    // A text that begins with `~` can only be in mitmproxy's syntax.
-    if mitmproxy::starts_with_atom(text) {
-        return mitmproxy::parse(text);
+    // A text that begins with `~` can only be in the tilde syntax.
+    if tilde_syntax::starts_with_atom(text) {
+        return tilde_syntax::parse(text);
     }
     let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
     match parser.parse_all() {
         // The error of this syntax is the more useful one, unless the other syntax accepts the text.
-        Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
+        Err(error) if parser.foreign => tilde_syntax::parse(text).map_err(|_| error),
         other => other,
     }
 }
@@ -40,10 +40,10 @@ pub(crate) struct QueryParser<'a> {
     pub(crate) at: usize,
     depth: usize,
     terms: usize,
-    /// A `key:value` was found: the query is certainly in Interflow's syntax, and a mitmproxy operator in it is an
+    /// A `key:value` was found: the query is certainly in Interflow's syntax, and a tilde operator in it is an
     /// error.
     keyed: bool,
-    /// A mitmproxy operator was found in a query that may well be in mitmproxy's syntax: parsed as such if this
+    /// A tilde operator was found in a query that may well be in the tilde syntax: parsed as such if this
     /// syntax fails.
     foreign: bool,
 }
@@ -219,9 +219,9 @@ impl<'a> QueryParser<'a> {
                 _ => self.value(&subject, start),
             };
         }
-        if let Some(atom) = mitmproxy::leading_atom(self.rest()) {
+        if let Some(atom) = tilde_syntax::leading_atom(self.rest()) {
             self.foreign = !self.keyed;
-            let message = format!("mitmproxy's '{atom}' is used among other terms");
+            let message = tilde_syntax::mixed_message(atom);
             return Err(self
                 .error(QuerySpan::new(start, start + atom.len()), message)
                 .with_remedy("write the whole query in one syntax, or quote the text to search for it"));

@@ -11,7 +11,7 @@ use crate::key::{Flag, Key};
 use crate::limits::MAX_LENGTH;
 use crate::matcher::{self, CompiledExpr};
 use crate::subject::{QuerySubject, Tristate};
-use crate::{mitmproxy, parse};
+use crate::{parse, tilde_syntax};
 
 /// A parsed and compiled query. Bounded: at most [`MAX_LENGTH`] bytes, [`MAX_TERMS`](crate::MAX_TERMS) terms and
 /// [`MAX_DEPTH`](crate::MAX_DEPTH) nested parentheses, because queries come from users and from rules.
@@ -46,7 +46,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Parses a query in Interflow's or mitmproxy's syntax; an empty text selects every flow.
+    /// Parses a query in Interflow's or the tilde syntax; an empty text selects every flow.
     ///
     /// # Errors
     /// The column, what was expected there, and what to write instead.
@@ -54,16 +54,16 @@ impl Query {
         parse::parse(text).map(Self::from)
     }
 
-    /// Parses a filter in mitmproxy's syntax, in which a text without an operator is a regex on the URL.
+    /// Parses a filter in the tilde syntax, in which a text without an operator is a regex on the URL.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub fn parse_mitmproxy(text: &str) -> Result<Self, QueryError> {
+    pub fn parse_tilde(text: &str) -> Result<Self, QueryError> {
         if text.len() > MAX_LENGTH {
             // It fails there with the error about the length.
             return Self::parse(text);
         }
-        mitmproxy::parse(text).map(Self::from)
+        tilde_syntax::parse(text).map(Self::from)
     }
 
     /// What its author probably did not mean, as a hint for them: an operator in lower case is searched as a word.

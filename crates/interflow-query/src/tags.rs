@@ -85,6 +85,5 @@ pub const TAGS: &[TagInfo] = &[
     ),
     tag("found:", "entity type that was detected in the request"),
     tag("answer:", "entity type that was detected in the response"),
-    tag("starred", "the flow was marked in mitmproxy, from which it was imported"),
-    tag("greyproxy", "the flow was imported from Greyproxy"),
+    tag("starred", "the flow was marked in the program from which it was imported"),
 ];

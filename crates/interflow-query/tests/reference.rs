@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use interflow_query::key::{FLAGS, KEYS, KeyInfo, ValueKind};
-use interflow_query::{
-    MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, SYNTAX, SYNTAX_NOTES, TAGS, TagInfo, mitmproxy_operators,
-};
+use interflow_query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, SYNTAX, SYNTAX_NOTES, TAGS, TagInfo, tilde_operators};
 use interflow_testkit::docs::check_reference_page;
 
 #[test]
@@ -113,7 +111,7 @@ fn page() -> String {
         "\n## mitmproxy's filters\n\nA query that begins with one of mitmproxy's operators is read in its syntax: `!`, `&`, `|` and \
          parentheses.\nRegular expressions ignore case.\n\n| filter | same as |\n|---|---|\n",
     );
-    for (name, takes_argument) in mitmproxy_operators() {
+    for (name, takes_argument) in tilde_operators() {
         // The only operator with a number is that of status codes.
         let argument = match (takes_argument, name) {
             (false, _) => "",

@@ -116,7 +116,7 @@ impl Policy {
         file.compile(text.as_bytes())
     }
 
-    /// Parses a Phileas policy (Philter's JSON).
+    /// Parses a Phileas policy, which is JSON.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).

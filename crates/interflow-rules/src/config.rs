@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RulesConfig {
-    /// Rule files in order of evaluation: Interflow's in TOML or YAML, or Fluxzy's YAML. They are reloaded when they
-    /// change.
+    /// Rule files in order of evaluation: Interflow's in TOML or YAML, or those of another program that this build reads.
+    /// They are reloaded when they change.
     pub files: Vec<PathBuf>,
     /// Maximum size of a body that is buffered for a rule that needs the whole of it.
     pub max_body: ByteSize,

@@ -9,7 +9,7 @@ use interflow_testkit::{Origin, client};
 /// Features with their commands and configuration sections.
 const FEATURES: [(&str, bool, Option<&str>, Option<&str>); 3] = [
     ("media", cfg!(feature = "media"), Some("media"), Some("media")),
-    ("compat", cfg!(feature = "compat"), Some("import greyproxy"), Some("compat")),
+    ("compat", cfg!(feature = "compat"), Some("import mitmproxy"), None),
     ("demo", cfg!(feature = "demo"), Some("demo"), None),
 ];
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use interflow_admin::metrics::table::TABLE;
 use interflow_codec::prometheus::{MetricFamily, MetricKind};
-use interflow_compat::philter::metrics::TABLE as PHILTER;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -20,7 +19,7 @@ fn families() -> impl Iterator<Item = &'static MetricFamily> {
 
 #[test]
 fn names_and_labels_follow_prometheus_conventions() {
-    let all: Vec<_> = families().chain(PHILTER.iter().flat_map(|(_, of)| of.iter().copied())).collect();
+    let all: Vec<_> = families().collect();
     // OpenMetrics names a counter without `_total`, where it must not meet another family.
     let names: BTreeSet<_> = all.iter().map(|f| f.name.strip_suffix("_total").unwrap_or(f.name)).collect();
     assert_eq!(names.len(), all.len(), "two families have one name");
@@ -32,11 +31,8 @@ fn names_and_labels_follow_prometheus_conventions() {
         let reserved = ["_bucket", "_count", "_sum", "_created", "_info"];
         assert!(*name == "interflow_build_info" || !reserved.iter().any(|end| name.ends_with(end)), "{name}");
         assert!(help.ends_with('.') && help.starts_with(|c: char| c.is_uppercase() || c == '0' || c == '`'), "{help}");
-        // No product's name but ours, except in the table of its compatibility mode.
-        let own = ["interflow_", "process_"].iter().any(|p| name.starts_with(p));
-        assert_eq!(own, !name.starts_with("philter_proxy_"), "{name}");
+        assert!(["interflow_", "process_"].iter().any(|p| name.starts_with(p)), "{name}");
     }
-    assert!(families().all(|f| !f.name.starts_with("philter")));
 }
 
 #[test]
@@ -51,7 +47,7 @@ fn page() -> String {
         as that of a feature that is not configured, has no samples or is left out. `deploy/grafana/` has a dashboard and\n\
         `deploy/prometheus/` alert rules.\n"
         .to_owned();
-    for (title, families) in TABLE.iter().chain(PHILTER) {
+    for (title, families) in TABLE {
         let _ = write!(out, "\n## {title}\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
         for family in *families {
             let labels: Vec<_> = family.labels.iter().map(|l| format!("`{l}`")).collect();
@@ -137,7 +133,7 @@ fn configuration_keys(text: &str) -> impl Iterator<Item = &str> {
 /// The names of our metrics in an expression.
 fn names(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|w| ["interflow_", "process_", "philter_"].iter().any(|p| w.starts_with(p))).collect()
+    words.filter(|w| ["interflow_", "process_"].iter().any(|p| w.starts_with(p))).collect()
 }
 
 /// The family of a sample, unless a histogram is named without a suffix, or another family with one.

@@ -948,13 +948,13 @@ export interface components {
         };
         /** @description An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters. */
         EndpointOverride: {
-            /** @description Its id, from 1001 on; lower ones are reserved for built-in endpoints. */
+            /** @description Its id. */
             id: number;
             /** @description The origin's host, without the port. */
             host: string;
             /** @description The path, without the query. */
             path: string;
-            /** @description The method, or `*` for all. */
+            /** @description The method, or `*` for all; that of a WebSocket is `GET`. */
             method: string;
             /** @description The API format at the endpoint. */
             format: components["schemas"]["ApiFormat"];

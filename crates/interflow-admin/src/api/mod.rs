@@ -31,7 +31,7 @@ use crate::error::ApiError;
 use crate::identity::enforce::enforce;
 use crate::state::AdminState;
 
-pub use blocking::{run_query, store_stats};
+pub use blocking::store_stats;
 
 /// The API's path prefix.
 pub(crate) const ROOT: &str = "/api/v1";

@@ -102,7 +102,7 @@ fn connection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> 
     Some(match kind {
         "skipssltunneling" => single_action(Action::Tunnel(NoParams)),
         "skipremotecertificatevalidation" => {
-            ledger.note(node, "certificates of these origins are not verified: whoever sits on the way can read and change everything");
+            ledger.note(node, "certificates of these origins are not verified: anyone between Interflow and the origin can read and change the traffic");
             single_action(Action::DangerSkipVerify(NoParams))
         }
         "forcehttp11" => single_action(Action::HttpVersion(OneOrManyStrings(vec!["1.1".into()]))),
@@ -177,13 +177,13 @@ fn proxy_login(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, header: &str) 
 
 fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     use interflow_types::TlsVersion::{Tls12, Tls13};
-    let wanted = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
-    let only = match wanted.as_str() {
+    let version = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
+    let only = match version.as_str() {
         "tls12" => Tls12,
         "tls13" => Tls13,
         "none" | "default" => return single_action(Action::Nothing(NoParams)),
         "ssl2" | "ssl3" | "tls" | "tls11" => {
-            ledger.problem(node, format!("`{wanted}` is broken and spoken by nothing here: write tls12 or tls13"));
+            ledger.problem(node, format!("`{version}` is insecure and not supported: write tls12 or tls13"));
             return Vec::new();
         }
         other => {

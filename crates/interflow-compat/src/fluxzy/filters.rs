@@ -114,11 +114,14 @@ fn convert_filter(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str)
         "networkerror" => {
             ledger.note(node, "Fluxzy tests for its status 528, which it never sends under --use-502; here a 528 of an origin counts for every action, and an error of Interflow's own for those that can run when the flow has ended: stdOut, stdErr, fileAppend");
             ledger.errors.seen = true;
-            let told = number_filter(Key::Status, 528);
+            let status = number_filter(Key::Status, 528);
             if ledger.errors.count {
-                ConditionExpr::or(vec![told, query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")])
+                ConditionExpr::or(vec![
+                    status,
+                    query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/"),
+                ])
             } else {
-                told
+                status
             }
         }
         "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(ledger, node, kind),
@@ -219,9 +222,9 @@ fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Op
 fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     ledger.note(node, "in Fluxzy this is for viewing only and never holds in a live rule; here it does");
     match kind {
-        "hascomment" => {
-            comment_condition(TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is no regex"))
-        }
+        "hascomment" => comment_condition(
+            TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is not a regex"),
+        ),
         "hastag" => presence_filter(TextField::OwnerTag),
         "commentsearch" => {
             let mode = operation(ledger, node, MatchMode::Contains);
@@ -397,12 +400,12 @@ fn number_filter(key: Key, n: u64) -> ConditionExpr {
     ConditionExpr::query(Query::from(Expr::term(key, TermTest::Number(NumberTest::Compare(CompareOp::Eq, n)))))
 }
 
-fn presence_filter(place: TextField) -> ConditionExpr {
-    ConditionExpr::Text(place, TextPredicate::Present)
+fn presence_filter(field: TextField) -> ConditionExpr {
+    ConditionExpr::Text(field, TextPredicate::Present)
 }
 
-fn text_filter(place: TextField, mode: MatchMode, text: &str) -> ConditionExpr {
-    TextPredicate::fixed(mode, text, true).map_or(ConditionExpr::Always(false), |t| ConditionExpr::Text(place, t))
+fn text_filter(field: TextField, mode: MatchMode, text: &str) -> ConditionExpr {
+    TextPredicate::fixed(mode, text, true).map_or(ConditionExpr::Always(false), |t| ConditionExpr::Text(field, t))
 }
 
 fn media_type_filter(side: Direction, part: &str) -> ConditionExpr {
@@ -426,8 +429,8 @@ fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: Match
         "endswith" => MatchMode::Suffix,
         "regex" => MatchMode::Regex,
         other => {
-            let known = ["exact", "contains", "startsWith", "endsWith", "regex"];
-            ledger.problem(node, unknown_key_message("operation", other, &known));
+            let operations = ["exact", "contains", "startsWith", "endsWith", "regex"];
+            ledger.problem(node, unknown_key_message("operation", other, &operations));
             effective
         }
     }
@@ -436,14 +439,14 @@ fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: Match
 fn string_filter(
     ledger: &mut ImportLog<'_>,
     node: &FluxzyNode<'_>,
-    place: TextField,
+    field: TextField,
     effective: MatchMode,
 ) -> ConditionExpr {
     let mode = operation(ledger, node, effective);
     let sensitive = node.bool_value(ledger, "caseSensitive", false);
     let pattern = node.template(ledger, "pattern").unwrap_or_default();
     match TextPredicate::new(mode, pattern, !sensitive) {
-        Ok(test) => ConditionExpr::Text(place, test),
+        Ok(test) => ConditionExpr::Text(field, test),
         Err(e) => {
             ledger.problem(node, e);
             ConditionExpr::Always(false)

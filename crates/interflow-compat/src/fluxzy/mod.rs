@@ -106,12 +106,12 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
     if ledger.read.problems.len() > before {
         return;
     }
-    let place = ledger.problem_at(entry, String::new());
+    let position = ledger.problem_at(entry, String::new());
     for (cond, actions) in [Some((cond, actions)), at_the_end.map(|c| (c, last_actions))].into_iter().flatten() {
         if actions.is_empty() {
             continue;
         }
-        let rule = ConvertedRule { name: ledger.rule.clone(), place: place.clone(), condition: cond, actions };
+        let rule = ConvertedRule { name: ledger.rule.clone(), place: position.clone(), condition: cond, actions };
         ledger.read.rules.push(rule);
     }
 }

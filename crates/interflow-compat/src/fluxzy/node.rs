@@ -132,9 +132,9 @@ impl<'v> FluxzyNode<'v> {
             {
                 continue;
             }
-            let known: Vec<&str> = used.iter().map(String::as_str).collect();
-            let what = unknown_key_message("key", key, &known);
-            ledger.note(self, format!("{what} Fluxzy drops it without a word, and so it does nothing here"));
+            let keys: Vec<&str> = used.iter().map(String::as_str).collect();
+            let what = unknown_key_message("key", key, &keys);
+            ledger.note(self, format!("{what} Fluxzy ignores it, and it has no effect here either"));
         }
     }
 

@@ -26,13 +26,12 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
             ));
             continue;
         };
-        let hash = match interflow_limits::check_hash(&key) {
-            Some(Ok(())) => key,
-            Some(Err(why)) => {
+        let hash = match key_hash(&key) {
+            Ok(hash) => hash,
+            Err(why) => {
                 notes.push(format!("{at}.key: {why}; create the key again with `interflow keys add --id {id}`"));
                 continue;
             }
-            None => interflow_limits::hash_key(&key),
         };
         let mut entry = Table::from_iter([("id".to_owned(), Value::from(id)), ("hash".to_owned(), hash.into())]);
         for (axis, prefix) in [("providers", false), ("models", false), ("paths", true)] {
@@ -59,6 +58,18 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
     }
     let file = Table::from_iter([("key".to_owned(), Value::Array(all))]);
     ImportedKeys { file: toml::to_string_pretty(&file).unwrap_or_default(), policies, notes }
+}
+
+/// The hash of a key for the keys file: of its text, or as philter-ai-proxy stores it (`sha256$HEX`, `bcrypt$…`).
+fn key_hash(key: &str) -> Result<String, &'static str> {
+    if let Some(digits) = key.strip_prefix("sha256$").or_else(|| key.strip_prefix("sha256:")) {
+        let is_digest = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        return if is_digest { Ok(format!("sha256:{digits}")) } else { Err("its SHA-256 has not 64 hex digits") };
+    }
+    match ["bcrypt$", "bcrypt:", "$2"].iter().any(|prefix| key.starts_with(prefix)) {
+        true => Err("a bcrypt hash cannot be looked up by the key, so it is not supported"),
+        false => Ok(interflow_limits::hash_key(key)),
+    }
 }
 
 fn policy_file(policy: &str) -> String {

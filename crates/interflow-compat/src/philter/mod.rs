@@ -1,15 +1,10 @@
-//! Philter's API, and the conversion of philter-ai-proxy's YAML configuration, with notes on settings that have no
-//! counterpart.
+//! Converts philter-ai-proxy's YAML configuration, with notes on settings that have no counterpart.
 
-mod api;
 mod keys;
 mod known_keys;
-pub mod metrics;
 
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
-
-pub use api::PhilterMount;
 
 /// The converted configuration, and notes on what must be done manually.
 pub struct PhilterImport {
@@ -336,8 +331,7 @@ impl PhilterImporter {
             );
         }
         if root["metrics"]["enabled"].as_bool() != Some(false) {
-            self.set("compat", "philter_metrics", true);
-            self.note("metrics: they are at /metrics of the admin port, under the same names (compat.philter_metrics) and under Interflow's; admin.public_metrics lets them be read without the token");
+            self.note("metrics: they are at /metrics of the admin port, under Interflow's names, which docs/migration/philter-ai-proxy.md compares; admin.public_metrics lets them be read without the token");
         }
     }
 

@@ -203,7 +203,7 @@ fn fluxzy_incompatibilities_are_noted_with_their_position() {
         "fluxzy.yaml:2:3: rule `a`: `order` is read and never used",
         "fluxzy.yaml:4:11: rule `a`: without `operation` Fluxzy compares the whole text",
         "fluxzy.yaml:5:11: rule `a`: Fluxzy sends variables in the token as they are written",
-        "unknown key `tokn`: did you mean `token`? Fluxzy drops it without a word",
+        "unknown key `tokn`: did you mean `token`? Fluxzy ignores it",
         "fluxzy.yaml:7:11: rule `b`: Fluxzy compares the pattern with the cookie's name",
         "the variable `nope` does not exist",
     ] {
@@ -258,7 +258,7 @@ fn filter_later_than_its_actions_phase_is_an_error() {
 #[test]
 fn invalid_tls_versions_and_doh_servers_are_errors() {
     for (action, part) in [
-        ("{typeKind: forceTlsVersion, sslProtocols: tls11}", "is broken and spoken by nothing here"),
+        ("{typeKind: forceTlsVersion, sslProtocols: tls11}", "is insecure and not supported"),
         ("{typeKind: forceTlsVersion, sslProtocols: tls14}", "did you mean `tls1"),
         ("{typeKind: useDnsOverHttps, nameOrUrl: 'http://dns.test/'}", "is not a DNS over HTTPS server"),
     ] {

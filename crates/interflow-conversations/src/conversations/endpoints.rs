@@ -11,41 +11,20 @@ const MAX_ENDPOINTS: usize = 1000;
 /// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_LEN: usize = 1000;
 
-/// Decoder names of Greyproxy's API and database; of several names for one format, the first is written.
-pub const DECODERS: [(&str, ApiFormat); 8] = [
-    ("anthropic", ApiFormat::Anthropic),
-    ("openai", ApiFormat::Responses),
-    ("openai-ws", ApiFormat::Responses),
-    ("openai-ws-event", ApiFormat::Responses),
-    ("openai-chat", ApiFormat::Chat),
-    ("google-ai", ApiFormat::Gemini),
-    ("bedrock", ApiFormat::Converse),
-    ("ollama", ApiFormat::Ollama),
-];
-
-/// The decoder name of a format: the first in [`DECODERS`].
-pub fn decoder_name(shape: ApiFormat) -> &'static str {
-    DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
-}
-
-pub fn format_by_name(name: &str) -> Option<ApiFormat> {
-    DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape)
-}
-
 /// An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOverride {
-    /// Its id, from 1001 on; lower ones are reserved for built-in endpoints.
+    /// Its id.
     pub id: u64,
     /// The origin's host, without the port.
     pub host: String,
     /// The path, without the query.
     pub path: String,
-    /// The method, or `*` for all.
+    /// The method, or `*` for all; that of a WebSocket is `GET`.
     pub method: String,
     /// The API format at the endpoint.
-    #[serde(rename = "format", alias = "shape")]
+    #[serde(rename = "format")]
     pub shape: ApiFormat,
     /// The matching override with the highest priority applies; of two equal ones, that with the lower id.
     pub priority: i64,
@@ -53,14 +32,6 @@ pub struct EndpointOverride {
 }
 
 impl EndpointOverride {
-    /// The first id of an override; lower ones are reserved for built-in endpoints.
-    pub const FIRST_CUSTOM_ID: u64 = 1001;
-
-    /// The next free id, one above the highest.
-    pub fn next_id(list: &[Self]) -> u64 {
-        list.iter().map(|e| e.id.saturating_add(1)).max().unwrap_or_default().max(Self::FIRST_CUSTOM_ID)
-    }
-
     fn matches(&self, host: &str, path: &str, method: &str) -> bool {
         self.enabled
             && wildcard::matches(&self.method, method)
@@ -145,8 +116,8 @@ impl EndpointOverrides {
 
     fn find(&self, host: &str, path: &str, kind: FlowKind, method: &str) -> Option<ApiFormat> {
         let path = path.split('?').next().unwrap_or_default();
-        // Greyproxy's rules have a method of their own for WebSocket messages.
-        let method = if kind == FlowKind::WebSocket { "WS_REQ" } else { method };
+        // Over HTTP/2, its handshake is a CONNECT.
+        let method = if kind == FlowKind::WebSocket { "GET" } else { method };
         self.0.iter().find(|e| e.matches(host, path, method)).map(|e| e.shape)
     }
 }

@@ -198,7 +198,7 @@ fn every_replica_can_rebuild_and_set_endpoints_for_all() {
             assert_eq!(handle.rebuild().await.unwrap(), 6);
         }
         let endpoint = EndpointOverride {
-            id: EndpointOverride::FIRST_CUSTOM_ID,
+            id: 1,
             host: "llm.corp.test".into(),
             path: "/*".into(),
             method: "POST".into(),

@@ -252,7 +252,6 @@ mod tests {
             proxy: vec![addr(&proxy)],
             gateway: Some(gone),
             admin: Some(addr(&admin)),
-            greyproxy: None,
             dns: None,
             restart_refused: None,
         };

@@ -14,7 +14,11 @@ pub struct KeyContext {
     pub tags: Arc<TagSet>,
 }
 
-/// Marks a flow to an endpoint that this process serves to holders of virtual keys, with the name by which the
-/// providers of a key's scope allow it.
+/// Marks a flow to an endpoint that this process serves to holders of virtual keys.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KeyedEndpoint(pub Option<&'static str>);
+pub struct KeyedEndpoint {
+    /// The name by which the providers of a key's scope allow it; `None` if the client was authenticated otherwise.
+    pub provider: Option<&'static str>,
+    /// Whether it acts with the operator's credentials, so that requests from other machines need a key by default.
+    pub uses_credentials: bool,
+}

@@ -9,7 +9,6 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::group_file::{GroupEntry, parse_groups};
 use super::secret::KeyDigest;
-use super::slow::{MAX_SLOW_KEYS, SlowHash};
 use super::{GroupLevel, KeyGroup, KeyScope, PlaintextKey, VirtualKey};
 use crate::rules::Quota;
 use crate::tags::{TagSet, check_tags, merged};
@@ -86,36 +85,16 @@ pub(super) struct ParsedKeys {
 
 #[derive(Debug)]
 pub(super) struct ParsedKey {
-    pub hash: KeyHash,
+    pub hash: KeyDigest,
     /// The hash of the secret before the last rotation, and until when it is valid.
-    pub previous: Option<(KeyHash, Timestamp)>,
+    pub previous: Option<(KeyDigest, Timestamp)>,
     pub key: VirtualKey,
-}
-
-/// The hash of a key in its file: SHA-256 for keys that Interflow generated, bcrypt for those taken over from
-/// Philter's proxy.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum KeyHash {
-    Fast(KeyDigest),
-    Slow(SlowHash),
-}
-
-impl KeyHash {
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if let Some(slow) = SlowHash::parse(text) {
-            return slow.map(Self::Slow);
-        }
-        KeyDigest::parse(text).map(Self::Fast).ok_or_else(|| {
-            "its hash is neither sha256:… of 64 hex digits nor bcrypt's ($2b$…); make keys with `interflow keys add`".into()
-        })
-    }
 }
 
 pub(super) fn parse_keys(text: &str) -> Result<ParsedKeys, KeyFileError> {
     let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
     let groups = parse_groups(text, file.organisation, file.team)?;
     let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
-    let mut slow = 0;
     let mut keys = Vec::with_capacity(file.key.len());
     for entry in file.key {
         let line = line_of(text, &entry);
@@ -127,14 +106,7 @@ pub(super) fn parse_keys(text: &str) -> Result<ParsedKeys, KeyFileError> {
             return Err(wrong("there is another key of this id"));
         }
         for hash in std::iter::once(&parsed.hash).chain(parsed.previous.iter().map(|(hash, _)| hash)) {
-            slow += usize::from(matches!(hash, KeyHash::Slow(_)));
-            if slow > MAX_SLOW_KEYS {
-                let most = format!(
-                    "more than {MAX_SLOW_KEYS} keys have bcrypt hashes, and an unknown key is held against each"
-                );
-                return Err(wrong(&format!("{most}; make keys with `interflow keys add`")));
-            }
-            if !hashes.insert(hash.clone()) {
+            if !hashes.insert(*hash) {
                 return Err(wrong("another key has the same hash"));
             }
         }
@@ -160,7 +132,7 @@ pub(super) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timest
 }
 
 fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, String> {
-    let hash = KeyHash::parse(&e.hash)?;
+    let hash = KeyDigest::parse(&e.hash)?;
     check_id(&e.id)?;
     if let Some(limits) = &e.limits {
         limits.check().map_err(|why| format!("limits: {why}"))?;
@@ -172,7 +144,7 @@ fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, Str
     let previous_until = parse_time("previous_until", e.previous_until.as_deref())?;
     let previous = match (e.previous_hash, previous_until) {
         (Some(hash), Some(until)) => {
-            Some((KeyHash::parse(&hash).map_err(|why| format!("previous_hash: {why}"))?, until))
+            Some((KeyDigest::parse(&hash).map_err(|why| format!("previous_hash: {why}"))?, until))
         }
         (None, None) => None,
         _ => return Err("previous_hash and previous_until belong together".into()),

@@ -50,12 +50,16 @@ impl KeyDigest {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
-    /// Parses `sha256:HEX`, or `sha256$HEX` as written by Philter's proxy.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("sha256:").or_else(|| text.strip_prefix("sha256$"))?;
-        let mut out = [0; 32];
-        hex::decode_to_slice(digits, &mut out).ok()?;
-        Some(Self(out))
+    /// Parses `sha256:HEX`.
+    ///
+    /// # Errors
+    /// It has another form.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut digest = [0; 32];
+        let digits = text.strip_prefix("sha256:").filter(|digits| hex::decode_to_slice(digits, &mut digest).is_ok());
+        digits.map(|_| Self(digest)).ok_or_else(|| {
+            "its hash is not sha256:… with 64 hex digits; make keys with `interflow keys add`".to_owned()
+        })
     }
 }
 
@@ -81,10 +85,12 @@ mod tests {
     #[test]
     fn key_digest_round_trips() {
         let d = KeyDigest::from_key("ifk_x");
-        assert_eq!(KeyDigest::parse(&d.to_string()), Some(d));
-        assert_eq!(KeyDigest::parse(&d.to_string().replace(':', "$").to_uppercase().replace("SHA", "sha")), Some(d));
-        for bad in ["", "sha256:", "sha256:zz", "md5:00", &format!("sha256:{}", "g".repeat(64)), &format!("{d}0")] {
-            assert_eq!(KeyDigest::parse(bad), None, "{bad}");
+        assert_eq!(KeyDigest::parse(&d.to_string()), Ok(d));
+        assert_eq!(KeyDigest::parse(&d.to_string().to_uppercase().replace("SHA", "sha")), Ok(d));
+        let (letters, longer) = (format!("sha256:{}", "g".repeat(64)), format!("{d}0"));
+        let (separator, bcrypt) = (d.to_string().replace(':', "$"), "$2b$10$CCCCCCCCCCCCCCCCCCCCC.");
+        for bad in ["", "sha256:", "sha256:zz", "md5:00", &letters, &longer, &separator, bcrypt] {
+            assert!(KeyDigest::parse(bad).is_err_and(|why| why.contains("interflow keys add")), "{bad}");
         }
     }
 }

@@ -266,10 +266,8 @@ impl LlmUpstream {
         url.path.strip_prefix(base.as_str()).filter(|r| r.starts_with('/')).map(str::to_owned)
     }
 
-    /// Replaces the client's key with the gateway's own, and removes the fields that control Interflow. Without a key
-    /// of its own, the client's passes.
+    /// Replaces the client's key with the gateway's own. Without a key of its own, the client's passes.
     pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&AccessToken>) {
-        head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
         let bearer = match token {
             Some(AccessToken::Bearer(bearer)) => Some(bearer),
             _ => None,

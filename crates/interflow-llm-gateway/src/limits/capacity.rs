@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use interflow_limits::KeyedEndpoint;
 use interflow_llm::LlmRefusal;
 use interflow_types::{EntryKind, Flow, Method, RequestHead, StatusCode};
-
-use interflow_types::NotRecorded;
 
 /// Requests in progress, and their limit. Relaxed atomics suffice: the counter guards no other data.
 #[derive(Debug, Default)]
@@ -40,8 +39,9 @@ impl Capacity {
     /// The rejection (503 with `Retry-After`) if none is free.
     pub fn admit(&self, flow: &mut Flow, head: &RequestHead) -> Result<(), LlmRefusal> {
         // Health probes are always answered, above all under load.
-        let probe = flow.extension::<NotRecorded>().is_some() && matches!(head.method, Method::GET | Method::HEAD);
-        if flow.transport != EntryKind::Gateway || probe {
+        let costs_nothing = |endpoint: &KeyedEndpoint| !endpoint.uses_credentials && endpoint.provider.is_some();
+        let is_probe = matches!(head.method, Method::GET | Method::HEAD) && flow.extension().is_some_and(costs_nothing);
+        if flow.transport != EntryKind::Gateway || is_probe {
             return Ok(());
         }
         // Counted without a limit too, so that a limit set later includes requests in progress.

@@ -9,7 +9,6 @@ mod named_models;
 mod rejections;
 mod scope;
 mod settlement;
-mod slow_keys;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +21,7 @@ use interflow_limits::{
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
     RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
@@ -32,7 +31,6 @@ use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
 pub(crate) use settlement::{ChargedUsage, charged_usage};
-use slow_keys::SlowKeyChecks;
 
 /// Whether virtual keys are required, and the provider keys they stand for.
 #[derive(Clone, Default)]
@@ -112,7 +110,6 @@ pub struct LimitStage {
     upstream_has_key: ProviderKeyCheck,
     deployments: OnceLock<DeploymentsFn>,
     capacity: Capacity,
-    slow_keys: SlowKeyChecks,
 }
 
 /// The models that may serve a request: of the addressed upstream, the route and the requested model.
@@ -148,9 +145,8 @@ impl LimitStage {
         limits: Arc<UsageLimiter>,
         upstream_has_key: ProviderKeyCheck,
     ) -> Self {
-        let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
         let (rules, deployments) = (ArcSwap::from_pointee(rules), OnceLock::new());
-        Self { keys, rules, limits, upstream_has_key, deployments, capacity, slow_keys }
+        Self { keys, rules, limits, upstream_has_key, deployments, capacity: Capacity::default() }
     }
 
     /// Sets how the models that may serve a request are found, by which it is priced. May be set once.
@@ -193,11 +189,8 @@ impl LimitStage {
         let gateway = flow.transport == EntryKind::Gateway;
         let called = LlmRequest::from_request(flow, head);
         let shown = rules.shown(head);
-        if flow.extension::<NotRecorded>().is_some() {
-            return self.check_philter_key(ring, flow, head, shown);
-        }
-        if let Some(KeyedEndpoint(Some(name))) = flow.extension().copied() {
-            return self.check_endpoint_key(ring, flow, head, name);
+        if let Some(KeyedEndpoint { provider: Some(name), uses_credentials }) = flow.extension().copied() {
+            return check_endpoint_key(&rules, ring, flow, head, name, uses_credentials);
         }
         let Some(called) = called else {
             return match shown {
@@ -259,78 +252,8 @@ impl LimitStage {
         .map_err(|()| rejections::reject_missing_provider_key(flow, &called))
     }
 
-    /// The request's key, if its hash is slow to verify. Only then does the head phase become asynchronous.
-    fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
-        if !ring.has_slow_keys()
-            || flow.extension::<NotRecorded>().is_none()
-                && flow.extension::<KeyedEndpoint>().is_none()
-                && LlmRequest::from_request(flow, head).is_none()
-        {
-            return None;
-        }
-        let (PresentedKey::Own(text) | PresentedKey::Provider(text)) = self.rules.load().shown(head)?;
-        ring.needs_check(&text).then_some(text)
-    }
-
     fn gateway_adds_key(&self, called: &LlmRequest) -> bool {
         called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
-    }
-
-    /// Checks the key of a request to the redaction API, which this process serves: required if keys are, and never
-    /// forwarded.
-    fn check_philter_key(
-        &self,
-        ring: &VirtualKeyRing,
-        flow: &mut Flow,
-        head: &RequestHead,
-        shown: Option<PresentedKey>,
-    ) -> Result<(), EarlyExit> {
-        let required = self.rules.load().required.unwrap_or(false);
-        let found = match shown {
-            None if required => Err(KeyRejection::Missing),
-            None => return Ok(()),
-            Some(PresentedKey::Own(text) | PresentedKey::Provider(text)) => match ring.find_now(&text) {
-                Err(KeyRejection::Unknown) if !required && !credentials::is_virtual_key(&text) => return Ok(()),
-                found => found,
-            },
-        };
-        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = scope::allowed_path(&key, "filter", None, head.url.path_only()).map(drop);
-        allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
-        flow.extension_mut::<KeyContext>().key = Some(key);
-        Ok(())
-    }
-
-    /// Checks the key of a request to an endpoint that this process serves with the operator's credentials, and removes
-    /// it: required as at a provider's endpoint.
-    fn check_endpoint_key(
-        &self,
-        ring: &VirtualKeyRing,
-        flow: &mut Flow,
-        head: &mut RequestHead,
-        name: &str,
-    ) -> Result<(), EarlyExit> {
-        let rules = self.rules.load();
-        let required = rules.requires_key(flow, true);
-        let shown = rules.shown_in_fields(head);
-        let found = match shown {
-            None if required => Err(KeyRejection::Missing),
-            None => return Ok(()),
-            Some(PresentedKey::Own(text)) => ring.find_now(&text),
-            Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
-                // A credential that is not for this gateway; it goes nowhere.
-                Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
-                found => found,
-            },
-        };
-        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
-        let allowed = scope::allowed_path(&key, name, None, head.url.path_only()).map(drop);
-        allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
-        identify_user(flow, &key);
-        head.headers.remove(&rules.header);
-        credentials::remove_credentials(head);
-        *flow.extension_mut() = KeyContext { tags: Arc::new(key.tags.clone()), key: Some(key) };
-        Ok(())
     }
 
     /// Reserves usage, once the model is known. The body is returned unchanged.
@@ -471,18 +394,7 @@ impl Stage for LimitStage {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        let ring = self.keys.ring();
-        let Some(shown) = self.unchecked(&ring, flow, head) else {
-            return MaybeFuture::Ready(self.admit(&ring, flow, head).into());
-        };
-        MaybeFuture::pending(async move {
-            if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
-                let provider =
-                    LlmRequest::from_request(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
-                return rejections::too_many_keys(flow, provider).into();
-            }
-            self.admit(&ring, flow, head).into()
-        })
+        MaybeFuture::Ready(self.admit(&self.keys.ring(), flow, head).into())
     }
 
     fn request_body<'a>(
@@ -551,6 +463,37 @@ impl Stage for LimitStage {
             false => grant.commit_as(&tokens, served, answered.as_deref()),
         }
     }
+}
+
+/// Checks the key of a request to an endpoint that this process serves, and removes it. Where the endpoint
+/// `uses_credentials` of the operator, a key is required as at a provider's.
+fn check_endpoint_key(
+    rules: &KeyRules,
+    ring: &VirtualKeyRing,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    name: &str,
+    uses_credentials: bool,
+) -> Result<(), EarlyExit> {
+    let required = rules.requires_key(flow, uses_credentials);
+    let key = match rules.shown_in_fields(head) {
+        None if required => Err(KeyRejection::Missing),
+        None => return Ok(()),
+        Some(PresentedKey::Own(text)) => ring.find_now(&text),
+        Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
+            // A credential that is not for this gateway; it goes nowhere.
+            Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
+            found => found,
+        },
+    };
+    let key = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+    scope::allowed_path(&key, name, None, head.url.path_only())
+        .map_err(|why| rejections::reject_endpoint_scope(flow, &key, why))?;
+    identify_user(flow, &key);
+    head.headers.remove(&rules.header);
+    credentials::remove_credentials(head);
+    *flow.extension_mut() = KeyContext { tags: Arc::new(key.tags.clone()), key: Some(key) };
+    Ok(())
 }
 
 /// Sets the user of a request by its key.

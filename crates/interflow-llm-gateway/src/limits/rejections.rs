@@ -34,18 +34,6 @@ pub(super) fn reject_tags(flow: &mut Flow, provider: Provider, why: &str) -> Ear
     reject(flow, provider, &refusal)
 }
 
-/// Too many keys of this client are waiting to be verified: 429 with `Retry-After`.
-pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> EarlyExit {
-    let refusal = LlmRefusal {
-        status: StatusCode::TOO_MANY_REQUESTS,
-        kind: "rate_limit_error",
-        code: "too_many_keys",
-        message: "too many different keys of this client are waiting to be verified; try again in a moment".into(),
-        retry_after: Some(Duration::from_secs(1)),
-    };
-    reject(flow, provider, &refusal)
-}
-
 /// The key is valid, but its scope does not allow this request: 403.
 pub(super) fn reject_scope(
     flow: &mut Flow,
@@ -86,8 +74,8 @@ fn out_of_scope_subject<'r>(called: &'r LlmRequest, key: &VirtualKey, why: Scope
     }
 }
 
-/// The key is valid, but its scope does not allow the redaction API.
-pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> EarlyExit {
+/// The key is valid, but its scope does not allow an endpoint that this process serves.
+pub(super) fn reject_endpoint_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> EarlyExit {
     let message = format!("{why} (key {})", key.id);
     reject(flow, Provider::Unknown, &scope_refusal(why, message))
 }

@@ -1,5 +1,4 @@
-//! The members of a line of the audit log. Their names are a contract: those of Philter's proxy, followed by
-//! Interflow's own.
+//! The members of a line of the audit log. Their names are a contract.
 
 use std::collections::BTreeMap;
 

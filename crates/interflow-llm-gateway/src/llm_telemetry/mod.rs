@@ -15,7 +15,7 @@ mod webhook;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
@@ -34,9 +34,7 @@ pub use content::{ContentPosition, ContentStage};
 use events::Webhooks;
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
-pub use metrics::{
-    DurationHistogram, LabelValues, LabeledCounter, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS,
-};
+pub use metrics::{DurationHistogram, LabelValues, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
 use otel_env::ExportSettings;
 use spans::SpanExporter;
 pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
@@ -127,12 +125,12 @@ pub struct RefusalRecord {
 }
 
 /// Records that a stage rejected the flow.
-pub fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
+pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
 }
 
 /// A completed request, as reported by all sinks.
-pub struct RequestRecord<'a> {
+pub(crate) struct RequestRecord<'a> {
     pub flow: &'a Flow,
     pub exchange: &'a LlmCall,
     pub usage: Option<CallUsage>,
@@ -173,12 +171,8 @@ pub struct LlmTelemetry {
     limits: Arc<UsageLimiter>,
     egress: Arc<dyn HttpClient>,
     metrics: LlmMetrics,
-    observer: OnceLock<RequestObserver>,
     out: ArcSwap<TelemetrySinks>,
 }
-
-/// Called with every completed request.
-type RequestObserver = Box<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 
 #[derive(Default)]
 struct TelemetrySinks {
@@ -210,8 +204,7 @@ impl LlmTelemetry {
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let (metrics, observer, out) = (LlmMetrics::default(), OnceLock::new(), ArcSwap::default());
-        let service = Self { limits, egress, metrics, observer, out };
+        let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
         let prepared = service.prepare(audit, telemetry, home)?;
         service.activate(prepared);
         Ok(Arc::new(service))
@@ -268,12 +261,6 @@ impl LlmTelemetry {
         self.metrics.set_capacity(max as u64);
     }
 
-    /// Sets a function that is called with every completed request, such as for metrics under other names. May be set
-    /// once.
-    pub fn set_observer(&self, observer: impl Fn(&RequestRecord<'_>) + Send + Sync + 'static) {
-        let _ = self.observer.set(Box::new(observer));
-    }
-
     /// What was counted since the start.
     pub fn stats(&self) -> LlmStats {
         let out = self.out.load();
@@ -308,9 +295,6 @@ impl LlmTelemetry {
 
     fn export(&self, facts: &RequestRecord<'_>) {
         self.metrics.count_request(facts);
-        if let Some(observe) = self.observer.get() {
-            observe(facts);
-        }
         let out = self.out.load();
         if let Some(audit) = &out.audit {
             audit.write(facts);

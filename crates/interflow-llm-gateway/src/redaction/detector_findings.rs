@@ -21,7 +21,7 @@ pub(super) async fn collect<T: AsRef<str>>(
 fn detector_failed(e: &RedactError) -> LlmRefusal {
     tracing::error!("{e}");
     let message = "a detector of redaction is unavailable; the request was not sent";
-    LlmRefusal::new(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
+    LlmRefusal::new(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod background_scan;
 mod detector_findings;
 mod effective_policy;
+mod endpoint;
 pub(crate) mod event_rewriter;
 mod form_body;
 mod one_text;
@@ -39,6 +40,7 @@ use serde::Serialize;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
+pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 pub(crate) use request_body::{

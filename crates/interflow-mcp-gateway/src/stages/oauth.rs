@@ -63,7 +63,7 @@ impl Stage for OAuthStage {
             flow.user = Some(identity.subject.as_str().into());
             flow.extension_mut::<McpExchange>().holder = Some(format!("token:{}", identity.subject).into());
             // No virtual key is needed any more.
-            *flow.extension_mut() = KeyedEndpoint(None);
+            *flow.extension_mut() = KeyedEndpoint::default();
             RequestVerdict::Continue
         })
     }

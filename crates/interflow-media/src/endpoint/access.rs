@@ -156,7 +156,7 @@ fn authorize_by_token(
     let grant = if LinkKeys::is_sealed_token(token) {
         state.keys.open(token)
     } else {
-        let readable = state.password.as_deref().filter(|_| state.config.compat.mediaflow);
+        let readable = state.password.as_deref().filter(|_| state.config.compat.enabled);
         readable.map_or(Err(crate::token::TokenError::Foreign), |password| read_legacy(token, password))
     };
     let grant = grant.map_err(|e| MediaError::forbidden(e.to_string()))?;

@@ -64,7 +64,7 @@ impl MediaRequest<'_> {
         Ok(playlist_response(out))
     }
 
-    /// One list, from `url` or `d`, as mediaflow-proxy's builder has it.
+    /// One list, from `url` or `d`.
     pub async fn built_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.get("url").or_else(|| params.get("d"));

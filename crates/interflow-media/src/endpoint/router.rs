@@ -113,7 +113,7 @@ impl MediaService {
     ) -> EndpointResult {
         let job = MediaRequest { state, marks, flow, asked, head };
         let path = asked.path.as_str();
-        // Clients of mediaflow-proxy may ask for it; a silent fallback would look like a playback error.
+        // Clients of other media proxies may ask for it; a silent fallback would look like a playback error.
         if path.starts_with("/proxy/") && asked.params.is_true("transcode") {
             let text = "`transcode=true`: nothing is transcoded here; leave it out to get the media as it is";
             return Err(MediaError::Status(StatusCode::NOT_IMPLEMENTED, text.into()));
@@ -173,9 +173,9 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
         return Some(own);
     }
-    // At the root, where mediaflow-proxy has its endpoints, only its paths and those of Xtream Codes are taken.
+    // At the root, only the paths of `media.compat` and those of Xtream Codes are taken.
     let ours = || is_endpoint(path) || super::xtream::login::translate(path, query).is_some();
-    (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
+    (own.is_empty() || config.compat.enabled && ours()).then_some("")
 }
 
 /// Whether a request presents a link, which must then be valid: no password can take its place.
@@ -360,7 +360,7 @@ mod tests {
     fn endpoints_are_below_the_path_and_optionally_at_the_root() {
         let own = MediaConfig::default();
         let compat = MediaConfig {
-            compat: MediaCompatConfig { mediaflow: true, ..MediaCompatConfig::default() },
+            compat: MediaCompatConfig { enabled: true, ..MediaCompatConfig::default() },
             ..MediaConfig::default()
         };
         for (config, path, prefix) in [

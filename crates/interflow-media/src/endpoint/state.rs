@@ -50,7 +50,7 @@ pub struct MediaState {
     pub streams: Arc<StreamRegistry>,
 }
 
-/// The upstream `User-Agent` when replacing mediaflow-proxy, whose users' origins expect a browser.
+/// The upstream `User-Agent` with `media.compat`, where the origins expect a browser.
 const DEFAULT_USER_AGENT: &str =
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/136.0.0.0 Safari/537.36";
 
@@ -58,7 +58,7 @@ impl MediaState {
     pub fn new(setup: MediaSetup, streams: Arc<StreamRegistry>) -> Result<Self, String> {
         let MediaSetup { mut config, secret, egress, key_egress, folder } = setup;
         config.check()?;
-        if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
+        if config.compat.enabled && config.user_agent == MediaConfig::default().user_agent {
             config.user_agent = DEFAULT_USER_AGENT.into();
         }
         let read = |key: String, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));

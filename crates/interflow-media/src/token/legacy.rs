@@ -1,4 +1,4 @@
-//! Links sealed by mediaflow-proxy and its Rust port: AES-256-CBC over JSON, with the password as key. Read, never
+//! Links sealed by another media proxy (`media.compat`): AES-256-CBC over JSON, with the password as key. Read, never
 //! written.
 
 use aes::Aes256;

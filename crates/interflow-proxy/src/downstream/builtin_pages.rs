@@ -1,5 +1,5 @@
 //! Pages that the proxy port serves itself: help for requests that are not proxy requests, and the CA certificate for
-//! installation on devices (`http://interflow.local/`, and `http://mitm.it/`, which users of mitmproxy know).
+//! installation on devices (`http://interflow.local/`, and `http://mitm.it/`, which users of other proxies know).
 
 use std::net::SocketAddr;
 
@@ -15,11 +15,11 @@ use interflow_codec::html::escape;
 /// The host whose requests the proxy port answers itself. `.local` is reserved for multicast DNS (RFC 6762), so no
 /// public site has this name.
 const LOCAL_HOST: &str = "interflow.local";
-/// Where mitmproxy serves its certificate; the public site only says that no proxy is used.
-const MITMPROXY_HOST: &str = "mitm.it";
+/// Where other proxies serve their certificate; the public site only says that no proxy is used.
+const KNOWN_HOST: &str = "mitm.it";
 
 pub(crate) fn is_local(host: &Host) -> bool {
-    host.name().is_some_and(|name| [LOCAL_HOST, MITMPROXY_HOST].contains(&name))
+    host.name().is_some_and(|name| [LOCAL_HOST, KNOWN_HOST].contains(&name))
 }
 
 /// The response to a request in origin-form on the proxy port.
@@ -55,7 +55,7 @@ pub(crate) fn serve_local(url: &Url, agent: &str, ca: &CertificateAuthority) -> 
 /// The CA's certificate in the form that a path names.
 pub(super) fn ca_file(path: &str, ca: &CertificateAuthority) -> Option<Response> {
     match path {
-        // The second names are those of mitmproxy.
+        // The second names are those at `mitm.it`.
         "/ca.pem" | "/cert/pem" => {
             Some(file_response("application/x-pem-file", "interflow-ca.pem", ca.certificate_pem().to_owned().into()))
         }

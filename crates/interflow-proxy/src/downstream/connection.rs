@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use interflow_codec::ClientHello;
-use interflow_limits::LoginQueueFull;
 use interflow_types::{
     Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Phase,
     RequestHead, Response, Result, Scheme, client_address,
@@ -15,7 +14,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::compiled::CompiledConfig;
-use crate::downstream::access::{AccessRequest, BasicCredentials, Login};
+use crate::downstream::access::{AccessRequest, BasicCredentials, Login, LoginQueueFull};
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::fingerprint::ClientFingerprint;
 use crate::upstream::plan::{PlanKey, RequestPlan};

@@ -1,5 +1,5 @@
-//! External PII detectors over HTTP: Philter, Presidio's analyzer, GLiNER or Ph-Eye. Called concurrently before a
-//! request is edited; their findings are added to those of the built-in detectors.
+//! External PII detectors over HTTP. Called concurrently before a request is edited; their findings are added to those
+//! of the built-in detectors.
 //!
 //! Editing is synchronous, and a network call in the middle of it would block a worker. So the texts are collected in a
 //! first pass, sent to the services, and edited in a second pass with the findings at hand.

@@ -36,7 +36,7 @@ pub struct ReplayParams {
 /// Where recorded flows come from.
 #[derive(Clone, Debug)]
 pub enum ReplaySource {
-    /// An archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
+    /// An archive, in any format that is imported.
     File(PathBuf),
     /// Recorded flows of this instance that a query selects when the rules are loaded.
     Flows(String),
@@ -87,7 +87,7 @@ impl JsonSchema for OnMiss {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReplayMap {
-    /// The archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
+    /// The archive, in any format that `interflow flows import` reads.
     #[serde(default)]
     file: Option<PathBuf>,
     /// In place of a file: a query for recorded flows of this instance, evaluated when the rules are loaded.

@@ -78,7 +78,7 @@ impl ServiceTarget {
         Ok(Self::Process(ProcessSpec {
             program: program.clone(),
             args: args.to_vec(),
-            env: [("GREYPROXY_TRANSPORT".to_owned(), "stdio".to_owned())].into_iter().chain(variables).collect(),
+            env: variables.collect(),
             directory: None,
             max_line: MAX_MESSAGE_SIZE,
             errors: ErrorOutput::Inherit,

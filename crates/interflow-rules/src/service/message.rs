@@ -1,4 +1,4 @@
-//! Messages of Greyproxy's middleware protocol v1, and the decisions in the replies.
+//! Messages of the service protocol, version 1, and the decisions in the replies.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! External services that decide about messages: a process on its standard streams or a WebSocket server, both using
-//! Greyproxy's middleware protocol v1, or an HTTP server that receives the same messages.
+//! the service protocol, version 1, or an HTTP server that receives the same messages.
 
 mod connection;
 mod message;

@@ -115,7 +115,7 @@ fn every_variable_that_the_program_reads_is_listed() {
                     ["env::var(\"", "env::var_os(\"", " var(\""].iter().flat_map(|call| code.split(call).skip(1))
                 {
                     let name = call.split('"').next().unwrap_or_default();
-                    // mediaflow-proxy's settings are read from its own environment.
+                    // The settings of another media proxy are read from its own environment.
                     if name.len() > 2 && name != "CONFIG_PATH" && !page.contains(&format!("| `{name}` |")) {
                         unlisted.push(format!("{name} in {}", entry.display()));
                     }

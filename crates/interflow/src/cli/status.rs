@@ -59,7 +59,7 @@ fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Opti
         "data_dir": home.path(),
         "listeners": {
             "proxy": instance.proxy, "gateway": instance.gateway, "admin": instance.admin,
-            "greyproxy": instance.greyproxy, "dns": instance.dns,
+            "dns": instance.dns,
         },
         "flows": stats["store"]["flows"],
         "recorded_bytes": stats["store"]["segment_bytes"],

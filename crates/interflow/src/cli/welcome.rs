@@ -81,7 +81,6 @@ mod tests {
             proxy: vec!["0.0.0.0:7070".parse().unwrap()],
             gateway: None,
             admin: Some("127.0.0.1:7072".parse().unwrap()),
-            greyproxy: None,
             dns: None,
             restart_refused: None,
         };

@@ -2,7 +2,6 @@
 
 mod approvals;
 mod audit;
-mod compat;
 pub mod conversations;
 mod guardrails;
 mod limits;
@@ -30,7 +29,7 @@ use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::{CredentialMask, LlmGateway};
 use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
-use interflow_llm_gateway::redaction::RedactionService;
+use interflow_llm_gateway::redaction::{RedactionMount, RedactionService};
 use interflow_mcp_gateway::{McpMount, McpService};
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
@@ -46,7 +45,6 @@ use crate::instance::watched_files::FileStamps;
 use approvals::ApprovalsComponent;
 pub use approvals::MODE_FILE;
 use audit::TelemetryComponent;
-pub use compat::CompatApis;
 use guardrails::GuardrailComponent;
 pub use limits::{LimitsComponent, separate_limits_warning, spend_ledger};
 use llm::LlmComponent;
@@ -148,11 +146,10 @@ impl ComponentSet {
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RulesComponent::new(config, home, &local, store)?);
-        let dns = config.dns();
-        let names = Arc::new(AddressNames::new(&dns));
+        let names = Arc::new(AddressNames::new(&config.dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
             // Name resolution first: approval prompts must show the name that the client used, not an address.
-            Arc::new(DnsNamesStage::new(Arc::clone(&names), dns.listen.is_some())),
+            Arc::new(DnsNamesStage::new(Arc::clone(&names), config.dns.listen.is_some())),
             // Approvals decide before anything else; secrets are inserted in the last phase.
             Arc::clone(&approvals.stage) as _,
             // First on responses, so that no other stage and no record gets the operator's keys from a provider's error.
@@ -186,11 +183,10 @@ impl ComponentSet {
             Arc::clone(&llm.sender),
         ];
         let mounts: Vec<Arc<dyn GatewayMount>> = vec![
-            // Media first: mediaflow-proxy compatibility serves paths at the root, including `/health`.
+            // Media first: `media.compat` serves paths at the root, including `/health`.
             #[cfg(feature = "media")]
             Arc::new(MediaMount::new(Arc::clone(media.media()))),
-            #[cfg(feature = "compat")]
-            Arc::new(interflow_compat::philter::PhilterMount(Arc::clone(&redaction.redaction))),
+            Arc::new(RedactionMount(Arc::clone(&redaction.redaction))),
             // Before the providers, of which one may have the same name.
             Arc::new(McpMount(Arc::clone(&mcp.service))),
             Arc::clone(&llm.mount),

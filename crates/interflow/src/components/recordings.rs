@@ -28,7 +28,7 @@ pub enum RecordingArchives {
 impl RecordingSource for RecordingArchives {
     fn archive(&self, file: &Path) -> Result<Vec<RecordedExchange>, String> {
         let mut all = ExchangeCollector::default();
-        // A Fluxzy recording is a folder.
+        // Recordings of some programs are folders.
         let opened = if file.is_dir() { fxzy::pack_to_temp_file(file) } else { File::open(file) };
         let opened = opened.map_err(|e| format!("it cannot be read: {e}"))?;
         let taken = interflow_archive::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));

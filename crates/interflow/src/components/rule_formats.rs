@@ -5,14 +5,11 @@ use std::sync::Arc;
 use interflow_rules::format::RuleFormat;
 
 /// The formats besides Interflow's own.
-#[cfg(feature = "compat")]
 pub fn rule_formats() -> Vec<Arc<dyn RuleFormat>> {
-    vec![Arc::new(interflow_compat::fluxzy::FluxzyFormat)]
-}
-
-#[cfg(not(feature = "compat"))]
-pub fn rule_formats() -> Vec<Arc<dyn RuleFormat>> {
-    vec![Arc::new(refused::FluxzyRefused)]
+    #[cfg(feature = "compat")]
+    return interflow_compat::rule_formats();
+    #[cfg(not(feature = "compat"))]
+    return vec![Arc::new(refused::RefusedFormat)];
 }
 
 #[cfg(not(feature = "compat"))]
@@ -22,17 +19,17 @@ mod refused {
 
     use crate::instance::features;
 
-    /// Fluxzy's files, which this build cannot read.
+    /// Files of another program, which this build cannot read.
     #[derive(Debug)]
-    pub struct FluxzyRefused;
+    pub struct RefusedFormat;
 
-    impl RuleFormat for FluxzyRefused {
+    impl RuleFormat for RefusedFormat {
         fn detect(&self, document: &Value) -> bool {
             any_rule_has_key(document, &["filter", "action", "actions"])
         }
 
         fn convert(&self, _: &Value, file: &ParsedRuleFile) -> ConvertedRules {
-            let message = format!("this is a rule file of Fluxzy's: {}", features::missing("fluxzy", "compat"));
+            let message = format!("this is a rule file of another program: {}", features::missing("filter", "compat"));
             let problem = file.problem(&[PathSegment::Key("rules")], None, message);
             ConvertedRules { problems: vec![problem], ..ConvertedRules::default() }
         }

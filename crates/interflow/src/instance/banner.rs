@@ -54,9 +54,6 @@ fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConf
             }
         }
     }
-    if let Some(addr) = running.compat.address() {
-        writeln!(out, "  compat   http://{addr}   Greyproxy's API, without a token")?;
-    }
     if let Some(addr) = &running.dns {
         writeln!(out, "  DNS      {addr}")?;
     }

@@ -159,7 +159,6 @@ mod tests {
             proxy: vec![proxy.local_addr().unwrap()],
             gateway: None,
             admin: None,
-            greyproxy: None,
             dns: None,
             restart_refused: None,
         };

@@ -1,8 +1,7 @@
 //! Cargo features that this build leaves out, by the configuration sections that need them.
 
 /// Sections, the feature that each needs, and whether this build has it.
-const SECTIONS: [(&str, &str, bool); 2] =
-    [("media", "media", cfg!(feature = "media")), ("compat", "compat", cfg!(feature = "compat"))];
+const SECTIONS: [(&str, &str, bool); 1] = [("media", "media", cfg!(feature = "media"))];
 
 /// The feature that a top-level section of the configuration needs, if this build leaves it out.
 pub fn left_out(section: &str) -> Option<&'static str> {

@@ -141,12 +141,11 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 const MAX_REQUESTS: usize = 8;
 
 /// Sections and keys that are read at the start only.
-const FIXED: [&str; 35] = [
+const FIXED: [&str; 34] = [
     "/log/format",
     "/log/max_size",
     "/admin",
     "/dns",
-    "/compat",
     "/record/dir",
     "/record/store",
     "/record/objects",

@@ -25,7 +25,7 @@ use interflow_types::Recorder;
 
 use crate::CliError;
 use crate::components::record_archive::RecordArchiver;
-use crate::components::{CompatApis, ComponentSet, record_store, store_tls};
+use crate::components::{ComponentSet, record_store, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, ReloadedParts, prepare};
@@ -47,7 +47,6 @@ pub struct RunningInstance {
     /// Writes the record's hours to the archive, if there is one. It stops when it is dropped.
     archiver: Option<RecordArchiver>,
     pub admin: Option<(AdminServer, SocketAddr)>,
-    pub(super) compat: CompatApis,
     pub(super) dns: Option<SocketAddr>,
     pub token: String,
     pub components: Arc<ComponentSet>,
@@ -134,8 +133,7 @@ pub async fn start_with(
         Some(addr) => Some(bind_admin(&sockets, addr)?),
         None => None,
     };
-    let mut compat = CompatApis::bind(config, &sockets)?;
-    let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
+    let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
@@ -158,7 +156,7 @@ pub async fn start_with(
     // The components use the proxy for their own requests.
     components.attach(&engine);
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
-    let dns = dns::start(&config.dns(), &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
+    let dns = dns::start(&config.dns, &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
     components.approvals.notify_desktop();
     let fleet_pending = match store.as_deref() {
         Some(RecordStore::Shared(shared)) if config.fleet.share_pending => {
@@ -207,9 +205,6 @@ pub async fn start_with(
         }
         None => None,
     };
-    if let Some((admin, addr)) = &admin {
-        compat.attach(config, admin, *addr, dns)?;
-    }
     if config.upstream.danger_insecure {
         tracing::warn!(
             "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
@@ -227,7 +222,6 @@ pub async fn start_with(
         conversations,
         archiver,
         admin,
-        compat,
         dns,
         token,
         components,
@@ -336,7 +330,6 @@ impl RunningInstance {
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
-            greyproxy: self.compat.address(),
             dns: self.dns,
             restart_refused: None,
         };
@@ -421,7 +414,6 @@ impl RunningInstance {
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
             let _ = ended.wait_for(|e| *e).await;
         };
-        self.compat.spawn(until(ended.clone()));
         if let Some((admin, _)) = self.admin.take() {
             let until = until(ended);
             tokio::spawn(async move {

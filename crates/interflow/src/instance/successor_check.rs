@@ -12,7 +12,7 @@ use interflow_proxy::{dns, try_bind};
 use interflow_store::shared::IdentityStore;
 use interflow_store::{SqliteStore, StoreError, shared_url};
 
-use crate::components::{CompatApis, record_store, store_tls};
+use crate::components::{record_store, store_tls};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{run, start_check};
 
@@ -44,13 +44,12 @@ async fn check_ports(config: &InterflowConfig, home: &DataDir, sockets: &ListenS
     if let Some(addr) = config.admin.listen {
         run::bind_admin(sockets, addr)?;
     }
-    CompatApis::bind(config, sockets)?;
     try_bind(&config.engine(), sockets).map_err(|e| e.to_string())?;
-    let config = config.dns();
+    let config = &config.dns;
     // The running instance cannot share this one.
     let is_held = config.listen.is_some() && home.announced_instance().and_then(|i| i.dns) == config.listen;
     if !is_held {
-        let started = dns::start(&config, &Arc::new(dns::AddressNames::new(&config))).await;
+        let started = dns::start(config, &Arc::new(dns::AddressNames::new(config))).await;
         if let Some((_, task)) = started.map_err(|e| e.to_string())? {
             task.abort();
         }

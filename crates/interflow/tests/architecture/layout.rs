@@ -13,13 +13,13 @@ use crate::{assert_none, sources};
 /// Files of the largest import circle inside a crate (the goal is 3).
 const LARGEST_CIRCLE: usize = 21;
 /// Files of all import circles together (the goal is 40).
-const FILES_IN_CIRCLES: usize = 204;
+const FILES_IN_CIRCLES: usize = 180;
 /// Source files in a folder, tests left out (the goal is 20).
 const FILES_IN_FOLDER: usize = 42;
 /// Methods `set_…(&self)`: a value that is set after construction can be forgotten (the goal is 0).
-const LATE_SETTERS: usize = 40;
+const LATE_SETTERS: usize = 39;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
-const CODE_LINES: usize = 180_691;
+const CODE_LINES: usize = 177_888;
 
 #[test]
 fn import_circles_inside_a_crate_only_shrink() {

@@ -121,6 +121,9 @@ async fn requests_over_the_concurrency_limit_get_503_and_slots_are_released() {
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
+    // Texts take slots too; health probes are always answered.
+    assert_eq!(running.ask("POST", "/api/filter", "Content-Type: text/plain\r\n", "x").await.status, 503);
+    assert_eq!(running.ask("GET", "/livez", "", "").await.status, 200);
     // One request completes and one is cancelled: both slots are free again.
     first.send(CHAT).await.unwrap();
     assert_eq!(first.answer().await.unwrap().status, 200);

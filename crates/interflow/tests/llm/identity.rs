@@ -1,57 +1,13 @@
-//! Client identity: keys with bcrypt hashes, the policy of a key, and clients behind a reverse proxy.
+//! Client identity: the policy of a key, and clients behind a reverse proxy.
 
 use interflow_testkit::{Answer, Origin, Reply};
 use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
-use crate::{CHAT, chat, code};
-
-/// bcrypt's hash of `U*U`, from crypt_blowfish's test vectors.
-const SLOW: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
+use crate::{CHAT, code};
 
 fn keys_file(home: &Home, text: &str) {
     std::fs::write(home.dir.path().join("keys.toml"), text).unwrap();
-}
-
-#[tokio::test]
-async fn virtual_key_with_a_bcrypt_hash_is_accepted() {
-    let home = Home::new().await;
-    keys_file(
-        &home,
-        &format!("[[key]]\nid = \"team\"\nowner = \"Team\"\nhash = \"bcrypt${SLOW}\"\nmodels = [\"gpt-4o\"]\n"),
-    );
-    let key = home.keys(&["add", "--id", "ann"]).ok().trim().to_owned();
-    let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
-    // Concurrent requests wait for a single check, and none is refused.
-    let (a, b, c) = tokio::join!(chat(&running, "U*U"), chat(&running, "U*U"), chat(&running, "U*U"));
-    for answer in [a, b, c, chat(&running, "U*U").await, chat(&running, &key).await] {
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    }
-    for wrong in ["U*V", "U*V", "ifk_wrong", &"U*U".repeat(40)] {
-        let answer = chat(&running, wrong).await;
-        assert_eq!((answer.status, code(&answer).as_str()), (401, "invalid_api_key"), "{wrong}");
-    }
-    let scoped =
-        running.post("/v1/chat/completions", "X-Interflow-Key: U*U\r\n", &CHAT.replace("gpt-4o", "gpt-9")).await;
-    assert_eq!((scoped.status, code(&scoped).as_str()), (403, "scope_denied_model"));
-    assert!(!format!("{:?}", home.provider.requests()).contains("U*U"));
-    running.stop();
-    keys_file(&home, "[[key]]\nid = \"team\"\nhash = \"bcrypt$2b$40$short\"\n");
-    let refused = home.refuses_to_start("");
-    assert!(
-        refused.contains("keys.toml") && refused.contains("the key `team`: the bcrypt hash is broken"),
-        "{refused}"
-    );
-}
-
-#[tokio::test]
-async fn clients_own_provider_key_is_forwarded_alongside_bcrypt_keys() {
-    let home = Home::new().await;
-    keys_file(&home, &format!("[[key]]\nid = \"team\"\nhash = \"{SLOW}\"\n"));
-    let running = home.start("[keys]\nrequire_virtual_key = false\n");
-    assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
-    assert!(format!("{:?}", home.provider.only_request()).contains("Bearer sk-of-my-own"));
-    running.stop();
 }
 
 const TOLD: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"about Bluebird"}]}"#;
@@ -81,10 +37,8 @@ async fn virtual_key_selects_the_redaction_policy() {
     assert!(!arrived().contains("Bluebird"), "{}", arrived());
     assert_eq!(tell(&running, &plain).await.status, 200);
     assert!(arrived().contains("Bluebird"), "{}", arrived());
-    if cfg!(feature = "compat") {
-        let filtered = running.ask("POST", "/api/filter", &format!("X-Api-Key: {strict}\r\n"), "of Bluebird").await;
-        assert!(filtered.status == 200 && !filtered.text().contains("Bluebird"), "{}", filtered.text());
-    }
+    let filtered = running.ask("POST", "/api/filter", &format!("X-Api-Key: {strict}\r\n"), "of Bluebird").await;
+    assert!(filtered.status == 200 && !filtered.text().contains("Bluebird"), "{}", filtered.text());
     // The file is edited to refer to a missing policy, and read again with the next change.
     keys_file(&home, &home.file("keys.toml").replace("\"strict\"", "\"gone\""));
     assert_eq!(running.admin("POST", "/api/v1/keys", r#"{"id":"eve"}"#).await.status, 200);

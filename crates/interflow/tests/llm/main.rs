@@ -1,5 +1,5 @@
 //! End-to-end tests of the LLM gateway: the built binary, providers, and a data directory for each test. This file tests
-//! virtual keys and limits; the modules test providers, telemetry and the Philter-compatible API.
+//! virtual keys and limits; the modules test providers, telemetry and the redaction of texts.
 
 mod accounts;
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! `/metrics` of a running instance: its form, that it agrees with the table of metrics, and the compatibility mode.
+//! `/metrics` of a running instance: its form, and that it agrees with the table of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,33 +119,4 @@ async fn a_failed_reload_is_reported_until_one_succeeds() {
     running.until(async || successful().await == 0.0).await;
     home.write_config("");
     running.until(async || successful().await == 1.0).await;
-}
-
-#[cfg(feature = "compat")]
-#[tokio::test]
-async fn philters_names_are_added_only_in_its_compatibility_mode() {
-    let home = Home::new().await;
-    let running = home.start(&format!(
-        "[compat]\nphilter_metrics = true\n[gateway]\nmax_concurrent_requests = 2\n[llm.provider.openai]\nurl = \"{}\"\n",
-        home.provider.url("")
-    ));
-    let ask = CHAT.replace("hello", "write to planted.marker@firm.test");
-    assert_eq!(running.post("/v1/chat/completions", "Authorization: Bearer k\r\n", &ask).await.status, 200);
-    let (page, text) = Exposition::of(&running).await;
-    let declared: BTreeSet<_> = page.kinds.keys().filter(|n| n.starts_with("philter_")).map(String::as_str).collect();
-    let table = interflow_compat::philter::metrics::TABLE;
-    assert_eq!(declared, table.iter().flat_map(|(_, families)| families.iter().map(|f| f.name)).collect());
-    for (series, value) in [
-        ("philter_proxy_requests_total{provider=\"openai\",status_code=\"200\",policy=\"default\"}", 1.0),
-        ("philter_proxy_entities_redacted_total{entity_type=\"email-address\",provider=\"openai\"}", 1.0),
-        ("philter_proxy_request_duration_seconds_count{provider=\"openai\"}", 1.0),
-        ("philter_proxy_redaction_duration_seconds_bucket{provider=\"openai\",policy=\"default\",le=\"+Inf\"}", 1.0),
-        ("philter_proxy_active_requests", 0.0),
-        ("philter_proxy_philter_errors_total", 0.0),
-        ("philter_proxy_tls_handshakes_shed_total", 0.0),
-        ("philter_proxy_concurrency_limit{scope=\"global\"}", 2.0),
-        ("philter_proxy_concurrency_shed_total{scope=\"global\"}", 0.0),
-    ] {
-        assert_eq!(page.samples.get(series), Some(&value), "{series}\n{text}");
-    }
 }

@@ -1,6 +1,5 @@
 //! Users and their passwords. The password hash is computed once per credential, not once per request.
 
-use interflow_limits::{LoginQueue, LoginQueueFull};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -14,6 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use hashlink::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+
+use super::login_queue::{LoginQueue, LoginQueueFull};
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {

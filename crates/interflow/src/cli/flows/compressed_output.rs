@@ -10,7 +10,7 @@ pub enum CompressedOutput<W: Write> {
     Plain(W),
     /// `.gz` (RFC 1952).
     Gzip(GzEncoder<W>),
-    /// `.zhar` (RFC 1950), as mitmproxy writes it.
+    /// `.zhar` (RFC 1950).
     Zlib(ZlibEncoder<W>),
 }
 

@@ -1,8 +1,6 @@
 //! `interflow import`: data and configuration of other programs.
 
 #[cfg(feature = "compat")]
-mod greyproxy;
-#[cfg(feature = "compat")]
 mod mitmproxy;
 #[cfg(feature = "compat")]
 mod philter;
@@ -19,10 +17,6 @@ use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    #[cfg(feature = "compat")]
-    /// Import Greyproxy's database: rules, credentials, recorded traffic and conversations. The database is not modified;
-    /// existing data is kept.
-    Greyproxy(greyproxy::GreyproxyArgs),
     #[cfg(feature = "compat")]
     /// Convert the configuration of philter-ai-proxy; print the result as TOML.
     Philter(philter::PhilterArgs),
@@ -61,8 +55,6 @@ pub fn run(
         import_archives(files, Some(format), &config, &home)
     };
     match command {
-        #[cfg(feature = "compat")]
-        ImportCommand::Greyproxy(args) => setup().and_then(|(config, home)| greyproxy::run(args, &config, &home)),
         #[cfg(feature = "compat")]
         ImportCommand::Philter(args) => philter::run(args),
         #[cfg(feature = "compat")]

@@ -59,7 +59,7 @@ defaults: { policy: hipaa, context: ward, outbound: { enabled: true, action: blo
 routes:
   - { match: { model: gpt-4 }, policy: strict }
   - { match: { header: x-team, value: red, path: /v1/messages }, policy: p, outbound: { enabled: true, action: flag } }
-auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" }, { key: "bcrypt$$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", id: slow, policy: strict } ] }
+auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" }, { key: "sha256$x" }, { key: "sha256$d21886a6fcd60c911631b3b19f67c03f1997de6bf6b4226ed955707b18f12a47", id: hashed, policy: strict } ] }
 rateLimit: { requests: 5 }
 logging: { file: /var/log/audit.jsonl }
 lisen: { port: 1 }
@@ -102,15 +102,24 @@ lisen: { port: 1 }
         assert_eq!((config.keys.require_virtual_key, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
         let ring = interflow_limits::VirtualKeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
-        let slow = ring.keys().iter().find(|k| &*k.id == "slow").unwrap();
-        assert!(ring.needs_check("any") && slow.policy.as_deref() == Some("strict"));
+        assert_eq!(ring.find_now("b-word").unwrap().policy.as_deref(), Some("strict"));
+        assert!(!imported.text.contains("[compat]"), "{}", imported.text);
         let key = ring.find_now("plain-word").unwrap();
         assert_eq!(
             (&*key.id, &key.scope.models[..], &key.scope.paths[..]),
             ("a", &["gpt-4*".to_owned()][..], &["/v1/chat*".to_owned()][..])
         );
         assert!(!imported.keys.unwrap().contains("plain-word") && !imported.text.contains("plain-word"));
-        for says in ["hipaa", "strict", "entraID", "apiKeys[1].key", "rateLimit: ", "lisen: unknown key"] {
+        for says in [
+            "hipaa",
+            "strict",
+            "entraID",
+            "apiKeys[1].key: a bcrypt hash",
+            "apiKeys[2].key: its SHA-256",
+            "metrics: ",
+            "rateLimit: ",
+            "lisen: unknown key",
+        ] {
             assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:?}", imported.notes);
         }
     }

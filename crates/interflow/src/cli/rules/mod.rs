@@ -15,7 +15,7 @@ use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
 pub enum RuleFilesCommand {
-    /// Check rule files for errors, including Fluxzy files.
+    /// Check rule files for errors, including those of other programs.
     Check(FilesArgs),
     /// List the rules in files, or those of the running instance with match counts.
     List(RuleListArgs),

@@ -64,25 +64,25 @@ pub fn load_text(text: &str, place: &str) -> Result<(InterflowConfig, EnvOverrid
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
     #[cfg_attr(
         not(all(feature = "media", feature = "compat")),
-        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
+        expect(unused_mut, reason = "only the settings of another media proxy change it")
     )]
     let mut overrides = env::overrides(&vars);
     #[cfg_attr(
         not(all(feature = "media", feature = "compat")),
-        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
+        expect(unused_mut, reason = "only the settings of another media proxy change it")
     )]
     let mut config = parse(text, place, &overrides.values)?;
     #[cfg(all(feature = "media", feature = "compat"))]
     {
-        use interflow_compat::mediaflow::{MediaflowSections, SettingError, apply};
+        use interflow_compat::{MediaSections, SettingError, apply_environment};
         let InterflowConfig { media, gateway, upstream, timeouts, .. } = &mut config;
-        let warnings = apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, &vars)
+        let warnings = apply_environment(&mut MediaSections { media, gateway, upstream, timeouts }, &vars)
             .map_err(|SettingError { place, what }| LoadError { place, what })?;
         overrides.unknown.extend(warnings);
     }
     #[cfg(all(feature = "media", not(feature = "compat")))]
-    if config.media.compat.mediaflow {
-        return Err(LoadError { place: place.to_owned(), what: features::missing("media.compat.mediaflow", "compat") });
+    if config.media.compat.enabled {
+        return Err(LoadError { place: place.to_owned(), what: features::missing("media.compat", "compat") });
     }
     Ok((config, overrides))
 }
@@ -230,6 +230,7 @@ mod tests {
         assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
         assert!(fails("x = = 1").starts_with("c.toml:1:"));
         assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known keys are count"));
+        assert!(fails("[compat]\n").starts_with("c.toml:1:2: unknown key `compat`: known keys are data_dir, log"));
     }
 
     #[test]

@@ -13,8 +13,6 @@ use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
 use interflow_approvals::config::ApprovalsConfig;
-#[cfg(feature = "compat")]
-use interflow_compat::CompatConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
@@ -65,9 +63,6 @@ pub struct InterflowConfig {
     pub approvals: ApprovalsConfig,
     /// DNS listener, which maps destination addresses back to names.
     pub dns: DnsConfig,
-    /// Compatibility with other programs: their APIs and ports.
-    #[cfg(feature = "compat")]
-    pub compat: CompatConfig,
     /// TLS interception.
     pub intercept: InterceptConfig,
     /// Upstream connections.
@@ -139,18 +134,11 @@ impl InterflowConfig {
     /// The configuration of the proxy server, including listeners added by compatibility options.
     pub fn engine(&self) -> ProxyServerConfig {
         let mut gateway = self.gateway.clone();
-        gateway.listen.extend(self.mediaflow_listener());
-        #[cfg_attr(not(feature = "compat"), expect(unused_mut, reason = "only Greyproxy's ports change them"))]
-        let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
-        #[cfg(feature = "compat")]
-        if self.compat.greyproxy {
-            proxy.listen.extend(&self.compat.greyproxy_proxies);
-            auth.accept_unverified_names = true;
-        }
+        gateway.listen.extend(self.media_listener());
         ProxyServerConfig {
-            proxy,
+            proxy: self.proxy.clone(),
             gateway,
-            auth,
+            auth: self.auth.clone(),
             access: self.access.clone(),
             intercept: self.intercept.clone(),
             upstream: UpstreamConfig { idle_total: self.unused_connections(), ..self.upstream.clone() },
@@ -160,12 +148,12 @@ impl InterflowConfig {
         }
     }
 
-    /// The port of mediaflow-proxy, if its API is enabled and the gateway does not listen there already.
-    fn mediaflow_listener(&self) -> Option<SocketAddr> {
+    /// The port of `media.compat`, if it is enabled and the gateway does not listen there already.
+    fn media_listener(&self) -> Option<SocketAddr> {
         #[cfg(feature = "media")]
         {
             let (port, first) = (self.media.compat.port, *self.gateway.listen.first()?);
-            let enabled = self.media.enabled && self.media.compat.mediaflow && first.port() != 0 && port != 0;
+            let enabled = self.media.enabled && self.media.compat.enabled && first.port() != 0 && port != 0;
             let listens = self.gateway.listen.iter().any(|a| a.port() == port);
             (enabled && !listens).then(|| SocketAddr::new(first.ip(), port))
         }
@@ -184,20 +172,7 @@ impl InterflowConfig {
         self.auth.users = None;
         self.gateway.listen = Vec::new();
         self.admin.listen = None;
-        #[cfg(feature = "compat")]
-        {
-            self.compat.greyproxy = false;
-        }
         self.dns.listen = None;
-    }
-
-    /// The effective DNS configuration.
-    pub fn dns(&self) -> DnsConfig {
-        #[cfg(feature = "compat")]
-        let compat = self.compat.greyproxy.then_some(self.compat.greyproxy_dns);
-        #[cfg(not(feature = "compat"))]
-        let compat = None;
-        DnsConfig { listen: self.dns.listen.or(compat), ..self.dns.clone() }
     }
 
     /// Maximum number of idle upstream connections per worker. All workers together use at most half of the open-file
@@ -246,7 +221,7 @@ mod tests {
         for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
             let mut config = InterflowConfig::default();
             config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
-            config.media.compat.mediaflow = true;
+            config.media.compat.enabled = true;
             config.media.compat.port = port.unwrap_or(config.media.compat.port);
             let found: Vec<u16> = config.engine().gateway.listen.iter().map(|a| a.port()).collect();
             assert_eq!(found, ports);

@@ -1,51 +1,54 @@
-//! Philter's API on the gateway port: `/api/filter`, `/api/explain`, and the health endpoints that probes of Philter
-//! and its proxy use.
+//! Redaction of texts on the gateway port, for programs that send texts rather than requests to a provider:
+//! `/api/filter` and `/api/explain`, with the health probes beside them.
 
 use std::sync::Arc;
 
+use interflow_limits::KeyedEndpoint;
 use interflow_llm::{LlmRefusal, Provider};
-use interflow_llm_gateway::llm_telemetry::record_refusal;
-use interflow_llm_gateway::redaction::{RedactedText, RedactionService};
 use interflow_types::{
-    BoxFuture, CollectError, EntryKind, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
-    Response, ResponseHead, Result, StatusCode, percent,
+    BoxFuture, CollectError, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
+    RequestHead, Response, ResponseHead, Result, StatusCode, percent,
 };
 use serde_json::{Value, json};
 
-/// The API's endpoints. Their flows are not recorded: the texts they receive are not redacted.
-pub struct PhilterMount(pub Arc<RedactionService>);
+use super::{RedactedText, RedactionService};
+use crate::llm_telemetry::record_refusal;
 
-impl GatewayMount for PhilterMount {
+/// The name by which key scopes know the endpoints, as if of a provider.
+const PROVIDER: &str = "filter";
+
+/// Claims the endpoints. Their flows are not recorded: the texts they receive are not redacted.
+pub struct RedactionMount(pub Arc<RedactionService>);
+
+impl GatewayMount for RedactionMount {
     fn name(&self) -> &'static str {
-        "filter"
+        PROVIDER
     }
 
-    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
-        let path = knock.path.split('?').next().unwrap_or_default();
-        let ours = matches!(
-            (knock.method, path),
+    fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let is_endpoint = matches!(
+            (request.method, path),
             (&Method::POST, "/api/filter" | "/api/explain")
                 | (&Method::GET, "/api/status" | "/api/health" | "/livez" | "/readyz" | "/health")
         );
-        ours.then(|| MountTarget::Serve(Arc::new(Self(Arc::clone(&self.0)))))
+        is_endpoint.then(|| MountTarget::Serve(Arc::new(Self(Arc::clone(&self.0)))))
     }
 }
 
-impl LocalHandler for PhilterMount {
+impl LocalHandler for RedactionMount {
     fn is_private(&self) -> bool {
         true
     }
 
+    fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
+        *flow.extension_mut() = KeyedEndpoint { provider: Some(PROVIDER), uses_credentials: false };
+    }
+
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         Box::pin(async move {
-            debug_assert_eq!(flow.transport, EntryKind::Gateway);
             if request.head.method == Method::GET {
-                let version = env!("CARGO_PKG_VERSION");
-                let body = match request.head.url.path_only() {
-                    "/livez" | "/readyz" => json!({ "status": "ok" }),
-                    "/health" => json!({ "status": "UP", "applicationVersion": version }),
-                    _ => json!({ "status": "Healthy", "version": version }),
-                };
+                let body = json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") });
                 return Ok(Response::full(StatusCode::OK, "application/json", body.to_string()));
             }
             Ok(match self.answer(flow, request).await {
@@ -60,7 +63,7 @@ impl LocalHandler for PhilterMount {
     }
 }
 
-impl PhilterMount {
+impl RedactionMount {
     async fn answer(&self, flow: &mut Flow, request: Request) -> Result<Response, LlmRefusal> {
         let url = &request.head.url;
         let explain = url.path_only() == "/api/explain";
@@ -84,7 +87,7 @@ impl PhilterMount {
 }
 
 fn add_document_headers(head: &mut ResponseHead, id: &str, policy: &str, version: &str) {
-    let fields = [("X-Document-Id", id), ("X-Philter-Policy-Name", policy), ("X-Philter-Policy-Version", version)];
+    let fields = [("X-Document-Id", id), ("X-Interflow-Policy", policy), ("X-Interflow-Policy-Version", version)];
     for (name, value) in fields {
         // A policy's name may contain characters that are invalid in a header.
         let _ = head.headers.append(name, value);
@@ -116,7 +119,7 @@ fn parameter(query: Option<&str>, name: &str) -> String {
     percent::decoded_form(value.unwrap_or_default())
 }
 
-/// Philter's explanation format. Offsets are in UTF-16 code units, as in Java.
+/// What was found and replaced. Offsets are in UTF-16 code units, as JavaScript and Java count.
 fn explanation(context: &str, done: &RedactedText, id: &str) -> Value {
     let text = done.original.as_str();
     let mut units = Utf16Counter { text, byte: 0, unit: 0 };
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_count_utf_16_code_units_as_java_does() {
+    fn offsets_count_utf_16_code_units() {
         let text = "\u{1F600}\u{e9} Ann";
         let mut units = Utf16Counter { text, byte: 0, unit: 0 };
         assert_eq!((units.offset_at(7), units.offset_at(10)), (4, 7));
