@@ -237,7 +237,7 @@ formats! {
     Saz "saz" ["saz"] true "Fiddler's archive.";
     Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
     Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
-    Pcapng "pcapng" ["pcapng"] true "Packets with the secrets that decrypt them, for Wireshark.";
+    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
     Parquet "parquet" ["parquet"] false "A table of flows for DuckDB, pandas, Polars and the like.";
     Curl "curl" ["sh"] false "curl command lines.";
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
@@ -518,9 +518,11 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
         ArchiveFormat::Jsonl => jsonl::import(plain, sink),
         ArchiveFormat::Har => har::import(plain, sink),
         ArchiveFormat::Mitm => mitm::import(plain, sink),
-        ArchiveFormat::Pcapng => pcapng::import(plain, sink),
         ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
-        other => Err(malformed(format!("'{other}' can be written but not read: import {}", importable_formats()))),
+        other => Err(malformed(format!(
+            "the format '{other}' can be exported but not imported; import one of {}",
+            importable_formats()
+        ))),
     }
 }
 
@@ -558,7 +560,8 @@ fn import_zip(
     }
 }
 
-/// pcapng begins with a section header, mitmproxy files with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else but a packet capture, which begins
+/// with a section header, is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
     if head.starts_with(b"\n\r\r\n") {
         return ArchiveFormat::Pcapng;
