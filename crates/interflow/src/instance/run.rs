@@ -329,10 +329,9 @@ impl RunningInstance {
             let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
             return Err(CliError::Usage(what.into()));
         };
-        let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
-        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
+        let facts = vec![("txtvers", "1"), ("type", "http,connect,socks5"), ("ca", "http://interflow.local/")];
+        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts })
             .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
-        tracing::info!("registered in the local network (mDNS) as {name:?}");
         Ok(Some(registration))
     }
 
