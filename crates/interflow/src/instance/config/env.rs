@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
-use crate::instance::{environment, features, renamed};
+use crate::instance::{environment, features};
 
 const PREFIX: &str = "INTERFLOW_";
 
@@ -45,11 +45,6 @@ pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
 }
 
 fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
-    if let Some(present) = renamed::variable(name) {
-        return format!(
-            "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
-        );
-    }
     let section = name[PREFIX.len()..].split('_').next().unwrap_or_default().to_ascii_lowercase();
     if let Some(feature) = features::left_out(&section) {
         return format!("the environment variable {name} is ignored: {}", features::missing(&section, feature));
@@ -160,14 +155,6 @@ mod tests {
         assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
         assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
         assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
-    }
-
-    #[test]
-    fn renamed_variable_is_reported_with_its_new_name() {
-        let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
-        assert!(found.values.is_empty());
-        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
-        assert!(found.unknown[1].ends_with("did you mean INTERFLOW_INTERCEPT_EXCLUDE?"), "{:?}", found.unknown);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use toml::{Spanned, Table, Value};
 use super::env::{EnvOverride, EnvOverrides};
 use super::{InterflowConfig, env};
 use crate::instance::features;
-use crate::instance::renamed;
 
 #[derive(Debug)]
 pub struct LoadedConfig {
@@ -152,13 +151,11 @@ fn suggest(message: &str) -> String {
     {
         return features::missing(unknown, feature);
     }
-    let near = renamed::key(unknown, &known).filter(|_| what == "key").map(|present| (0, present)).or_else(|| {
-        known
-            .iter()
-            .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
-            .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
-            .min()
-    });
+    let near = known
+        .iter()
+        .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
+        .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
+        .min();
     match near {
         Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
         None => format!("unknown {what} `{unknown}`: known {what}s are {}", known.join(", ")),
@@ -216,9 +213,6 @@ mod tests {
         for (text, error) in [
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
-            ("home = \"x\"\n", "c.toml:1:1: unknown key `home`: did you mean `data_dir`?"),
-            ("[intercept]\nnever = []\n", "c.toml:2:1: unknown key `never`: did you mean `exclude`?"),
-            ("[[quota.rule]]\nper = \"user\"\n", "c.toml:2:1: unknown key `per`: did you mean `count_by`?"),
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
             (
                 "[timeouts]\nheader_timeout = \"soon\"",
