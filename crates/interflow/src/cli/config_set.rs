@@ -51,7 +51,7 @@ pub fn set(
     let text = old.as_deref().unwrap_or_default();
     let value = value.map_or(Json::Null, parse_value);
     let new = document::edit(text, [(key, &value)]).map_err(CliError::Usage)?;
-    let (config, overrides) = load_text(&new, &path.display().to_string())?;
+    let (config, overrides) = load_text(&new, path)?;
     if value.is_null() && catalog::schema_of(key, &InterflowConfig::schema()).is_none() {
         return Err(unknown_key(key));
     }

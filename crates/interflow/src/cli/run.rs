@@ -13,11 +13,11 @@ use interflow_proxy::config::InterceptMode;
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
-use crate::instance::reload::{ConfigReloader, prepare};
+use crate::instance::reload::{ApplyFlagsFn, ConfigReloader, prepare};
 #[cfg(unix)]
 use crate::instance::restart::Successor;
 use crate::instance::run::{RunningInstance, StoreUse, start_with_store};
-use crate::instance::settings::{ApplyFlagsFn, ConfigEditor, EditorDeps};
+use crate::instance::settings::{ConfigEditor, EditorDeps};
 use crate::instance::shutdown_signal::ShutdownSignal;
 #[cfg(unix)]
 use crate::instance::successor_check;

@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
-use crate::instance::settings::ApplyFlagsFn;
 use crate::instance::terminal::StartTerminal;
 use crate::instance::watched_files::{FileStamps, WatchedFiles};
 use crate::instance::{config, log};
@@ -28,6 +27,9 @@ use crate::instance::{config, log};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after a change, because editors write a file in several steps.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
+
+/// Applies the command line's flags to a configuration.
+pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
 
 /// How reloads went, for metrics.
 #[derive(Debug)]

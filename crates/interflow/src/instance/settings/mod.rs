@@ -21,11 +21,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::instance::config::env::EnvOverrides;
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
-use crate::instance::reload::{ActiveConfig, ReloadableKeys};
+use crate::instance::reload::{ActiveConfig, ApplyFlagsFn, ReloadableKeys};
 use catalog::{SETTABLE, SettableKey, pointer};
 
-/// Applies the command line's flags to a configuration.
-pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
 /// Checks a configuration as a reload does, without activating it.
 pub type CheckFn = Arc<dyn Fn(&InterflowConfig) -> Result<(), String> + Send + Sync>;
 /// Tells the audit log who changed what.
@@ -142,8 +140,7 @@ impl EditorState {
     }
 
     fn load_config(&self, text: &str) -> Result<(InterflowConfig, EnvOverrides), SettingsError> {
-        let place = self.path.display().to_string();
-        load_text(text, &place).map_err(|e| SettingsError::Invalid(e.to_string()))
+        load_text(text, &self.path).map_err(|e| SettingsError::Invalid(e.to_string()))
     }
 
     /// Why nothing can be set.
