@@ -26,6 +26,9 @@ pub struct TrustFiles {
     pub wgetrc: PathBuf,
 }
 
+const NODE_SHIM: &str = concat!(include_str!("proxy-variables.cjs"), include_str!("node-proxy.cjs"));
+const BUN_SHIM: &str = concat!(include_str!("proxy-variables.cjs"), include_str!("bun-proxy.cjs"));
+
 /// Where containers see their trust files.
 pub(super) const CONTAINER_FOLDER: &str = "/etc/interflow-trust";
 
@@ -51,8 +54,8 @@ impl TrustFiles {
             write_file(&trust.java_store, &pkcs12(&ca)?)?;
             write_file(&trust.bundle, bundle.as_bytes())?;
         }
-        write_file(&trust.node_shim, include_bytes!("node-proxy.cjs"))?;
-        write_file(&trust.bun_shim, include_bytes!("bun-proxy.cjs"))?;
+        write_file(&trust.node_shim, NODE_SHIM.as_bytes())?;
+        write_file(&trust.bun_shim, BUN_SHIM.as_bytes())?;
         // Written each time, because the user's own file may have changed.
         write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
