@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use interflow_types::{Direction, Headers, Passthrough, Timestamp};
+use interflow_types::{Direction, Headers, Passthrough, Timestamp, is_terminal_control};
 
 use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
@@ -171,14 +171,11 @@ fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
 
 /// Removes control characters, so that peers cannot inject terminal escapes.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    // Directional marks and isolates can make a terminal show text in another order.
-    let odd = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.chars().any(odd) {
+    if !text.chars().any(is_terminal_control) {
         return Cow::Borrowed(text);
     }
-    text.chars().map(|c| if odd(c) { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
+    let shown = |c: char| if is_terminal_control(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect::<String>().into()
 }
 
 /// Like [`clean`] for several lines: line terminators and tabs are kept.
