@@ -4,9 +4,8 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use flate2::bufread::DeflateDecoder;
 use rawzip::CompressionMethod;
-use rawzip::extra_fields::{ExtraFieldId, ExtraFields};
 
-use super::read::{LocalHeader, MAX_ENTRIES, MAX_ENTRY, MAX_NAMES, ZipEntry, entry_name};
+use super::entry::{LocalHeader, MAX_ENTRIES, MAX_ENTRY, MAX_NAMES, ZipEntry, entry_name};
 
 /// `PK\x07\x08`, before the checksum and the sizes that follow the data (4.3.9).
 const DESCRIPTOR: [u8; 4] = *b"PK\x07\x08";
@@ -62,16 +61,4 @@ fn entry(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
     let is_encrypted = header.is_encrypted();
     let entry = ZipEntry { name: entry_name(&name), method: header.method, is_encrypted, packed, crc, at };
     Ok((end <= len).then_some((entry, end)))
-}
-
-impl LocalHeader {
-    /// The compressed size: all ones stand for a 64-bit value in the extra field, behind that of the size (4.5.3).
-    fn packed(&self, extra: &[u8]) -> u64 {
-        if self.packed != u32::MAX {
-            return self.packed.into();
-        }
-        let wide = ExtraFields::new(extra).find(|(id, _)| *id == ExtraFieldId::ZIP64).map_or(&[][..], |(_, data)| data);
-        let place = usize::from(self.unpacked == u32::MAX);
-        wide.as_chunks::<8>().0.get(place).map_or(u64::MAX, |n| u64::from_le_bytes(*n))
-    }
 }

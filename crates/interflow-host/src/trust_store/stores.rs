@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::machine::{JavaKeytool, OsFamily, TrustEnvironment};
+use super::machine::{ANCHORS, JavaKeytool, OsFamily, TrustEnvironment};
 
 /// A trust store. Installing and removing are idempotent.
 pub(super) struct TrustStore {
@@ -51,13 +51,6 @@ const ALIAS: &str = "interflow";
 /// Alias that Debian uses when it copies system certificates to Java; it never removes them.
 const HOST_ANCHOR_FILE: &str = "debian:interflow.pem";
 const KEYCHAIN: &str = "/Library/Keychains/System.keychain";
-
-/// CA directories of Linux distributions: name, path, file name, and the command that updates the store. Without
-/// `--fresh`, Debian keeps dangling links and does not replace them.
-pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
-    ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates", "--fresh"]),
-    ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
-];
 
 pub(super) fn stores(machine: &TrustEnvironment) -> Vec<TrustStore> {
     let mut found = match machine.system {

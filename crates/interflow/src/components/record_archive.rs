@@ -14,8 +14,7 @@ use interflow_archive::hourly::{
 };
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
-use interflow_net::egress::{StandaloneClient, StandaloneOptions};
-use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
+use interflow_objects::{ObjectStorage, ObjectUrl};
 use interflow_store::shared::{ArchiveClaim, ArchiveTurn};
 use interflow_store::{FlowStore as _, RecordConfig, RecordStore, SharedStore, SqliteStore};
 use interflow_types::{Timestamp, random_bytes};
@@ -53,17 +52,6 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
 
 fn url(config: &RecordConfig) -> Result<Option<ObjectUrl>, String> {
     config.archive.as_deref().map(|url| url.parse().map_err(|e| format!("record.archive: {e}"))).transpose()
-}
-
-/// Sets up a client of the place; nothing is sent.
-///
-/// # Errors
-/// A setting cannot be used.
-pub fn open_storage(config: &InterflowConfig, home: &DataDir, url: &ObjectUrl) -> Result<ObjectStorage, String> {
-    let extra_ca = config.upstream.extra_ca.iter().map(|path| home.join(path)).collect();
-    let client = StandaloneClient::new(StandaloneOptions { extra_ca, ..StandaloneOptions::default() });
-    let client = client.map_err(|e| format!("upstream.extra_ca: {e}"))?;
-    ObjectStorage::open(url, &ObjectAccess::from_env(Arc::new(client))).map_err(|e| e.to_string())
 }
 
 pub const fn options(config: &RecordConfig) -> ArchiveOptions {
@@ -145,7 +133,7 @@ impl RecordArchiver {
         check(&config.record)?;
         let Some(url) = url(&config.record)? else { return Ok(None) };
         let named = |e: String| format!("record.archive: {e}");
-        let storage = open_storage(config, home, &url).map_err(named)?;
+        let storage = record_store::open_storage(config, home, &url).map_err(named)?;
         match tokio::time::timeout(START_PATIENCE, storage.check()).await {
             Ok(Ok(())) => tracing::info!("the record is archived to {url}"),
             Ok(Err(e)) if e.is_transient() => tracing::warn!("record.archive: {e}"),
@@ -331,7 +319,7 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         Err(e) => return found(FindingState::Bad, e),
     };
     let dir = home.join(&config.record.dir);
-    let tried = open_storage(config, home, &url)
+    let tried = record_store::open_storage(config, home, &url)
         .and_then(|storage| storage.wait(storage.check()).map_err(|e| e.to_string()))
         .and_then(|()| match config.record.store {
             None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),

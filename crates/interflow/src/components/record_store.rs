@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_objects::{ObjectStorage, ObjectUrl};
+use interflow_net::egress::{StandaloneClient, StandaloneOptions};
+use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
 use interflow_store::shared::{RowKey, SharedAccess};
 use interflow_store::{RecordConfig, RecordStore, StoreError};
 
-use super::{record_archive, store_tls};
+use super::store_tls;
 use crate::instance::config::InterflowConfig;
 
 /// Checks the keys of the shared store's bodies without a connection.
@@ -76,5 +77,16 @@ pub fn try_objects(config: &InterflowConfig, home: &DataDir) -> Result<(), Strin
 
 fn storage(config: &InterflowConfig, home: &DataDir, url: &str) -> Result<ObjectStorage, String> {
     let url: ObjectUrl = url.parse().map_err(|e: interflow_objects::ObjectError| e.to_string())?;
-    record_archive::open_storage(config, home, &url)
+    open_storage(config, home, &url)
+}
+
+/// Sets up a client of the place; nothing is sent.
+///
+/// # Errors
+/// A setting cannot be used.
+pub fn open_storage(config: &InterflowConfig, home: &DataDir, url: &ObjectUrl) -> Result<ObjectStorage, String> {
+    let extra_ca = config.upstream.extra_ca.iter().map(|path| home.join(path)).collect();
+    let client = StandaloneClient::new(StandaloneOptions { extra_ca, ..StandaloneOptions::default() });
+    let client = client.map_err(|e| format!("upstream.extra_ca: {e}"))?;
+    ObjectStorage::open(url, &ObjectAccess::from_env(Arc::new(client))).map_err(|e| e.to_string())
 }
