@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let words = cli::flows::normalize_negated_terms(std::env::args_os());
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(e) if cli::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
+        Err(e) if cli::manual::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
         Err(e) => e.exit(),
     };
     match cli::dispatch(cli) {

@@ -12,7 +12,7 @@ use interflow_store::shared::IdentityStore;
 use interflow_store::shared_url;
 use serde_json::json;
 
-use super::keys::format_table;
+use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
 use crate::CliError;
 use crate::components::{record_store, store_tls};

@@ -18,8 +18,8 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::listen_address::parse_listen_address;
-use crate::cli::run::editor_deps;
+use crate::cli::instance::listen_address::parse_listen_address;
+use crate::cli::instance::run::editor_deps;
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
 use crate::instance::reload::{ApplyFlagsFn, ConfigReloader};
 use crate::instance::settings::ConfigEditor;

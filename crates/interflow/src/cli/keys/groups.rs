@@ -5,8 +5,9 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSet};
 use serde_json::{Value, json};
 
-use super::{QuotaArgs, day, format_table, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
+use super::{QuotaArgs, day, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
 use crate::CliError;
+use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, TableFormat};
 
 #[derive(Debug, Subcommand)]

@@ -18,7 +18,7 @@ use super::app::{FlowPage, TopCommand, TopEvent};
 use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;
-use crate::cli::event_socket::{EventSocket, SocketEvent};
+use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
 
 /// Flows of a page.
 const PAGE: usize = 500;

@@ -12,8 +12,9 @@ use super::app::TopCommand;
 use super::edit::EditRequest;
 use super::pane::{fact, field_line};
 use super::wrap::wrap;
+use crate::cli::approvals::pending::PendingLine;
+use crate::cli::output::clock;
 use crate::cli::output::{member, members};
-use crate::cli::pending::{PendingLine, clock};
 
 /// How long nothing is decided after another request has taken the place of the selected one: the key may have been
 /// meant for that.

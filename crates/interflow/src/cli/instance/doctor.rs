@@ -4,8 +4,8 @@ use clap::Args;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
-use super::output::{FormatArgs, TextFormat, print_json};
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat, print_json};
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
 

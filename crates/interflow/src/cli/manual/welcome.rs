@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use interflow_host::data_dir::{DataDir, InstanceInfo, connect_address};
 
-use super::output::print;
+use crate::cli::output::print;
 use crate::instance::config::load;
 
 /// Prints the overview instead of this error, if the command line is empty and a person is reading.
@@ -71,8 +71,8 @@ fn overview(instance: Option<&InstanceInfo>, home: &Path) -> String {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::Cli;
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn the_overview_says_where_the_instance_listens_and_names_existing_commands() {

@@ -1,5 +1,7 @@
 //! `interflow config`: init, check, print, get, set, unset, env, schema, reference.
 
+mod set;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -7,8 +9,8 @@ use clap::{Subcommand, ValueEnum};
 use interflow_host::data_dir::DataDir;
 use interflow_limits::VirtualKeyRing;
 
-use super::output::{print, print_json};
 use crate::CliError;
+use crate::cli::output::{print, print_json};
 use crate::components::separate_limits_warning;
 use crate::instance::config::{
     ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
@@ -97,7 +99,7 @@ pub fn run(
     let text = match command {
         ConfigCommand::Init { file: Some(file) } => return init(file),
         ConfigCommand::Init { file: None } => template::annotated(),
-        ConfigCommand::Env => super::manual::environment_variables(),
+        ConfigCommand::Env => crate::cli::manual::environment_variables(),
         ConfigCommand::Check { file: given, values_only } => {
             let read = given.as_deref().or_else(|| file.to_load());
             let loaded = load(given.as_deref()).map_err(|first| with_others(first, read))?;
@@ -125,11 +127,11 @@ pub fn run(
             }
             toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?
         }
-        ConfigCommand::Get { key } => return super::config_set::get(key, &load(None)?.config),
+        ConfigCommand::Get { key } => return set::get(key, &load(None)?.config),
         ConfigCommand::Set { key, value, dry_run } => {
-            return super::config_set::set(file, data_dir, key, Some(value), *dry_run);
+            return set::set(file, data_dir, key, Some(value), *dry_run);
         }
-        ConfigCommand::Unset { key, dry_run } => return super::config_set::set(file, data_dir, key, None, *dry_run),
+        ConfigCommand::Unset { key, dry_run } => return set::set(file, data_dir, key, None, *dry_run),
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }

@@ -1,5 +1,9 @@
 //! `interflow help`, `man` and `completions`: everything that is made from the definition of the command line.
 
+#[cfg(test)]
+mod reference;
+pub mod welcome;
+
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -7,9 +11,9 @@ use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 use interflow_host::CliExit;
 
-use super::output::{ignore_broken_pipe, print};
-use super::{Cli, rules};
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print};
+use crate::cli::{Cli, rules};
 use crate::instance::config::env;
 
 #[derive(Debug, Args)]

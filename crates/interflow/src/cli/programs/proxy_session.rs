@@ -13,9 +13,9 @@ use interflow_types::Timestamp;
 use serde_json::Value;
 
 use super::exec_choice::CHOICE_FILE;
-use super::output::members;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
+use crate::cli::output::members;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
 

@@ -1,5 +1,8 @@
 //! `interflow approvals`: approval rules, presets and the approval mode of the running instance.
 
+pub mod pending;
+pub mod secrets;
+
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_approvals::approvals::presets;
 use interflow_host::InstanceApi;
@@ -8,9 +11,8 @@ use interflow_types::units::HumanDuration;
 use interflow_types::{Timestamp, percent};
 use serde_json::{Map, Value, json};
 
-use super::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
-use super::pending::clock;
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {

@@ -9,7 +9,7 @@ use interflow_host::exec::{self, TrustFiles};
 use interflow_llm_gateway::environment::{CLOUD_VARIABLES, OTEL_VARIABLES};
 use interflow_testkit::docs::check_reference_page;
 
-use super::Cli;
+use crate::cli::Cli;
 use crate::instance::{config, environment};
 
 #[test]

@@ -9,8 +9,8 @@ use interflow_host::data_dir::DataDir;
 use interflow_types::units::HumanDuration;
 use serde_json::json;
 
-use super::output::{FormatArgs, TextFormat, joined_values, members, print, print_json};
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat, joined_values, members, print, print_json};
 
 /// Interval at which a stopping instance is looked for.
 const STOP_POLL: Duration = Duration::from_millis(50);

@@ -10,8 +10,8 @@ use interflow_host::{InstanceApi, doctor};
 use interflow_store::InstanceRow;
 use serde_json::{Map, Value, json};
 
-use super::output::{FormatArgs, TextFormat, print, print_json};
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {

@@ -11,10 +11,10 @@ use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
-use super::approvals::mode_line;
-use super::output::{FormatArgs, TableFormat, member, members, print, print_json};
+use super::mode_line;
 use crate::CliError;
 use crate::cli::flows::read_body_argument;
+use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
@@ -214,11 +214,6 @@ impl PendingLine {
             replica: held["replica"].as_str().map(str::to_owned),
         }
     }
-}
-
-/// Formats seconds as `minutes:seconds`.
-pub fn clock(seconds: u64) -> String {
-    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Option<&str>) -> Result<(), CliError> {

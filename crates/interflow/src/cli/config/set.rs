@@ -9,8 +9,8 @@ use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::{Value as Json, json};
 
-use super::output::{joined_values, print};
 use crate::CliError;
+use crate::cli::output::{joined_values, print};
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
 use crate::instance::start_check::check_values;

@@ -16,8 +16,8 @@ use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::output::{FormatArgs, TableFormat, TextFormat, print};
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TableFormat, TextFormat, format_table, print};
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -363,19 +363,6 @@ fn list(names: &[String]) -> String {
 
 fn day(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned())
-}
-
-/// Left-aligned columns.
-pub(super) fn format_table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    rows.iter().fold(String::new(), |mut out, row| {
-        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
-        out.push_str(line.join("  ").trim_end());
-        out.push('\n');
-        out
-    })
 }
 
 fn limits(quota: &Quota) -> String {

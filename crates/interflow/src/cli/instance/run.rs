@@ -10,8 +10,8 @@ use interflow_host::system_proxy;
 use interflow_net::ingress::ListenSockets;
 use interflow_proxy::config::InterceptMode;
 
+use super::listen_address::parse_listen_address;
 use crate::CliError;
-use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::reload::{ApplyFlagsFn, ConfigReloader, prepare};
 #[cfg(unix)]

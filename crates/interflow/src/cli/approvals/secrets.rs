@@ -6,8 +6,8 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use serde_json::json;
 
-use super::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
