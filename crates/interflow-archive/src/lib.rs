@@ -301,7 +301,7 @@ impl fmt::Display for ArchiveFormat {
 
 /// An unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+#[error("unknown format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownFormat {
     name: String,
 }
@@ -310,8 +310,8 @@ impl FromStr for ArchiveFormat {
     type Err = UnknownFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        let found = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| UnknownFormat { name: name.to_owned() })
+        let format = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
+        format.ok_or_else(|| UnknownFormat { name: name.to_owned() })
     }
 }
 
@@ -518,7 +518,9 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
         ArchiveFormat::Jsonl => jsonl::import(plain, sink),
         ArchiveFormat::Har => har::import(plain, sink),
         ArchiveFormat::Mitm => mitm::import(plain, sink),
-        ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
+        ArchiveFormat::Saz | ArchiveFormat::Fxzy => {
+            Err(malformed(format!("this is not a '{format}' file: it is not a zip")))
+        }
         other => Err(malformed(format!(
             "the format '{other}' can be exported but not imported; import one of {}",
             importable_formats()

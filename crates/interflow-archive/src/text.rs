@@ -174,8 +174,8 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_terminal_control) {
         return Cow::Borrowed(text);
     }
-    let shown = |c: char| if is_terminal_control(c) { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect::<String>().into()
+    let escaped = |c: char| if is_terminal_control(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect::<String>().into()
 }
 
 /// Like [`clean`] for several lines: line terminators and tabs are kept.
@@ -288,11 +288,11 @@ fn body(
     (max, schemas): (usize, &ProtoSchemas),
 ) -> io::Result<()> {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(()) };
-    let mut kept = Vec::new();
-    contents.body(row, side)?.take(known.kept).read_to_end(&mut kept)?;
+    let mut bytes = Vec::new();
+    contents.body(row, side)?.take(known.kept).read_to_end(&mut bytes)?;
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
-    let plain = content_coding::decode(headers, &kept);
+    let plain = content_coding::decode(headers, &bytes);
     writeln!(out)?;
     match (structured_view(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
         (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
@@ -322,9 +322,9 @@ fn body(
 fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
     let headers = row.headers(side)?;
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
-    let place = BodyContext { headers, path, direction: side, message: None };
-    let shown = &plain[..plain.len().min(view::MAX_BODY)];
-    view::pretty(BinaryKind::from_headers(headers)?, &place, shown, schemas, max).ok()
+    let context = BodyContext { headers, path, direction: side, message: None };
+    let head = &plain[..plain.len().min(view::MAX_BODY)];
+    view::pretty(BinaryKind::from_headers(headers)?, &context, head, schemas, max).ok()
 }
 
 /// JSON indented; anything else unchanged.
@@ -341,8 +341,8 @@ fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate() {
         let digits: String = line.iter().map(|b| format!("{b:02x} ")).collect();
-        let shown: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
-        writeln!(out, "{:08x}  {digits:<48} {shown}", i * 16).expect("a String takes all");
+        let ascii: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
+        writeln!(out, "{:08x}  {digits:<48} {ascii}", i * 16).expect("a String takes all");
     }
     out
 }
@@ -350,9 +350,9 @@ fn hex(bytes: &[u8]) -> String {
 fn message_line(message: &MessageRow, started: Timestamp) -> String {
     let sign = if message.direction == Direction::Request { '>' } else { '<' };
     let after = duration(message.at.micros().saturating_sub(started.micros()));
-    let shown = match std::str::from_utf8(&message.payload) {
+    let payload = match std::str::from_utf8(&message.payload) {
         Ok(text) => fit_width(&clean(text), 200).into_owned(),
         Err(_) => format!("binary, {}", size(message.size)),
     };
-    format!("{sign} {after:>8} {:?} {shown}", message.kind)
+    format!("{sign} {after:>8} {:?} {payload}", message.kind)
 }

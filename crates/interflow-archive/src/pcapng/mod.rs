@@ -131,13 +131,13 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     ) -> io::Result<PacketConnection> {
         let out = &mut self.out;
         connection.tcp.open(out)?;
-        let asked = match side {
+        let is_tunnelled = match side {
             Interface::Client => row.transport == EntryKind::Connect && row.client.local.is_some(),
             Interface::Upstream => {
                 row.upstream.as_ref().is_some_and(|u| u.via.is_some()) && row.scheme == Scheme::Https
             }
         };
-        if asked {
+        if is_tunnelled {
             http1::connect(&mut connection, out, &row.authority.to_string())?;
         }
         if connection.ends.tls {

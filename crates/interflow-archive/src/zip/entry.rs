@@ -77,8 +77,8 @@ impl LocalHeader {
             return self.packed.into();
         }
         let wide = ExtraFields::new(extra).find(|(id, _)| *id == ExtraFieldId::ZIP64).map_or(&[][..], |(_, data)| data);
-        let place = usize::from(self.unpacked == u32::MAX);
-        wide.as_chunks::<8>().0.get(place).map_or(u64::MAX, |n| u64::from_le_bytes(*n))
+        let index = usize::from(self.unpacked == u32::MAX);
+        wide.as_chunks::<8>().0.get(index).map_or(u64::MAX, |n| u64::from_le_bytes(*n))
     }
 }
 

@@ -37,7 +37,7 @@ impl<R: Read + Seek> ZipReader<R> {
             Err(DirectoryError::Invalid(why)) => {
                 let (entries, end) = truncated::entries(&mut file, len)?;
                 if entries.is_empty() && end == 0 {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("this is no zip: {why}")));
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("this is not a zip: {why}")));
                 }
                 let cut = format!("byte {end} of {len}: the archive breaks off there ({why})");
                 Ok(Self { file, entries, cut: Some(cut), budget })

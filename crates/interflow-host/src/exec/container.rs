@@ -208,13 +208,13 @@ impl EngineCommand {
         }
         let at = skip_options(command, 1, &ENGINE_VALUES);
         let word = |at: usize| command.get(at).map(String::as_str).unwrap_or_default();
-        let found = match (word(at), word(at + 1)) {
+        let command = match (word(at), word(at + 1)) {
             ("run" | "create", _) => Self::Run { at: at + 1 },
             ("container", "run" | "create") => Self::Run { at: at + 2 },
             ("compose", _) => Self::Compose(ComposeCommand::parse(command, at + 1)?),
             _ => return Err(unknown()),
         };
-        Ok((engine, found))
+        Ok((engine, command))
     }
 }
 

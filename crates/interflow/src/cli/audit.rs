@@ -123,8 +123,8 @@ fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataD
         if shared.is_some() {
             cells.insert(1, &replica);
         }
-        let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
-        cells.into_iter().map(shown).collect::<Vec<_>>()
+        let printable = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
+        cells.into_iter().map(printable).collect::<Vec<_>>()
     };
     print(&format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>()));
     Ok(())

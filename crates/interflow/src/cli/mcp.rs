@@ -93,9 +93,9 @@ fn wait_for_flow(store: &dyn FlowStore, call: &WaitCall) -> Value {
 
 /// Forwards a tool call to the running instance.
 fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
-    let said = |e: CliError| e.to_string();
+    let message = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
-    let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
+    let api = InstanceApi::for_instance(home).map_err(message)?.ok_or(none)?;
     let path = call.path();
     let done = match call.verb {
         ToolAction::ExplainRules | ToolAction::ListRules | ToolAction::ListPending | ToolAction::Setup => {
@@ -104,7 +104,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
         ToolAction::Annotate => api.patch(&path, &call.input),
         ToolAction::Replay | ToolAction::ProposeRule => api.post(&path, &call.input),
     };
-    done.map_err(said)
+    done.map_err(message)
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {

@@ -138,7 +138,7 @@ impl RecordArchiver {
             Ok(Ok(())) => tracing::info!("the record is archived to {url}"),
             Ok(Err(e)) if e.is_transient() => tracing::warn!("record.archive: {e}"),
             Ok(Err(e)) => return Err(named(e.to_string())),
-            Err(_) => tracing::warn!("record.archive: {url} does not answer; the archive follows when it does"),
+            Err(_) => tracing::warn!(%url, "record.archive: the storage timed out; retrying"),
         }
         let dir = home.join(&config.record.dir);
         let store = ArchivedStore::new(store, &url);
@@ -168,8 +168,8 @@ impl RecordArchiver {
     pub fn attach_admin(&self, admin: &AdminServer) {
         let status = Arc::clone(&self.status);
         let current = move || status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let shown = current.clone();
-        admin.set_archive(move || shown().progress);
+        let status = current.clone();
+        admin.set_archive(move || status().progress);
         admin.add_metrics(move |page| {
             let ArchiveStatus { progress: archive, is_active } = current();
             page.value(&table::ARCHIVE_UP, u8::from(archive.last_error.is_none()));
@@ -222,8 +222,10 @@ impl ArchiveTask {
             let error = attempt.as_ref().err().map(ToString::to_string);
             // Said once, not at every attempt.
             match (&error, &attempt) {
-                (Some(text), _) if failed.as_ref() != Some(text) => tracing::warn!("the archive waits: {text}"),
-                (None, Ok(true)) if failed.is_some() => tracing::info!("the archive goes on"),
+                (Some(text), _) if failed.as_ref() != Some(text) => {
+                    tracing::warn!(error = %text, "cannot archive the record; retrying")
+                }
+                (None, Ok(true)) if failed.is_some() => tracing::info!("archiving again"),
                 _ => {}
             }
             if !matches!(attempt, Ok(false)) {
@@ -245,11 +247,11 @@ impl ArchiveTask {
 
     /// Whether this process archives; if another one does, its progress is shown here.
     fn take_turn(&self) -> Result<bool, ArchiveError> {
-        let taken = self.store.take_turn();
-        let is_active = *taken.as_ref().unwrap_or(&false);
+        let claimed = self.store.take_turn();
+        let is_active = *claimed.as_ref().unwrap_or(&false);
         let was_active = std::mem::replace(&mut self.status().is_active, is_active);
         if let ArchivedStore::Shared { turn, .. } = &self.store
-            && taken.is_ok()
+            && claimed.is_ok()
         {
             match (was_active, is_active) {
                 (false, true) => tracing::info!("this replica, {}, archives the record for all", turn.name()),
@@ -261,7 +263,7 @@ impl ArchiveTask {
                 self.status().progress = progress;
             }
         }
-        taken
+        claimed
     }
 
     fn status(&self) -> std::sync::MutexGuard<'_, ArchiveStatus> {
@@ -313,10 +315,10 @@ fn jitter() -> f64 {
 
 /// What `interflow doctor` says of the archive; `None` without one.
 pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
-    let found = |state, text| Some(DoctorFinding { what: "archive".into(), state, text });
+    let finding = |state, text| Some(DoctorFinding { what: "archive".into(), state, text });
     let url = match url(&config.record) {
         Ok(url) => url?,
-        Err(e) => return found(FindingState::Bad, e),
+        Err(e) => return finding(FindingState::Bad, e),
     };
     let dir = home.join(&config.record.dir);
     let tried = record_store::open_storage(config, home, &url)
@@ -330,27 +332,27 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         });
     let progress = match tried {
         Ok(progress) => progress,
-        Err(e) => return found(FindingState::Bad, e),
+        Err(e) => return finding(FindingState::Bad, e),
     };
     if let Some(error) = progress.last_error {
-        return found(FindingState::Bad, format!("the last run failed: {error}"));
+        return finding(FindingState::Bad, format!("the last run failed: {error}"));
     }
     if config.record.store.is_some() && progress.replica.is_none() {
         let text = format!("no replica archives to {url}; does one run, with this `record.archive`?");
-        return found(FindingState::Notice, text);
+        return finding(FindingState::Notice, text);
     }
     let due = config.record.archive_delay.0 + Duration::from_secs(3600) + LATE;
     let now = Timestamp::now().micros();
     match progress.archived_to {
-        None => found(FindingState::Good, format!("{url} can be written; nothing is archived yet")),
+        None => finding(FindingState::Good, format!("{url} can be written; nothing is archived yet")),
         Some(to) if now.saturating_sub(to.micros()) > due.as_micros() as u64 => {
             let text = "the archive is hours behind; does an instance run, and does its log say why it waits?";
-            found(FindingState::Notice, text.into())
+            finding(FindingState::Notice, text.into())
         }
         Some(_) => {
             let by = progress.replica.map_or(String::new(), |name| format!("; {name} archives"));
             let text = format!("{url} has {} flows in {} files{by}", progress.flows, progress.files);
-            found(FindingState::Good, text)
+            finding(FindingState::Good, text)
         }
     }
 }

@@ -404,13 +404,13 @@ impl RunningInstance {
                 }
             });
         }
-        let asked = stop.recv_accepted().await;
-        let successor = asked == StopSignal::Restart;
+        let signal = stop.recv_accepted().await;
+        let successor = signal == StopSignal::Restart;
         if !successor {
             self.sockets.close_kept();
         }
         tokio::select! {
-            () = self.finish(asked) => {}
+            () = self.finish(signal) => {}
             _ = stop.recv() => tracing::warn!("stopped immediately"),
         }
         let _ = end.send(true);

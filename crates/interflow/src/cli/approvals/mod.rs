@@ -165,10 +165,10 @@ pub fn mode_line(state: &Value) -> String {
             "{mode} (until the instance stops; `interflow approvals mode config` restores the configured mode)"
         );
     };
-    let left = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
+    let remaining = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
     let at = jiff::Timestamp::from_microsecond(until).unwrap_or_default();
     let at = at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string();
-    format!("{mode} until {at} ({} left)", clock(left))
+    format!("{mode} until {at} ({} left)", clock(remaining))
 }
 
 fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
@@ -216,13 +216,14 @@ fn rule_line(rule: &Value) -> String {
         ("processes", "process "),
         ("sessions", "session "),
     ];
-    let said = lists.into_iter().map(|(name, word)| (joined_values(rule, name), word)).filter(|(w, _)| !w.is_empty());
-    let said: Vec<String> = said.map(|(words, word)| format!("{word}{words}")).collect();
-    let said = if said.is_empty() { "everything".to_owned() } else { said.join(", ") };
+    let conditions =
+        lists.into_iter().map(|(name, word)| (joined_values(rule, name), word)).filter(|(w, _)| !w.is_empty());
+    let conditions: Vec<String> = conditions.map(|(words, word)| format!("{word}{words}")).collect();
+    let conditions = if conditions.is_empty() { "everything".to_owned() } else { conditions.join(", ") };
     let until = rule["until"].as_str().map(|u| format!(", until {u}")).unwrap_or_default();
     let note = rule["note"].as_str().map(|n| format!("  # {n}")).unwrap_or_default();
     let line = format!(
-        "{:<16}  {:<7}  {:<5}  {said}{until}  ({} used){note}",
+        "{:<16}  {:<7}  {:<5}  {conditions}{until}  ({} used){note}",
         member(rule, "id"),
         member(rule, "source"),
         member(rule, "action"),
@@ -245,11 +246,11 @@ fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDurat
 }
 
 fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
-    let found = api.get(&format!("/approvals/suggestions?query={}", percent::encoded(query)))?;
+    let response = api.get(&format!("/approvals/suggestions?query={}", percent::encoded(query)))?;
     if as_json {
-        print_json(&found["suggestions"])?;
+        print_json(&response["suggestions"])?;
     }
-    for suggested in members(&found, "suggestions") {
+    for suggested in members(&response, "suggestions") {
         if apply {
             api.post("/approvals/rules", &suggested["rule"])?;
         }

@@ -81,11 +81,11 @@ pub struct SessionsArgs {
 
 /// Lists the agent sessions of the running instance.
 pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
-    let found = InstanceApi::require(home)?.get("/sessions")?;
+    let response = InstanceApi::require(home)?.get("/sessions")?;
     if args.format.is_json() {
-        return print_json(&found["sessions"]);
+        return print_json(&response["sessions"]);
     }
-    for s in members(&found, "sessions") {
+    for s in members(&response, "sessions") {
         let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");
         let (id, agent, rules) =
             (member(s, "id"), member(s, "agent"), pluralize(s["rules"].as_u64().unwrap_or_default(), "rule"));

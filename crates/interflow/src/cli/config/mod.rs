@@ -161,16 +161,16 @@ fn init(file: &Path) -> Result<(), CliError> {
     };
     let mut out = std::fs::File::create_new(file).map_err(failed)?;
     out.write_all(template::annotated().as_bytes()).map_err(failed)?;
-    let shown = file.display();
-    interflow_host::errln!("interflow: {shown} is written; `interflow -c {shown} run` uses it");
+    let path = file.display();
+    interflow_host::errln!("interflow: {path} is written; `interflow -c {path} run` uses it");
     Ok(())
 }
 
 /// The file, and the line and column of the key where the file has it.
 fn key_location(file: &Path, key: &str) -> String {
-    let shown = file.display();
+    let path = file.display();
     match std::fs::read_to_string(file).ok().and_then(|text| key_position(&text, key)) {
-        Some((line, column)) => format!("{shown}:{line}:{column}: "),
-        None => format!("{shown}: "),
+        Some((line, column)) => format!("{path}:{line}:{column}: "),
+        None => format!("{path}: "),
     }
 }

@@ -19,11 +19,11 @@ use crate::instance::start_check::check_values;
 pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
     let mut config = serde_json::to_value(config).map_err(|e| CliError::Failed(e.to_string()))?;
     mask_config(&mut config);
-    let known = || catalog::schema_of(key, &InterflowConfig::schema()).is_some();
+    let exists = || catalog::schema_of(key, &InterflowConfig::schema()).is_some();
     match config.pointer(&catalog::pointer(key)) {
         Some(value) => print(&format!("{value:#}\n")),
         // Keys without a value, such as optional ones, are not in the configuration.
-        None if known() => print("null\n"),
+        None if exists() => print("null\n"),
         None => return Err(unknown_key(key)),
     }
     Ok(())
@@ -56,8 +56,8 @@ pub fn set(
         return Err(unknown_key(key));
     }
     check_values(&config).map_err(|mistake| {
-        let place = key_position(&new, &mistake.key).map(|(line, column)| format!("{line}:{column}: "));
-        CliError::Failed(format!("{}:{}{}", path.display(), place.unwrap_or_else(|| " ".into()), mistake.what))
+        let position = key_position(&new, &mistake.key).map(|(line, column)| format!("{line}:{column}: "));
+        CliError::Failed(format!("{}:{}{}", path.display(), position.unwrap_or_else(|| " ".into()), mistake.what))
     })?;
     print(&shown_diff(text, &new));
     if let Some((name, ..)) = overrides.values.iter().find(|(_, path, _)| path.join(".") == key) {

@@ -30,9 +30,9 @@ pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     if host.contains([':', '[', ']']) {
         return Err(format!("`{host}` is not an IPv6 address in brackets; {FORMS}"));
     }
-    let found: Vec<SocketAddr> =
+    let addresses: Vec<SocketAddr> =
         (host, port).to_socket_addrs().map_err(|e| format!("cannot resolve `{host}`: {e}; {FORMS}"))?.collect();
-    let first = found.iter().find(|a| a.is_ipv4()).or(found.first());
+    let first = addresses.iter().find(|a| a.is_ipv4()).or(addresses.first());
     first.copied().ok_or_else(|| format!("`{host}` resolves to no address; {FORMS}"))
 }
 

@@ -140,7 +140,7 @@ pub fn run(
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     #[cfg(unix)]
     let successor = Successor::new(&file, &home, &sockets).map(Arc::new);
-    let kept = runtime.block_on(async {
+    let held = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
         let mut running = start_with_store(&config, &home, args.store_use(), sockets).await?;
@@ -172,13 +172,13 @@ pub fn run(
         Ok::<_, CliError>(running.run_until_shutdown(stop).await)
     })?;
     #[cfg(unix)]
-    if let (Some(kept), Some(successor)) = (kept, successor) {
+    if let (Some(held), Some(successor)) = (held, successor) {
         // Its threads end with the process.
         runtime.shutdown_background();
-        return Err(successor.replace_process(kept));
+        return Err(successor.replace_process(held));
     }
     #[cfg(not(unix))]
-    drop(kept);
+    drop(held);
     Ok(())
 }
 

@@ -134,15 +134,15 @@ fn as_text(status: &Value) -> String {
 }
 
 fn archive_line(archive: &Map<String, Value>) -> String {
-    let place = archive["place"].as_str().unwrap_or_default();
+    let url = archive["place"].as_str().unwrap_or_default();
     match (archive["last_error"].as_str(), archive["archived_to"].as_u64()) {
         (Some(error), _) => format!("failing: {error}"),
-        (None, None) => format!("{place}, nothing yet"),
+        (None, None) => format!("{url}, nothing yet"),
         (None, Some(to)) => {
             let to = jiff::Timestamp::from_microsecond(to as i64).map(|t| format!("{t:.0}")).unwrap_or_default();
             let by =
                 archive.get("replica").and_then(Value::as_str).map_or(String::new(), |name| format!(", by {name}"));
-            format!("{place}, {} up to {to}{by}", pluralize(archive["flows"].as_u64().unwrap_or(0), "flow"))
+            format!("{url}, {} up to {to}{by}", pluralize(archive["flows"].as_u64().unwrap_or(0), "flow"))
         }
     }
 }
@@ -162,9 +162,9 @@ fn instance_line(instance: &Value) -> String {
         line.push_str("  archives");
     }
     if instance["silent"] == true {
-        let seen = instance["seen"].as_u64().and_then(|micros| i64::try_from(micros).ok());
-        let seen = seen.and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-        let _ = write!(line, "  SILENT since {:.0}", seen.unwrap_or_default());
+        let last_seen = instance["seen"].as_u64().and_then(|micros| i64::try_from(micros).ok());
+        let last_seen = last_seen.and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+        let _ = write!(line, "  SILENT since {:.0}", last_seen.unwrap_or_default());
     }
     let ahead = instance["clock_ahead_millis"].as_i64().unwrap_or_default();
     if ahead.abs() > InstanceRow::MAX_CLOCK_DIFFERENCE_MILLIS {

@@ -130,9 +130,9 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
         return Err(CliError::Usage("--organisation is for teams".into()));
     }
     let clears = |what: Clear| args.clear.contains(&what);
-    let given = args.limits.to_quota();
-    let kept = before.and_then(|group| group.limits.clone()).filter(|_| !clears(Clear::Limits)).unwrap_or_default();
-    let limits = kept.changed(given.clone());
+    let quota = args.limits.to_quota();
+    let base = before.and_then(|group| group.limits.clone()).filter(|_| !clears(Clear::Limits)).unwrap_or_default();
+    let limits = base.changed(quota.clone());
     limits.check().map_err(CliError::Usage)?;
     let tags = parse_tag_args(&args.tags)?;
     Ok(GroupChange {
@@ -143,7 +143,7 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
         mcp: (!args.mcp.is_empty() || clears(Clear::Mcp)).then(|| args.mcp.clone()),
         models: (!args.models.is_empty() || clears(Clear::Models)).then(|| args.models.clone()),
         tags: (!tags.is_empty() || clears(Clear::Tags)).then_some(tags),
-        limits: (given != Quota::default() || clears(Clear::Limits)).then_some(limits),
+        limits: (quota != Quota::default() || clears(Clear::Limits)).then_some(limits),
     })
 }
 

@@ -16,11 +16,11 @@ pub fn replaces(error: &clap::Error, words: &[std::ffi::OsString]) -> bool {
     if !empty || !std::io::stdout().is_terminal() {
         return false;
     }
-    let given = std::env::var_os("INTERFLOW_DATA_DIR").filter(|d| !d.is_empty());
+    let data_dir = std::env::var_os("INTERFLOW_DATA_DIR").filter(|d| !d.is_empty());
     let file = std::env::var_os("INTERFLOW_CONFIG").filter(|f| !f.is_empty());
     // An invalid configuration is reported by the commands that need it.
     let configured = load(file.as_deref().map(Path::new)).ok().and_then(|loaded| loaded.config.data_dir);
-    let Ok(home) = DataDir::find(given.as_deref().map(Path::new).or(configured.as_deref())) else { return false };
+    let Ok(home) = DataDir::find(data_dir.as_deref().map(Path::new).or(configured.as_deref())) else { return false };
     print(&overview(home.running_instance().as_ref(), home.path()));
     true
 }

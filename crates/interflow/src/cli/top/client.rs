@@ -100,13 +100,13 @@ async fn follow(
             };
             let command = tokio::select! {
                 event = event => {
-                    let told = match event {
+                    let message = match event {
                         Some(SocketEvent::Flows { flows, generation }) => TopEvent::Flows { flows, generation },
                         Some(SocketEvent::Lag) => TopEvent::Lagged { generation },
                         Some(SocketEvent::Other) => continue,
                         None => break,
                     };
-                    if events.send(told).await.is_err() {
+                    if events.send(message).await.is_err() {
                         return;
                     }
                     continue;

@@ -160,21 +160,21 @@ fn suggest(message: &str) -> String {
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
     let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
     // The names are in backticks: every second part.
-    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     // Only the top level knows `gateway`: there, the section may belong to a feature.
-    if known.contains(&"gateway")
+    if names.contains(&"gateway")
         && let Some(feature) = features::left_out(unknown)
     {
         return features::missing(unknown, feature);
     }
-    let near = known
+    let near = names
         .iter()
         .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
         .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
         .min();
     match near {
         Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
-        None => format!("unknown {what} `{unknown}`: known {what}s are {}", known.join(", ")),
+        None => format!("unknown {what} `{unknown}`: known {what}s are {}", names.join(", ")),
     }
 }
 

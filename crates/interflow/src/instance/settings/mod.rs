@@ -210,14 +210,14 @@ impl EditorState {
         }
         let mut values = Vec::new();
         for SettingChange { key, value } in changes {
-            let known = catalog::find(key).ok_or_else(|| {
+            let settable = catalog::find(key).ok_or_else(|| {
                 SettingsError::Unusable(format!("`{key}` cannot be set over the API: change it in the file"))
             })?;
             if let Some(why) = overridden(&self.source(key, text, &before.overrides)) {
                 return Err(SettingsError::Overridden(format!("{key}: {why}")));
             }
             let now = before.config.pointer(&pointer(key)).cloned().unwrap_or_default();
-            values.push((known.key, unmask(value, &now).map_err(SettingsError::Unusable)?));
+            values.push((settable.key, unmask(value, &now).map_err(SettingsError::Unusable)?));
         }
         let new =
             document::edit(text, values.iter().map(|(key, value)| (*key, value))).map_err(SettingsError::Unusable)?;
@@ -313,11 +313,11 @@ fn with_place(path: &Path, text: &str, why: &str) -> String {
 
 /// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so.
 fn unmask(value: &Json, now: &Json) -> Result<Json, String> {
-    let mut shown = now.clone();
-    mask_config(&mut shown);
-    let mut known = Vec::new();
-    collect(now, &shown, &mut known);
-    fill(value, &known)
+    let mut masked = now.clone();
+    mask_config(&mut masked);
+    let mut secrets = Vec::new();
+    collect(now, &masked, &mut secrets);
+    fill(value, &secrets)
 }
 
 /// The texts that are shown masked, with what they are.
