@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value, json};
 
-use super::container::{ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options};
+use super::container_settings::{
+    ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options,
+};
 use super::remove_secrets;
 use crate::CliError;
 use crate::data_dir::DataDir;
@@ -137,7 +139,7 @@ fn override_file(services: &[String], settings: &ContainerSettings) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::container::ContainerEngine;
+    use super::super::container_settings::ContainerEngine;
     use super::*;
 
     fn words(text: &str) -> Vec<String> {

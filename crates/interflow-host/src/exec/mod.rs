@@ -2,6 +2,7 @@
 
 mod compose;
 mod container;
+mod container_settings;
 mod env;
 mod summary;
 mod trust;
