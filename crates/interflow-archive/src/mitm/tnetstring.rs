@@ -273,7 +273,7 @@ mod tests {
             (b"9:99999999]", "byte 0"),
             (b"8:1:a,2:b,}", "length"),
             (b"4:1:a,}", "key without"),
-            (b"4:1:1#}", "no text"),
+            (b"4:1:1#}", "not text"),
             (b"3:abc#", "integer"),
             (b"1:a?", "no type"),
             (b"0:", "empty"),
