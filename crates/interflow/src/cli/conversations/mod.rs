@@ -138,12 +138,10 @@ const EXPORT_FORMATS: [ExportFormat; 4] =
 
 fn export_format(format: ExportFormat) -> PossibleValue {
     match format {
-        ExportFormat::Markdown => PossibleValue::new("markdown").alias("md").help("Markdown"),
+        ExportFormat::Markdown => PossibleValue::new("markdown").help("Markdown"),
         ExportFormat::Jsonl => PossibleValue::new("jsonl").help("One JSON object per line"),
         ExportFormat::Html => PossibleValue::new("html").help("One HTML file"),
-        ExportFormat::Otel => {
-            PossibleValue::new("otel").alias("otlp").help("OpenTelemetry GenAI spans as an OTLP/JSON request")
-        }
+        ExportFormat::Otel => PossibleValue::new("otel").help("OpenTelemetry GenAI spans as an OTLP/JSON request"),
     }
 }
 
