@@ -133,7 +133,7 @@ impl RecordArchiver {
         check(&config.record)?;
         let Some(url) = url(&config.record)? else { return Ok(None) };
         let named = |e: String| format!("record.archive: {e}");
-        let storage = record_store::open_storage(config, home, &url).map_err(named)?;
+        let storage = record_store::open_storage(config, &url).map_err(named)?;
         match tokio::time::timeout(START_PATIENCE, storage.check()).await {
             Ok(Ok(())) => tracing::info!("the record is archived to {url}"),
             Ok(Err(e)) if e.is_transient() => tracing::warn!("record.archive: {e}"),
@@ -321,7 +321,7 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         Err(e) => return finding(FindingState::Bad, e),
     };
     let dir = home.join(&config.record.dir);
-    let tried = record_store::open_storage(config, home, &url)
+    let tried = record_store::open_storage(config, &url)
         .and_then(|storage| storage.wait(storage.check()).map_err(|e| e.to_string()))
         .and_then(|()| match config.record.store {
             None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),

@@ -66,7 +66,7 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         Ok(figures) => figures,
         Err(e) => return vec![finding(FindingState::Bad, e.to_string())],
     };
-    if let Err(error) = record_store::try_objects(config, home) {
+    if let Err(error) = record_store::try_objects(config) {
         return vec![finding(FindingState::Bad, error)];
     }
     let shared = stats.shared.unwrap_or_default();

@@ -59,7 +59,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
         ControlFlow::Continue(())
     };
     let objects = args.objects.as_deref().or(config.record.objects.as_deref());
-    let access = record_store::access(config, home, objects)?;
+    let access = record_store::access(config, objects)?;
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
