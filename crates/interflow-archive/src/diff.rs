@@ -261,10 +261,10 @@ fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<FlowChang
     let (start, end) = equal_ends(a, b);
     let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
     for i in 0..a.len().max(b.len()) {
-        let place = format!("{at}[{}]", start + i);
+        let path = format!("{at}[{}]", start + i);
         match (a.get(i), b.get(i)) {
-            (Some(x), Some(y)) => json_changes(place, x, y, changes),
-            (x, y) => changes.push(change(place, x, y)),
+            (Some(x), Some(y)) => json_changes(path, x, y, changes),
+            (x, y) => changes.push(change(path, x, y)),
         }
     }
 }
@@ -293,10 +293,10 @@ fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
             lines.push(DiffLine { side: DiffSide::Gap, text: len.to_string() });
         }
     };
-    let mut shown = 0;
+    let mut line_count = 0;
     for op in group_diff_ops(ops, CONTEXT_LINES).into_iter().flatten() {
-        gap(&mut lines, op.old_range().start - shown);
-        shown = op.old_range().end;
+        gap(&mut lines, op.old_range().start - line_count);
+        line_count = op.old_range().end;
         lines.extend(op.iter_changes(a, b).map(|change| {
             let side = match change.tag() {
                 ChangeTag::Equal => DiffSide::Both,
@@ -306,6 +306,6 @@ fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
             DiffLine { side, text: change.value().to_owned() }
         }));
     }
-    gap(&mut lines, a.len() - shown);
+    gap(&mut lines, a.len() - line_count);
     lines
 }

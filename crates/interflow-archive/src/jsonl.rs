@@ -170,7 +170,7 @@ pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
 fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>) -> Result<(), String> {
     if let Some(request) = request {
         if Method::from_bytes(request.method.as_bytes()).is_err() {
-            return Err(format!("{at}.request.method is no method"));
+            return Err(format!("{at}.request.method is not a method"));
         }
         let path = request.path.as_bytes();
         if (path.first() != Some(&b'/') && path != b"*") || path.iter().any(|b| *b <= b' ' || *b == 0x7f) {
@@ -180,7 +180,7 @@ fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>)
     }
     if let Some(response) = response {
         if !(100..1000).contains(&response.status) {
-            return Err(format!("{at}.response.status: {} is no status code", response.status));
+            return Err(format!("{at}.response.status: {} is not a status code", response.status));
         }
         if response.reason.iter().any(u8::is_ascii_control) {
             return Err(format!("{at}.response.reason has a control character"));

@@ -237,7 +237,7 @@ formats! {
     Saz "saz" ["saz"] true "Fiddler's archive.";
     Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
     Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
-    Pcapng "pcapng" ["pcapng"] true "Packets with the secrets that decrypt them, for Wireshark.";
+    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
     Parquet "parquet" ["parquet"] false "A table of flows for DuckDB, pandas, Polars and the like.";
     Curl "curl" ["sh"] false "curl command lines.";
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
@@ -301,7 +301,7 @@ impl fmt::Display for ArchiveFormat {
 
 /// An unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+#[error("unknown format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownFormat {
     name: String,
 }
@@ -310,8 +310,8 @@ impl FromStr for ArchiveFormat {
     type Err = UnknownFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        let found = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| UnknownFormat { name: name.to_owned() })
+        let format = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
+        format.ok_or_else(|| UnknownFormat { name: name.to_owned() })
     }
 }
 
@@ -518,9 +518,13 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
         ArchiveFormat::Jsonl => jsonl::import(plain, sink),
         ArchiveFormat::Har => har::import(plain, sink),
         ArchiveFormat::Mitm => mitm::import(plain, sink),
-        ArchiveFormat::Pcapng => pcapng::import(plain, sink),
-        ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
-        other => Err(malformed(format!("'{other}' can be written but not read: import {}", importable_formats()))),
+        ArchiveFormat::Saz | ArchiveFormat::Fxzy => {
+            Err(malformed(format!("this is not a '{format}' file: it is not a zip")))
+        }
+        other => Err(malformed(format!(
+            "the format '{other}' can be exported but not imported; import one of {}",
+            importable_formats()
+        ))),
     }
 }
 
@@ -558,7 +562,8 @@ fn import_zip(
     }
 }
 
-/// pcapng begins with a section header, mitmproxy files with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else but a packet capture, which begins
+/// with a section header, is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
     if head.starts_with(b"\n\r\r\n") {
         return ArchiveFormat::Pcapng;

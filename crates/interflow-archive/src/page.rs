@@ -83,12 +83,12 @@ impl<W: Write> PageWriter<W> {
             return writeln!(self.out, "<img alt=\"The body\" src=\"data:{media};base64,{packed}\">");
         }
         let part = &decoded.bytes[..decoded.bytes.len().min(MAX_TEXT)];
-        let Some(shown) = readable(part) else {
+        let Some(text) = readable(part) else {
             return writeln!(self.out, "<p class=\"soft\">Not text, and therefore not on this page.</p>");
         };
         let is_cut = decoded.truncated || decoded.bytes.len() > MAX_TEXT;
-        let shown = if is_cut { shown.to_owned() } else { view::json(part).unwrap_or_else(|_| shown.to_owned()) };
-        writeln!(self.out, "<pre>{}{}</pre>", escape(&shown), if is_cut { "\n…" } else { "" })
+        let text = if is_cut { text.to_owned() } else { view::json(part).unwrap_or_else(|_| text.to_owned()) };
+        writeln!(self.out, "<pre>{}{}</pre>", escape(&text), if is_cut { "\n…" } else { "" })
     }
 
     fn messages(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
@@ -101,8 +101,8 @@ impl<W: Write> PageWriter<W> {
             let from = if message.direction == Direction::Request { "Client" } else { "Server" };
             writeln!(self.out, "<p class=\"soft\">{from}, {}</p>", text::size(message.size))?;
             let part = &message.payload[..message.payload.len().min(MAX_MESSAGE)];
-            let shown = readable(part).map_or_else(|| hex::encode(&part[..part.len().min(256)]), str::to_owned);
-            writeln!(self.out, "<pre>{}</pre>", escape(&shown))?;
+            let text = readable(part).map_or_else(|| hex::encode(&part[..part.len().min(256)]), str::to_owned);
+            writeln!(self.out, "<pre>{}</pre>", escape(&text))?;
         }
         if row.messages > MAX_MESSAGES as u64 {
             writeln!(self.out, "<p class=\"soft\">Only the first {MAX_MESSAGES} are on this page.</p>")?;

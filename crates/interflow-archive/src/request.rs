@@ -98,8 +98,8 @@ pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
     let host = row.authority.to_host_header(row.scheme);
     // Fields that `Connection` names belong to the connection as well (RFC 9110 section 7.6.1).
     let named: Vec<Vec<u8>> = headers.list_items("connection").map(<[u8]>::to_ascii_lowercase).collect();
-    let mut kept = headers.clone();
-    kept.retain(|name, value| {
+    let mut fields = headers.clone();
+    fields.retain(|name, value| {
         let name = name.to_ascii_lowercase();
         match name.as_slice() {
             b"connection" | b"upgrade" => web_socket,
@@ -111,7 +111,7 @@ pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
             other => web_socket || !named.iter().any(|n| n == other),
         }
     });
-    kept
+    fields
 }
 
 /// Replaces masked values by variables, and notes which.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use interflow_types::{Direction, Headers, Passthrough, Timestamp};
+use interflow_types::{Direction, Headers, Passthrough, Timestamp, is_terminal_control};
 
 use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
@@ -171,14 +171,11 @@ fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
 
 /// Removes control characters, so that peers cannot inject terminal escapes.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    // Directional marks and isolates can make a terminal show text in another order.
-    let odd = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.chars().any(odd) {
+    if !text.chars().any(is_terminal_control) {
         return Cow::Borrowed(text);
     }
-    text.chars().map(|c| if odd(c) { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
+    let escaped = |c: char| if is_terminal_control(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect::<String>().into()
 }
 
 /// Like [`clean`] for several lines: line terminators and tabs are kept.
@@ -291,11 +288,11 @@ fn body(
     (max, schemas): (usize, &ProtoSchemas),
 ) -> io::Result<()> {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(()) };
-    let mut kept = Vec::new();
-    contents.body(row, side)?.take(known.kept).read_to_end(&mut kept)?;
+    let mut bytes = Vec::new();
+    contents.body(row, side)?.take(known.kept).read_to_end(&mut bytes)?;
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
-    let plain = content_coding::decode(headers, &kept);
+    let plain = content_coding::decode(headers, &bytes);
     writeln!(out)?;
     match (structured_view(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
         (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
@@ -325,9 +322,9 @@ fn body(
 fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
     let headers = row.headers(side)?;
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
-    let place = BodyContext { headers, path, direction: side, message: None };
-    let shown = &plain[..plain.len().min(view::MAX_BODY)];
-    view::pretty(BinaryKind::from_headers(headers)?, &place, shown, schemas, max).ok()
+    let context = BodyContext { headers, path, direction: side, message: None };
+    let head = &plain[..plain.len().min(view::MAX_BODY)];
+    view::pretty(BinaryKind::from_headers(headers)?, &context, head, schemas, max).ok()
 }
 
 /// JSON indented; anything else unchanged.
@@ -344,8 +341,8 @@ fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate() {
         let digits: String = line.iter().map(|b| format!("{b:02x} ")).collect();
-        let shown: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
-        writeln!(out, "{:08x}  {digits:<48} {shown}", i * 16).expect("a String takes all");
+        let ascii: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
+        writeln!(out, "{:08x}  {digits:<48} {ascii}", i * 16).expect("a String takes all");
     }
     out
 }
@@ -353,9 +350,9 @@ fn hex(bytes: &[u8]) -> String {
 fn message_line(message: &MessageRow, started: Timestamp) -> String {
     let sign = if message.direction == Direction::Request { '>' } else { '<' };
     let after = duration(message.at.micros().saturating_sub(started.micros()));
-    let shown = match std::str::from_utf8(&message.payload) {
+    let payload = match std::str::from_utf8(&message.payload) {
         Ok(text) => fit_width(&clean(text), 200).into_owned(),
         Err(_) => format!("binary, {}", size(message.size)),
     };
-    format!("{sign} {after:>8} {:?} {shown}", message.kind)
+    format!("{sign} {after:>8} {:?} {payload}", message.kind)
 }

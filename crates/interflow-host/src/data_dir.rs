@@ -169,8 +169,8 @@ impl DataDir {
 
     /// File of the admin token; `None` if `INTERFLOW_TOKEN` is set.
     pub fn admin_token_file(&self) -> Option<PathBuf> {
-        let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
-        (!given).then(|| self.path.join("admin.token"))
+        let has_variable = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
+        (!has_variable).then(|| self.path.join("admin.token"))
     }
 
     /// Reads the admin token, from `INTERFLOW_TOKEN` or its file; creates the file on first use.

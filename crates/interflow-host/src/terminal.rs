@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _, StderrLock, StdoutLock, Write};
 use std::mem;
 
 use anstream::AutoStream;
+use interflow_types::is_terminal_control;
 
 /// Parameters of "select graphic rendition" (ECMA-48 8.3.117) that pass: reset, bold, faint, and six foreground colours. None of them
 /// can hide text.
@@ -79,14 +80,9 @@ impl<W: Write> Drop for StandardStream<W> {
     }
 }
 
-/// Whether a character controls a terminal: C0, DEL, C1, and the marks that reorder text (Unicode Standard Annex 9).
-pub fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// Text of others as one line without control characters.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if is_control(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars().map(|c| if is_terminal_control(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Replaces control characters in a stream of UTF-8, however it is split into writes.
@@ -143,7 +139,7 @@ fn clean(text: &str) -> String {
             '\n' | '\t' => 1,
             '\r' if rest[1..].starts_with('\n') => 2,
             '\u{1b}' => style_length(rest).unwrap_or(0),
-            c if is_control(c) => 0,
+            c if is_terminal_control(c) => 0,
             c => c.len_utf8(),
         };
         if length == 0 {

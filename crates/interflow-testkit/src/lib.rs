@@ -33,6 +33,7 @@ mod message;
 pub mod object_server;
 pub mod oidc;
 mod origin;
+mod polling;
 #[cfg(unix)]
 mod postgres;
 mod reply;
@@ -48,6 +49,7 @@ pub use jsonwebtoken::Algorithm as SigningAlgorithm;
 pub use client::{H2Client, ProxyLogin, client_info};
 pub use message::{Answer, Framing, Request};
 pub use origin::{Origin, OriginBuilder};
+pub use polling::{KilledOnDrop, until};
 #[cfg(unix)]
 pub use postgres::{PostgresDatabase, PostgresServer};
 pub use reply::{Ending, Reply};

@@ -29,6 +29,7 @@ mod random;
 pub mod schema;
 pub mod secret_names;
 mod stage;
+mod terminal_controls;
 pub mod units;
 pub mod wildcard;
 
@@ -66,3 +67,4 @@ pub use stage::{
     CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
+pub use terminal_controls::is_terminal_control;

@@ -12,7 +12,7 @@ use clap::Parser;
 use interflow_host::CliError;
 
 use cli::Cli;
-use instance::{config, renamed};
+use instance::config;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     let words = cli::flows::normalize_negated_terms(std::env::args_os());
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(e) if cli::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
-        Err(e) => renamed::suggest(e, &words).exit(),
+        Err(e) if cli::manual::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
+        Err(e) => e.exit(),
     };
     match cli::dispatch(cli) {
         Ok(()) => end_process(0),

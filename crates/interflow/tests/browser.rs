@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, Reply};
+use interflow_testkit::{KilledOnDrop, Origin, Reply, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -25,27 +24,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// An instance that does not outlive a test that fails.
-struct KilledAtEnd(Child);
-
-impl Drop for KilledAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A program that writes its arguments to a file, starts a process, and runs until it is ended.
 const SCRIPT: &str = "#!/bin/sh\ntouch \"${1#--user-data-dir=}/cookies\"\nsleep 600 &\necho $! > helper\n\
                       printf '%s\\n' \"$@\" > part\nmv part arguments\nwait\n";
@@ -59,7 +37,7 @@ fn scripted(home: &Path, words: &[&str]) -> (Child, Vec<String>) {
     let mut command = interflow(home, &all);
     command.env("DISPLAY", ":nowhere").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let arguments = eventually("the script is not started", || std::fs::read_to_string(home.join("arguments")).ok());
+    let arguments = until("the script is not started", || std::fs::read_to_string(home.join("arguments")).ok());
     (child, arguments.lines().map(str::to_owned).collect())
 }
 
@@ -132,8 +110,8 @@ async fn two_browsers_use_the_running_instance_at_once_and_end_with_their_input_
     let anywhere = "127.0.0.1:0";
     let words = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
     let instance = interflow(home.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let _instance = KilledAtEnd(instance);
-    eventually("the instance does not start", || home.path().join("instance.json").exists().then_some(()));
+    let _instance = KilledOnDrop(instance);
+    until("the instance does not start", || home.path().join("instance.json").exists().then_some(()));
     let (first, arguments) = scripted(home.path(), &["--until-stdin-closes"]);
     // Closes standard input.
     let said = first.wait_with_output().unwrap();
@@ -222,7 +200,7 @@ async fn firefox_opens_an_intercepted_page_without_certutil_or_an_installed_ca()
     command.env("HOME", home.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let query = "path:/page user:firefox status:200";
-    let flow = eventually("Firefox does not load the page", || {
+    let flow = until("Firefox does not load the page", || {
         let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", query]).output().unwrap();
         Some(text(&listed.stdout)).filter(|flows| flows.contains("in=firefox"))
     });

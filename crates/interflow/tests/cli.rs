@@ -201,6 +201,35 @@ fn the_annotated_configuration_is_valid_and_is_not_overwritten() {
 }
 
 #[test]
+fn relative_paths_of_a_configuration_file_start_from_its_directory() {
+    let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (rules, key) = (home.path().join("mine.yaml"), home.path().join("key"));
+    std::fs::write(&rules, "rules:\n- when: {host: a.test}\n  then: {block: 418}\n").unwrap();
+    let config = home.path().join("interflow.toml");
+    std::fs::write(&config, "[rules]\nfiles = ['mine.yaml']\n[redact]\nsecret = 'file:key'\n").unwrap();
+    let config = config.display().to_string();
+    let from_elsewhere = |words: &[&str], files: Option<&str>| {
+        let mut command = interflow(home.path(), words);
+        command.current_dir(elsewhere.path());
+        files.map(|files| command.env("INTERFLOW_RULES_FILES", files));
+        read(&command.output().unwrap())
+    };
+    for found in [&[][..], &["-c", &config]] {
+        let words = |more: [&'static str; 2]| [found, &more].concat();
+        let (code, _, err) = from_elsewhere(&words(["config", "check"]), None);
+        assert!(code != 0 && err.contains(&format!("{} cannot be read", key.display())), "{err}");
+    }
+    std::fs::write(&key, "k".repeat(64)).unwrap();
+    assert_eq!(from_elsewhere(&["config", "check"], None).0, 0);
+    // What the environment names starts from the working directory.
+    let (code, _, err) = from_elsewhere(&["config", "check"], Some("['mine.yaml']"));
+    assert!(code != 0 && err.contains("mine.yaml"), "{err}");
+    std::fs::remove_file(&rules).unwrap();
+    let (code, _, err) = from_elsewhere(&["config", "check"], None);
+    assert!(code != 0 && err.contains(&rules.display().to_string()), "{err}");
+}
+
+#[test]
 fn config_env_names_every_variable() {
     let home = tempfile::tempdir().unwrap();
     let names = ok(home.path(), &["config", "env"]);
@@ -362,8 +391,6 @@ fn archives_of_other_programs_are_imported_in_one_place() {
     assert!(code == 2 && err.contains("--rules rules.yaml"), "{err}");
     let rules = ok(home.path(), &["import", "mitmproxy", "--set", "anticache", "--set", "block_list=/~d ads.test/444"]);
     assert!(rules.contains("anticache") && rules.contains("ads.test"), "{rules}");
-    let (code, _, err) = run(home.path(), &["rules", "import", "x"]);
-    assert!(code == 2 && err.contains("interflow import mitmproxy"), "{err}");
 }
 
 /// Runs `interflow` on a terminal of its own, with these lines typed; returns what appeared on it.

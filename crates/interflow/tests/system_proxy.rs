@@ -5,7 +5,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+use interflow_testkit::until;
 
 /// Fake GNOME and KDE commands that store values in files; unset values are the desktop's defaults.
 const GSETTINGS: &str = r#"file="gnome $2 $3"
@@ -72,17 +73,14 @@ impl Machine {
                 .concat();
         let log = std::fs::File::create(self.path("log")).unwrap();
         let mut child = self.command(&all).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
+        let proxy = until("the instance has started", || {
+            let log = || std::fs::read_to_string(self.path("log"));
+            assert!(child.try_wait().unwrap().is_none(), "it does not start: {:?}", log());
             let text = std::fs::read_to_string(self.path("home/instance.json")).unwrap_or_default();
             let instance: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-            if instance["pid"] == child.id() {
-                return Running { proxy: instance["proxy"][0].as_str().unwrap().to_owned(), child };
-            }
-            let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "it does not start: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            (instance["pid"] == child.id()).then(|| instance["proxy"][0].as_str().unwrap().to_owned())
+        });
+        Running { child, proxy }
     }
 }
 
@@ -95,14 +93,6 @@ impl Running {
     fn end(mut self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
         self.child.wait().unwrap();
-    }
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "in vain waited for: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -121,7 +111,7 @@ fn gnome() -> Machine {
 fn gnome_is_set_while_an_instance_runs_and_restored_when_it_stops() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
-    until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
+    until("the mode", || (machine.value(MODE).as_deref() == Some("'manual'")).then_some(()));
     assert_eq!(machine.value(HOST).as_deref(), Some("'127.0.0.1'"));
     assert_eq!(machine.value(PORT).as_deref(), running.proxy.rsplit(':').next());
     let status = machine.system_proxy(&["status"]);
@@ -135,7 +125,7 @@ fn gnome_is_set_while_an_instance_runs_and_restored_when_it_stops() {
 fn settings_left_by_a_killed_instance_are_restored_at_the_next_start() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
-    until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
+    until("the mode", || (machine.value(MODE).as_deref() == Some("'manual'")).then_some(()));
     running.end("-KILL");
     assert_eq!(machine.value(MODE).as_deref(), Some("'manual'"), "nobody was there to put it back");
     let running = machine.run(&[]);

@@ -6,10 +6,9 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
-use interflow_testkit::{Origin, client};
+use interflow_testkit::{KilledOnDrop, Origin, client, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
@@ -41,26 +40,8 @@ fn ok(home: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// An instance; killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+struct Running(KilledOnDrop);
 
 impl Running {
     /// Starts it, with this before its command line.
@@ -75,11 +56,11 @@ impl Running {
             assert!(child.try_wait().unwrap().is_none(), "it has ended");
             serde_json::from_slice(&std::fs::read(home.join("instance.json")).ok()?).ok()
         });
-        (Self(child), info["proxy"][0].as_str().unwrap().parse().unwrap())
+        (Self(KilledOnDrop(child)), info["proxy"][0].as_str().unwrap().parse().unwrap())
     }
 
     fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
+        Pid::from_child(&self.0.0)
     }
 }
 
@@ -119,7 +100,7 @@ async fn nothing_ends_when_nothing_reads_the_log() {
         until("the rule is not loaded", || ok(home, &["rules", "list"]).contains("a.test").then_some(()));
         assert_eq!(client::get_through(proxy, "http://a.test/").await.unwrap().status, 418);
         ok(home, &["stop"]);
-        assert_eq!(running.0.wait().unwrap().code(), Some(0), "{more:?}");
+        assert_eq!(running.0.0.wait().unwrap().code(), Some(0), "{more:?}");
     }
 }
 
@@ -138,7 +119,7 @@ async fn an_instance_ends_with_its_terminal() {
     kill_process(running.pid(), Signal::HUP).unwrap();
     until("the rule is not loaded", || ok(home, &["rules", "list"]).contains("new").then_some(()));
     drop(master);
-    assert_eq!(running.0.wait().unwrap().code(), Some(0), "gracefully");
+    assert_eq!(running.0.0.wait().unwrap().code(), Some(0), "gracefully");
     assert!(!home.join("instance.json").exists());
     assert_eq!(ok(home, &["flows", "count"]).trim(), "1");
 }
@@ -158,5 +139,5 @@ fn an_instance_under_nohup_outlives_its_terminal() {
     });
     assert!(ok(home, &["reload"]).starts_with("reloaded"));
     ok(home, &["stop"]);
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    assert_eq!(running.0.0.wait().unwrap().code(), Some(0));
 }

@@ -10,11 +10,11 @@ export interface Imported {
 }
 
 /** The formats for people. */
-export const IMPORTED = 'HAR, session files (JSONL), SAZ, Fluxzy, mitmproxy and pcapng';
+export const IMPORTED = 'HAR, session files (JSONL), SAZ, Fluxzy and mitmproxy';
 
 /** Whether a file may be an archive; files without an extension may be mitmproxy's. The server looks at the content. */
 export function isArchive(name: string): boolean {
-  return !name.includes('.') || /\.(z?har|jsonl|ndjson|saz|fxzy|fzy|fluxzy|mitm|flows?|dump|pcapng|json|gz)$/i.test(name);
+  return !name.includes('.') || /\.(z?har|jsonl|ndjson|saz|fxzy|fzy|fluxzy|mitm|flows?|dump|json|gz)$/i.test(name);
 }
 
 /** Whether a file has requests to compose. */

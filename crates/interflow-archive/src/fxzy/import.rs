@@ -92,9 +92,8 @@ impl<R: Read + Seek> FxzyArchive<R> {
             _ => member(message, 7, "dataString").and_then(text).map(String::into_bytes),
         };
         let side = if sent { "req" } else { "res" };
-        let place = int(0, "id").unwrap_or(0);
-        let payload =
-            inside.or_else(|| self.file(&format!("{side}-{number}-ws-{place}.data"), notes)).unwrap_or_default();
+        let id = int(0, "id").unwrap_or(0);
+        let payload = inside.or_else(|| self.file(&format!("{side}-{number}-ws-{id}.data"), notes)).unwrap_or_default();
         let at = member(message, 9, "messageEnd").and_then(time).unwrap_or(flow.row.started);
         flow.messages.push(MessageRow {
             index: flow.messages.len() as u64,
@@ -112,15 +111,15 @@ fn list(value: Option<&Value>) -> &[Value] {
 }
 
 fn set_body(flow: &mut FlowWithBodies, side: Direction, body: Vec<u8>) {
-    let known = import_support::whole_body_row(&body);
+    let body_row = import_support::whole_body_row(&body);
     match side {
         Direction::Request if flow.row.request.is_some() => {
             flow.request_body = Bytes::from(body);
-            flow.row.request.iter_mut().for_each(|r| r.body = known);
+            flow.row.request.iter_mut().for_each(|r| r.body = body_row);
         }
         Direction::Response if flow.row.response.is_some() => {
             flow.response_body = Bytes::from(body);
-            flow.row.response.iter_mut().for_each(|r| r.body = known);
+            flow.row.response.iter_mut().for_each(|r| r.body = body_row);
         }
         _ => {}
     }
@@ -192,11 +191,11 @@ fn target(facts: &Value, scheme: &str, authority: &str, path: String) -> Result<
     }
     let secure = member(facts, 9, "secure").and_then(Value::as_bool);
     let scheme = Scheme::parse(scheme).unwrap_or(if secure == Some(true) { Scheme::Https } else { Scheme::Http });
-    let known = member(facts, 7, "knownAuthority").and_then(text).unwrap_or_default();
+    let known_authority = member(facts, 7, "knownAuthority").and_then(text).unwrap_or_default();
     let port = member(facts, 8, "knownPort").and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok());
     // Fluxzy keeps the port apart from the host.
     let port = port.filter(|p| *p > 0).unwrap_or(scheme.default_port());
-    let name = if authority.is_empty() { &known } else { authority };
+    let name = if authority.is_empty() { &known_authority } else { authority };
     let read = Authority::parse(name, Some(port)).map_err(|e| format!("the host '{}': {e}", shorten(name)))?;
     Ok((scheme, read, path))
 }

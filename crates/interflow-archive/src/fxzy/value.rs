@@ -24,12 +24,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
 
 /// The member at this position, or of this name; `None` if null.
 pub(super) fn member<'v>(object: &'v Value, place: u64, name: &str) -> Option<&'v Value> {
-    let found = match object {
+    let value = match object {
         Value::Array(items) => items.get(usize::try_from(place).ok()?),
         Value::Map(members) => members.iter().find(|(key, _)| is(key, place, name)).map(|(_, v)| v),
         _ => None,
     };
-    found.filter(|v| !v.is_nil())
+    value.filter(|v| !v.is_nil())
 }
 
 fn is(key: &Value, place: u64, name: &str) -> bool {

@@ -92,8 +92,8 @@ pub(super) fn flow(
 /// Interflow's own id; else one that is stable across imports of the same file.
 fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     let ours = entry.get("_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
-    let told = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
-    let (method, took) = (told(entry.pointer("/request/method")), told(entry.get("time")));
+    let json = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
+    let (method, took) = (json(entry.pointer("/request/method")), json(entry.get("time")));
     // The number distinguishes equal requests of the same time; the file's order is stable.
     ours.unwrap_or_else(|| {
         let number = number.to_le_bytes();
@@ -120,7 +120,7 @@ fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProble
         )
     };
     let web = |value: &Value| matches!(value.as_str(), Some("websocket" | "tunnel"));
-    let mut kept = Map::new();
+    let mut members = Map::new();
     let mut size = 0;
     for (name, value) in entry.as_object()?.iter().filter(|(n, _)| n.starts_with('_')) {
         if own(name) && (name != "_resourceType" || web(value)) {
@@ -131,20 +131,20 @@ fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProble
             notes.push(format!("{name}: longer than {MAX_KEPT} bytes and left out"));
             break;
         }
-        kept.insert(name.clone(), value.clone());
+        members.insert(name.clone(), value.clone());
     }
     if let Some(id) = string(entry.get("pageref")) {
         let page = || pages.get(&id).cloned().unwrap_or_else(|| json!({"id": id}));
-        kept.entry(PAGE).or_insert_with(page);
+        members.entry(PAGE).or_insert_with(page);
     }
     if let Some(response) = entry.get("response")
         // Negative statuses are kept as they are, so that an export writes them again.
         && let Some(status) = status_of(response).filter(|s| *s < 0.0)
     {
         let text = string(response.get("statusText")).unwrap_or_default();
-        kept.insert(NO_RESPONSE.to_owned(), json!({"status": status as i64, "statusText": text}));
+        members.insert(NO_RESPONSE.to_owned(), json!({"status": status as i64, "statusText": text}));
     }
-    (!kept.is_empty()).then(|| Arc::new(kept))
+    (!members.is_empty()).then(|| Arc::new(members))
 }
 
 /// Scheme, authority and path of a URL.
@@ -206,7 +206,7 @@ fn read_request(
 ) -> Result<(), EntryProblem> {
     let method = string(request.get("method")).filter(|m| !m.is_empty()).unwrap_or_else(|| "GET".to_owned());
     if interflow_types::Method::from_bytes(method.as_bytes()).is_err() {
-        return Err(format!("request.method: '{}' is no method", shorten(&method)));
+        return Err(format!("request.method: '{}' is not a method", shorten(&method)));
     }
     let mut headers = headers(request.get("headers"), "request", notes);
     if let Some(post) = request.get("postData") {
@@ -273,16 +273,16 @@ fn read_response(
         return Ok(());
     }
     if !(100.0..1000.0).contains(&status) {
-        return Err(format!("response.status: {status} is no status code"));
+        return Err(format!("response.status: {status} is not a status code"));
     }
     let mut headers = headers(response.get("headers"), "response", notes);
     let empty = Value::Null;
     let content = response.get("content").unwrap_or(&empty);
     keep_content_type(&mut headers, content);
     let bytes = content_bytes(content, &headers, "response.content", notes);
-    let told = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
+    let declared_size = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
     // Negative sizes stand for unknown.
-    let (body, bytes) = body(bytes, told, &headers);
+    let (body, bytes) = body(bytes, declared_size, &headers);
     whole.response_body = bytes;
     whole.row.response = Some(ResponseRow {
         status: status as u16,
@@ -342,8 +342,7 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
 }
 
 /// A body re-encoded with the content coding of its head, and its row.
-fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (BodyRow, Bytes) {
-    let told = told.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
+fn body(plain: Option<Vec<u8>>, declared_size: Option<&Value>, headers: &Headers) -> (BodyRow, Bytes) {
     match plain {
         Some(plain) => {
             let bytes = Bytes::from(content_coding::encode(headers, plain));
@@ -351,7 +350,10 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
             (BodyRow::whole(size), bytes)
         }
         // The size may be known although the content is not in the archive.
-        None => (BodyRow::partial(told, 0, (told > 0).then_some(MissingReason::Capped)), Bytes::new()),
+        None => {
+            let size = declared_size.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
+            (BodyRow::partial(size, 0, (size > 0).then_some(MissingReason::Capped)), Bytes::new())
+        }
     }
 }
 
@@ -433,11 +435,11 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
 }
 
 fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
-    let told = entry.get("_error").or_else(|| response?.get("_error"));
+    let error = entry.get("_error").or_else(|| response?.get("_error"));
     // These are written by Interflow's own export for flows that had not ended.
     let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
-    let cut = told.and_then(Value::as_str).is_some_and(unfinished);
-    row.error = if cut { None } else { told.and_then(error_row) };
+    let cut = error.and_then(Value::as_str).is_some_and(unfinished);
+    row.error = if cut { None } else { error.and_then(error_row) };
     row.state = match &row.error {
         Some(_) => FlowState::Failed,
         None if cut || (row.response.is_none() && row.kind != FlowKind::Tunnel) => FlowState::Cut,

@@ -48,15 +48,17 @@ impl<W: Write> HarWriter<W> {
         for (name, value) in usual {
             page.entry(name).or_insert(value);
         }
-        let told = |page: &Map<String, Value>| ["startedDateTime", "title"].map(|name| page.get(name).cloned());
-        let same = |known: &Value| !complete || known.as_object().is_some_and(|known| told(known) == told(&page));
+        let identity = |page: &Map<String, Value>| ["startedDateTime", "title"].map(|name| page.get(name).cloned());
+        let same =
+            |known: &Value| !complete || known.as_object().is_some_and(|known| identity(known) == identity(&page));
         // Members that are only known by id match any page of that id.
         if let Some((known, _)) = self.pages.iter().find(|(known, had)| *had == id && same(known)) {
             return known.get("id").and_then(Value::as_str).map(str::to_owned);
         }
-        let taken = |id: &str| self.pages.iter().any(|(known, _)| known.get("id").and_then(Value::as_str) == Some(id));
+        let is_taken =
+            |id: &str| self.pages.iter().any(|(known, _)| known.get("id").and_then(Value::as_str) == Some(id));
         let renamed = (2..).map(|n| format!("{id}-{n}"));
-        let written = std::iter::once(id.clone()).chain(renamed).find(|id| !taken(id))?;
+        let written = std::iter::once(id.clone()).chain(renamed).find(|id| !is_taken(id))?;
         // The page keeps its original id for the comparison, and the one it is written with as a member.
         page.insert("id".into(), written.clone().into());
         self.pages.push((Value::Object(page), id));
@@ -198,23 +200,23 @@ fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io:
 fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn BodySource) -> io::Result<()> {
     let mime = content_type(&request.headers);
     let body = HarBody { row, contents, direction: Direction::Request, headers: &request.headers };
-    let found = body.probe()?;
+    let probe = body.probe()?;
     let mut post = Map::new();
     post.insert("mimeType".into(), mime.clone().into());
-    let form = found.plain_size <= MAX_FORM && mime.contains("form");
-    let params = if form { parts::params(&mime, &body.bytes(&found)?) } else { Vec::new() };
+    let form = probe.plain_size <= MAX_FORM && mime.contains("form");
+    let params = if form { parts::params(&mime, &body.bytes(&probe)?) } else { Vec::new() };
     post.insert("params".into(), json!(params));
     note_missing(&request.body, &mut post);
     out.write_all(b",\"postData\":")?;
     open(out, &post)?;
-    if found.is_text {
+    if probe.is_text {
         out.write_all(b",\"text\":")?;
-        body.write(out, &found)?;
+        body.write(out, &probe)?;
         return out.write_all(b"}");
     }
     // The format has no encoding for posted data; readers that do not know `_content` find an empty text.
-    write!(out, ",\"text\":\"\"}},\"_content\":{{\"size\":{},\"encoding\":\"base64\",\"text\":", found.plain_size)?;
-    body.write(out, &found)?;
+    write!(out, ",\"text\":\"\"}},\"_content\":{{\"size\":{},\"encoding\":\"base64\",\"text\":", probe.plain_size)?;
+    body.write(out, &probe)?;
     out.write_all(b"}")
 }
 
@@ -246,9 +248,9 @@ fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io
 fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
     let mut head = Map::new();
-    let told = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
-    let status = told.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
-    let text = told.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
+    let no_response = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
+    let status = no_response.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
+    let text = no_response.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
     // A tunnel without an error was established, which a reader expects as status 200.
     head.insert("status".into(), (if tunnelled { 200 } else { status }).into());
     head.insert("statusText".into(), text.into());
@@ -275,23 +277,23 @@ fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
 
 fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn BodySource) -> io::Result<()> {
     let body = HarBody { row, contents, direction: Direction::Response, headers: &response.headers };
-    let found = body.probe()?;
+    let probe = body.probe()?;
     let mut content = Map::new();
-    content.insert("size".into(), found.plain_size.into());
-    if found.decoded {
+    content.insert("size".into(), probe.plain_size.into());
+    if probe.decoded {
         // Negative if the coding made the body larger.
-        content.insert("compression".into(), (found.plain_size as i64 - response.body.size as i64).into());
+        content.insert("compression".into(), (probe.plain_size as i64 - response.body.size as i64).into());
     }
     let mime = content_type(&response.headers);
     content.insert("mimeType".into(), (if mime.is_empty() { "x-unknown".to_owned() } else { mime }).into());
     note_missing(&response.body, &mut content);
     open(out, &content)?;
-    if found.plain_size > 0 {
-        if !found.is_text {
+    if probe.plain_size > 0 {
+        if !probe.is_text {
             out.write_all(b",\"encoding\":\"base64\"")?;
         }
         out.write_all(b",\"text\":")?;
-        body.write(out, &found)?;
+        body.write(out, &probe)?;
     }
     out.write_all(b"}")
 }

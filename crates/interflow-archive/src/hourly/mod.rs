@@ -298,8 +298,8 @@ impl ArchiveRun<'_> {
 
     /// The files of an hour that was complete: all that are there count.
     fn adopt_files(&mut self, hour: Hour) -> Result<()> {
-        let found = self.place.list(&hour.folder())?.into_iter();
-        let own = found.filter(|entry| parse_file(&entry.name, &self.cursor.store).is_some());
+        let files = self.place.list(&hour.folder())?.into_iter();
+        let own = files.filter(|entry| parse_file(&entry.name, &self.cursor.store).is_some());
         let files = own.map(|entry| ArchivedFile { name: entry.name, bytes: entry.bytes }).collect();
         self.cursor.hour(hour).files = files;
         Ok(())
@@ -309,14 +309,14 @@ impl ArchiveRun<'_> {
     /// over are none of this one's business.
     fn delete_leftovers(&mut self, hour: Hour) -> Result<()> {
         let epoch = self.place.record.epoch();
-        let found = self.place.list(&hour.folder())?.into_iter().map(|entry| entry.name);
+        let names = self.place.list(&hour.folder())?.into_iter().map(|entry| entry.name);
         let store = self.cursor.store.clone();
         let counted = &self.cursor.hour(hour).files;
-        let left = found.filter(|name| {
+        let stale = names.filter(|name| {
             parse_file(name, &store).is_some_and(|(of, _)| of <= epoch)
                 && !counted.iter().any(|file| file.name == *name)
         });
-        self.place.delete_all(left.collect())
+        self.place.delete_all(stale.collect())
     }
 
     fn writer(&self) -> FileWriter<'_> {

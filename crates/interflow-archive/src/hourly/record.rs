@@ -195,7 +195,7 @@ impl<'a> ArchivedRecord<'a> {
 /// As [`ArchivedRecord::late`], in an embedded store, where flows are found by their time.
 fn late_in(store: &dyn FlowStore, mark: &RecordMark, newest: &RecordMark, before: u64) -> Result<Vec<FlowId>> {
     let Some(flow) = mark.flow.as_ref().and_then(|flow| flow.parse::<FlowId>().ok()) else { return Ok(Vec::new()) };
-    let seen = store.recorded_position(flow)?.unwrap_or(mark.position);
+    let start = store.recorded_position(flow)?.unwrap_or(mark.position);
     // Those that began before the mark, and those that began between it and the end of what is archived.
     let mut late = store.rewind_cursor(flow, MAX_LATE)?;
     let mut after = Some(flow);
@@ -208,14 +208,14 @@ fn late_in(store: &dyn FlowStore, mark: &RecordMark, newest: &RecordMark, before
             break;
         }
     }
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for id in late.into_iter().filter(|id| id.unix_millis() < before) {
         let position = store.recorded_position(id)?;
-        if position > Some(seen) && position <= Some(newest.position) {
-            found.push(id);
+        if position > Some(start) && position <= Some(newest.position) {
+            ids.push(id);
         }
     }
-    Ok(found)
+    Ok(ids)
 }
 
 fn write_row(

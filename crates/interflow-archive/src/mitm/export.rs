@@ -17,10 +17,10 @@ use interflow_store::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, Resp
 /// Its bytes cannot be read, or the file cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
-    let kept = MitmExtras::from_row(row);
-    let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
+    let extras = MitmExtras::from_row(row);
+    let replayed = extras.text("is_replay").or(row.parent.map(|_| "request"));
     // mitmproxy has one mark per flow: any tag sets its default one.
-    let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
+    let marked = extras.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
     let mut members = vec![
         // Flow ids are 128 bits, like a UUID.
         ("id", text(&Uuid::from_u128(row.id.to_u128()).to_string())),

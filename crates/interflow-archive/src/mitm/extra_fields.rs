@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 256 * 1024;
 const OWN_METADATA: [&str; 4] = ["tags", "user", "request_size", "response_size"];
 
 pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
-    let mut kept = Map::new();
+    let mut extras = Map::new();
     if let Some(TnetValue::Dict(members)) = state.get("metadata") {
         let own = |name: &[u8]| OWN_METADATA.iter().any(|o| o.as_bytes() == name);
         let rest: Map<String, Json> = members
@@ -27,18 +27,18 @@ pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut 
             .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), to_json(value)))
             .collect();
         if !rest.is_empty() {
-            kept.insert("metadata".into(), rest.into());
+            extras.insert("metadata".into(), rest.into());
         }
     }
     if let Some(mark) = state.get("marked").and_then(TnetValue::text).filter(|m| !m.is_empty()) {
-        kept.insert("marked".into(), mark.into());
+        extras.insert("marked".into(), mark.into());
     }
     if let Some(replay) =
         state.get("is_replay").and_then(TnetValue::text).filter(|r| matches!(&**r, "request" | "response"))
     {
-        kept.insert("is_replay".into(), replay.into());
+        extras.insert("is_replay".into(), replay.into());
     } else if let Some(side) = ["request", "response"].into_iter().find(|s| replayed_before_version_8(state, s)) {
-        kept.insert("is_replay".into(), side.into());
+        extras.insert("is_replay".into(), side.into());
     }
     for (name, conn) in [("client_certificates", "client_conn"), ("server_certificates", "server_conn")] {
         let conn = state.get(conn);
@@ -46,22 +46,22 @@ pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut 
         let older = conn.and_then(|c| c.any(&["cert", "clientcert"]));
         let all: Vec<Json> = newer.iter().chain(older).filter_map(TnetValue::text).map(Json::from).collect();
         if !all.is_empty() {
-            kept.insert(name.into(), all.into());
+            extras.insert(name.into(), all.into());
         }
     }
     if let Some(cert) = state.get("client_conn").and_then(|c| c.get("mitmcert")).and_then(TnetValue::text) {
-        kept.insert("mitmcert".into(), cert.into());
+        extras.insert("mitmcert".into(), cert.into());
     }
-    if kept.is_empty() {
+    if extras.is_empty() {
         return;
     }
-    let size = Json::Object(kept.clone()).to_string().len();
+    let size = Json::Object(extras.clone()).to_string().len();
     if size > MAX_KEPT {
         notes.push(format!("metadata and certificates: longer than {MAX_KEPT} bytes and left out"));
         return;
     }
     let mut archive = row.archive.as_deref().cloned().unwrap_or_default();
-    archive.insert(MEMBER.into(), kept.into());
+    archive.insert(MEMBER.into(), extras.into());
     row.archive = Some(Arc::new(archive));
 }
 

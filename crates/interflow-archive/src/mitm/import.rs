@@ -33,7 +33,7 @@ pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<Impor
                 return Err(intake.malformed(format!("{place}, byte {at}"), "the file breaks off inside of it"));
             }
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                return Err(intake.malformed(format!("{place}, byte {at}"), format!("no flow of mitmproxy: {e}")));
+                return Err(intake.malformed(format!("{place}, byte {at}"), format!("not a flow of mitmproxy: {e}")));
             }
             Err(e) => return Err(intake.failed(e)),
         };
@@ -310,9 +310,9 @@ fn content<'a>(message: &TnetValue<'a>) -> &'a [u8] {
 
 /// A body whose original size was noted on export is incomplete.
 fn body_row(state: &TnetValue<'_>, name: &str, body: &[u8]) -> interflow_store::BodyRow {
-    let told = state.get("metadata").and_then(|m| m.get(name)).and_then(TnetValue::int);
+    let recorded_size = state.get("metadata").and_then(|m| m.get(name)).and_then(TnetValue::int);
     let mut row = import_support::whole_body_row(body);
-    if let Some(size) = told.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > row.kept) {
+    if let Some(size) = recorded_size.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > row.kept) {
         row.size = size;
         row.missing = Some(MissingReason::Capped);
     }

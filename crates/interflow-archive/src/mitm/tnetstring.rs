@@ -27,8 +27,8 @@ impl<'a> TnetValue<'a> {
     /// The member of a dictionary; `None` if missing or null.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Dict(members) = self else { return None };
-        let found = members.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v);
-        found.filter(|v| **v != Self::Null)
+        let value = members.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v);
+        value.filter(|v| **v != Self::Null)
     }
 
     /// The first of these members that exists.
@@ -134,9 +134,10 @@ impl TnetParser {
         if depth > MAX_DEPTH || self.values > MAX_VALUES {
             return Err(format!("byte {at}: too many values, or nested too deeply"));
         }
-        let text = || std::str::from_utf8(body).map_err(|_| format!("byte {at}: a number that is no text"));
-        let number =
-            |what: &str| format!("byte {at}: '{}' is no {what}", String::from_utf8_lossy(&body[..body.len().min(40)]));
+        let text = || std::str::from_utf8(body).map_err(|_| format!("byte {at}: a number that is not text"));
+        let number = |what: &str| {
+            format!("byte {at}: '{}' is not a valid {what}", String::from_utf8_lossy(&body[..body.len().min(40)]))
+        };
         Ok(match kind {
             b',' | b';' => TnetValue::Bytes(body),
             b'~' => TnetValue::Null,
@@ -150,7 +151,7 @@ impl TnetParser {
                 let mut items = items.into_iter();
                 // An odd number of items: a key without a value.
                 while let (Some(name), value) = (items.next(), items.next()) {
-                    let name = name.bytes().ok_or_else(|| format!("byte {at}: a key that is no text"))?;
+                    let name = name.bytes().ok_or_else(|| format!("byte {at}: a key that is not text"))?;
                     members.push((name, value.ok_or_else(|| format!("byte {at}: a key without a value"))?));
                 }
                 TnetValue::Dict(members)
@@ -272,7 +273,7 @@ mod tests {
             (b"9:99999999]", "byte 0"),
             (b"8:1:a,2:b,}", "length"),
             (b"4:1:a,}", "key without"),
-            (b"4:1:1#}", "no text"),
+            (b"4:1:1#}", "not text"),
             (b"3:abc#", "integer"),
             (b"1:a?", "no type"),
             (b"0:", "empty"),

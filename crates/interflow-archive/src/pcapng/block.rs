@@ -5,14 +5,14 @@ use std::io::{self, Write};
 /// The link type of Ethernet.
 const LINK_TYPE: u32 = 1;
 /// `TLSK`: lines of a key log (section 4.7).
-pub(super) const TLS_KEY_LOG: u32 = 0x544c_534b;
+const TLS_KEY_LOG: u32 = 0x544c_534b;
 /// By which a reader finds the byte order of a section.
-pub(super) const MAGIC: u32 = 0x1a2b_3c4d;
+const MAGIC: u32 = 0x1a2b_3c4d;
 
-pub(super) const SECTION: u32 = 0x0a0d_0d0a;
-pub(super) const INTERFACE: u32 = 1;
-pub(super) const PACKET: u32 = 6;
-pub(super) const SECRETS: u32 = 0x0a;
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+const SECRETS: u32 = 0x0a;
 
 pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
     let mut body = Vec::new();

@@ -45,9 +45,9 @@ impl ConnectionKey {
         let request = row.request.as_ref().map_or("HTTP/1.1", |r| &*r.version);
         let (client, server, tls, http2) = match side {
             Interface::Client => {
-                let asked = matches!(row.transport, EntryKind::Connect | EntryKind::Socks5);
+                let is_tunnelled = matches!(row.transport, EntryKind::Connect | EntryKind::Socks5);
                 // Imported flows rarely say whether the client used TLS.
-                let tls = row.client.tls.is_some() || (row.imported && row.scheme == Scheme::Https && asked);
+                let tls = row.client.tls.is_some() || (row.imported && row.scheme == Scheme::Https && is_tunnelled);
                 let peer = row.client.peer.unwrap_or(SocketAddr::new(CLIENT_ADDRESS, port));
                 (peer, row.client.local.unwrap_or_else(origin), tls, version(request))
             }

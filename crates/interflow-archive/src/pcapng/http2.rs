@@ -87,22 +87,22 @@ impl StreamSide<'_> {
         contents: &dyn BodySource,
         head: &[u8],
     ) -> io::Result<()> {
-        let kept = row.body(self.direction).map_or(0, |b| b.kept);
+        let size = row.body(self.direction).map_or(0, |b| b.kept);
         let trailers = !self.trailers.is_empty();
         let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(row, self.direction));
         let mut bytes = Vec::new();
         // END_STREAM is set on whatever comes last: the head, the body or the trailers.
-        headers(&mut bytes, self.stream, head, kept == 0 && !trailers && !self.open);
+        headers(&mut bytes, self.stream, head, size == 0 && !trailers && !self.open);
         pipe.write_all(&bytes)?;
         let mut body = contents.body(row, self.direction)?;
-        let mut left = kept;
-        while left > 0 {
+        let mut remaining = size;
+        while remaining > 0 {
             bytes.clear();
             let mut data = Vec::new();
-            let read = body.by_ref().take(left.min(MAX_FRAME as u64)).read_to_end(&mut data)? as u64;
+            let read = body.by_ref().take(remaining.min(MAX_FRAME as u64)).read_to_end(&mut data)? as u64;
             // A body may be shorter than its row says if its stored bytes are damaged.
-            left = if read == 0 { 0 } else { left - read };
-            let end = left == 0 && !trailers && !self.open;
+            remaining = if read == 0 { 0 } else { remaining - read };
+            let end = remaining == 0 && !trailers && !self.open;
             frame(&mut bytes, kind::DATA, if end { flag::END_STREAM } else { 0 }, self.stream, &data);
             pipe.write_all(&bytes)?;
         }

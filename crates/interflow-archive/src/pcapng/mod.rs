@@ -4,23 +4,14 @@
 //! between the recorded addresses, and TLS 1.3 with generated keys in Decryption Secrets Blocks (and in a key log, if
 //! requested). HTTP/1 is written as recorded, HTTP/2 as frames with uncompressed headers. Sizes, order and times of
 //! packets differ from those on the wire; a comment in the file says so.
-//!
-//! Captures of other programs are read too: see [`import`].
 
 mod block;
 mod connection;
 mod http1;
-mod http1_stream;
 mod http2;
-mod http2_import;
-mod http2_stream;
-mod import;
-mod reader;
-mod record_keys;
 mod sides;
 mod tcp;
 mod tls;
-mod tls_reader;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -28,7 +19,6 @@ use std::io::{self, Write};
 use interflow_types::{EntryKind, Scheme};
 
 use self::connection::{ConnectionKey, PacketConnection};
-pub(crate) use self::import::import;
 use self::sides::SideContents;
 use super::{BodySource, FlowExporter};
 use interflow_store::{FlowKind, FlowRow};
@@ -141,13 +131,13 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     ) -> io::Result<PacketConnection> {
         let out = &mut self.out;
         connection.tcp.open(out)?;
-        let asked = match side {
+        let is_tunnelled = match side {
             Interface::Client => row.transport == EntryKind::Connect && row.client.local.is_some(),
             Interface::Upstream => {
                 row.upstream.as_ref().is_some_and(|u| u.via.is_some()) && row.scheme == Scheme::Https
             }
         };
-        if asked {
+        if is_tunnelled {
             http1::connect(&mut connection, out, &row.authority.to_string())?;
         }
         if connection.ends.tls {

@@ -75,7 +75,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     let [method, target, version] = message.line.map(|w| String::from_utf8_lossy(w).into_owned());
     let https = if facts.flags & flag::HTTPS != 0 { Scheme::Https } else { Scheme::Http };
     let tunnel = method == "CONNECT";
-    let place = if tunnel {
+    let (scheme, authority, path) = if tunnel {
         let authority = Authority::parse(&target, Some(443)).map_err(|e| format!("'{}': {e}", shorten(&target)))?;
         (Scheme::Https, authority, String::new())
     // Fiddler writes the absolute form; other tools may write only the path.
@@ -87,7 +87,6 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
             Authority::parse(host, Some(https.default_port())).map_err(|e| format!("{e}: {}", shorten(host)))?;
         (https, authority, target)
     };
-    let (scheme, authority, path) = place;
     let started = start_time(facts);
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
     // Interflow writes its own id, tags and error as flags, so that an import of its own archive is lossless.

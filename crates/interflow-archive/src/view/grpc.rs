@@ -130,8 +130,8 @@ fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Byte
     let named: Headers = [("content-encoding", coding.as_str())].into_iter().collect();
     let decoded = decoded_body::decode_body(&named, data, MAX_MESSAGE);
     let problem = decoded.error.map(|e| format!(" ({e})")).unwrap_or_default();
-    let shown: String = coding.chars().filter(|c| !c.is_control()).take(32).collect();
-    (decoded.bytes, format!(", {shown}{problem}"))
+    let name: String = coding.chars().filter(|c| !c.is_control()).take(32).collect();
+    (decoded.bytes, format!(", {name}{problem}"))
 }
 
 /// Decodes a base64 body; each piece of a stream may end with its own padding.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 /// # Errors
 /// The position of the syntax error.
 pub fn json(bytes: &[u8]) -> Result<String, String> {
-    let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is no UTF-8", e.valid_up_to()))?;
+    let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is not UTF-8", e.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
     // Checked as a whole first: `indent` relies on valid JSON.
     let mut values = 0;

@@ -75,13 +75,13 @@ impl BodyContext<'_> {
     /// The full name of the message: given explicitly, by the head (`application/x-protobuf; messageType="a.B"`), or by
     /// the method.
     fn message_name(&self, schemas: &ProtoSchemas) -> Option<String> {
-        let said = self.message.map(str::to_owned).or_else(|| {
+        let message = self.message.map(str::to_owned).or_else(|| {
             let value = self.headers.get_str("content-type")?;
             let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
             let named = parameters.find(|(n, _)| ["messagetype", "proto"].contains(&n.to_ascii_lowercase().as_str()));
             named.map(|(_, v)| v.trim_matches('"').to_owned())
         });
-        said.or_else(|| schemas.message_of_method(self.path, self.direction))
+        message.or_else(|| schemas.message_of_method(self.path, self.direction))
     }
 }
 
@@ -149,15 +149,15 @@ pub const MAX_BODY: usize = 64 << 20;
 
 /// Appends text up to the cap, and notes if there was more.
 fn push_bounded(out: &mut String, text: &str, cap: usize) {
-    let left = cap.saturating_sub(out.len());
-    if text.len() <= left {
+    let capacity = cap.saturating_sub(out.len());
+    if text.len() <= capacity {
         out.push_str(text);
         if !out.ends_with('\n') {
             out.push('\n');
         }
         return;
     }
-    out.push_str(&text[..text.floor_char_boundary(left)]);
+    out.push_str(&text[..text.floor_char_boundary(capacity)]);
     out.push_str("\n…\n");
 }
 

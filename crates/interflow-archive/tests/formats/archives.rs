@@ -68,7 +68,7 @@ fn truncated_archive_keeps_complete_flows_and_reports_the_offset() {
             if cut > 4 {
                 let why = report.unwrap_err();
                 assert!(
-                    why.contains("byte ") || why.contains("no zip") || why.contains("breaks off"),
+                    why.contains("byte ") || why.contains("not a zip") || why.contains("breaks off"),
                     "{format} {cut}: {why}"
                 );
             }
@@ -151,6 +151,49 @@ fn checksum_mismatch_and_encryption_are_reported() {
     assert!(imported(None, &locked).1.unwrap()[0].contains("password"));
     let (_, other) = imported(None, &zip("readme.txt", &deflated(b"x"), crc32(b"x"), 1));
     assert!(other.unwrap_err().contains("neither sessions of Fiddler"));
+}
+
+#[test]
+fn false_counts_and_positions_in_a_directory_cost_nothing_and_are_reported() {
+    let text = b"GET http://a/ HTTP/1.1\r\n\r\n";
+    let good = zip("raw/1_c.txt", &deflated(text), crc32(text), text.len() as u32);
+    let end = good.len() - 22;
+    let changed = |at: usize, bytes: &[u8]| {
+        let mut file = good.clone();
+        file[end + at..end + at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    for (why, file) in
+        [("false length", changed(8, &[9, 0, 9, 0])), ("its directory", changed(16, &[0xff, 0xff, 0, 0]))]
+    {
+        let (flows, report) = imported(None, &file);
+        let report = report.unwrap_err();
+        assert!(flows.len() == 1 && report.contains(why), "{report}");
+    }
+    // A zip64 directory of as many entries as the number allows.
+    let mut wide = good[..end].to_vec();
+    wide.extend_from_slice(b"PK\x06\x06");
+    wide.extend_from_slice(&44_u64.to_le_bytes());
+    wide.extend_from_slice(&[45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let directory = u64::from(u32::from_le_bytes(good[end + 16..end + 20].try_into().unwrap()));
+    for n in [u64::MAX, u64::MAX, end as u64 - directory, directory] {
+        wide.extend_from_slice(&n.to_le_bytes());
+    }
+    wide.extend_from_slice(b"PK\x06\x07\0\0\0\0");
+    wide.extend_from_slice(&(end as u64).to_le_bytes());
+    wide.extend_from_slice(&[1, 0, 0, 0]);
+    wide.extend_from_slice(b"PK\x05\x06\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0");
+    assert_eq!(imported(None, &wide).0.len(), 1);
+}
+
+#[test]
+fn entries_outside_the_folders_of_a_zip_are_not_read() {
+    let text = b"GET http://a/ HTTP/1.1\r\n\r\n";
+    for name in ["../raw/1_c.txt", "/raw/1_c.txt", "..\\raw\\1_c.txt", "C:/raw/1_c.txt", "raw/../raw/1_c.txt"] {
+        let file = zip(name, &deflated(text), crc32(text), text.len() as u32);
+        let (flows, report) = imported(Some(ArchiveFormat::Saz), &file);
+        assert_eq!((flows.len(), report), (0, Ok(vec![])), "{name}");
+    }
 }
 
 fn crc32(bytes: &[u8]) -> u32 {

@@ -315,11 +315,11 @@ fn invalid_entries_are_skipped_and_reported() {
         [
             "log.entries[0].request: missing, or no object",
             "log.entries[1].request.url: missing, or no string",
-            "log.entries[2].request.method: 'G T' is no method",
+            "log.entries[2].request.method: 'G T' is not a method",
             "log.entries[3].request.url: no http or https URL: ftp://a/",
             "log.entries[4].request.url: the host cannot be read: http://a:99999/",
             "log.entries[5].startedDateTime: 'soon' is not an ISO 8601 time",
-            "log.entries[6].response.status: 7 is no status code",
+            "log.entries[6].response.status: 7 is not a status code",
             "log.entries[7].response.headers: 'bad name' is not a valid header field and is left out",
             "log.entries[7].response.content.text: no base64; the body is left out",
         ]

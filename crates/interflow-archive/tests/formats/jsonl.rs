@@ -37,12 +37,12 @@ fn invalid_line_is_reported_with_its_number() {
 fn flow_with_injectable_header_bytes_is_refused() {
     let line = String::from_utf8(export(ArchiveFormat::Jsonl, &samples()[..1])).unwrap();
     for (sound, unsound, problem) in [
-        ("\"method\":\"GET\"", "\"method\":\"G T\"", "flow.request.method is no method"),
+        ("\"method\":\"GET\"", "\"method\":\"G T\"", "flow.request.method is not a method"),
         ("\"path\":\"/p", "\"path\":\"p", "flow.request.path begins with no slash"),
         ("\"path\":\"/p", "\"path\":\"/\\r\\np", "has a space or control character"),
         ("\"Host\"", "\"Host:\"", "flow.request.headers: \"Host:\": a header name may only hold"),
         ("\"*/*\"", "\"a\\r\\nB: c\"", "a header value may not hold CR, LF or NUL"),
-        ("\"status\":200", "\"status\":20", "flow.response.status: 20 is no status code"),
+        ("\"status\":200", "\"status\":20", "flow.response.status: 20 is not a status code"),
         ("\"reason\":\"Fine\"", "\"reason\":\"a\\nb\"", "flow.response.reason has a control character"),
     ] {
         assert!(line.contains(sound), "{sound}");

@@ -1,4 +1,4 @@
-//! pcapng: read back by tshark where installed, and by a small built-in reader.
+//! pcapng: its blocks, and what tshark reads from them where it is installed.
 
 use std::io::Write;
 use std::process::Command;
@@ -208,6 +208,9 @@ fn tshark_reports_no_errors_in_the_packets() {
 fn tshark_decrypts_http2_with_its_streams() {
     let mut second = recorded(5, "HTTP/2", "/two", b"", &vec![b'y'; 40_000]);
     second.row.response.as_mut().unwrap().trailers = headers(&[("grpc-status", "0")]);
+    second.row.interim.push(InterimRow { status: 103, headers: headers(&[("link", "</a.css>")]) });
+    // Longer than a frame.
+    second.row.request.as_mut().unwrap().headers.append("x-long", "v".repeat(20_000)).unwrap();
     let flows = [recorded(5, "HTTP/2", "/one", b"in", b"out"), second];
     let (file, _) = packets(PacketSides::Client, &flows);
     let fields = ["http2.streamid", "http2.headers.path", "http2.headers.status"];
@@ -218,6 +221,9 @@ fn tshark_decrypts_http2_with_its_streams() {
     assert_eq!(shown.iter().filter(|f| f[2].contains("200")).count(), 2, "{shown:?}");
     let trailer = tshark(&file, "http2.header.name == \"grpc-status\"", &["http2.streamid"]).unwrap();
     assert_eq!(trailer.len(), 1);
+    assert_eq!(shown.iter().filter(|f| f[2].contains("103")).count(), 1, "{shown:?}");
+    let long = tshark(&file, "http2.header.name == \"x-long\"", &["http2.streamid"]).unwrap();
+    assert_eq!(long, [["3,3"]], "a frame and its continuation on the second stream");
 }
 
 #[test]
@@ -264,107 +270,4 @@ fn the_exporter_writes_the_client_side_and_bare_tunnels() {
         blocks(&file).iter().filter(|b| b.0 == 6).map(|b| u32::from_le_bytes(b.1[..4].try_into().unwrap())).collect();
     assert!(interfaces.iter().all(|i| *i == 0) && interfaces.len() >= 6);
     assert!(tunnel.row.body(Direction::Request).is_none());
-}
-
-/// A flow of an HTTP/1.1 connection without TLS.
-fn plain(connection: u64, path: &str, response: &[u8]) -> FlowWithBodies {
-    let mut flow = recorded(connection, "HTTP/1.1", path, b"asked", response);
-    flow.row.client.tls = None;
-    flow.row.scheme = interflow_types::Scheme::Http;
-    flow.row.transport = EntryKind::Absolute;
-    flow.row.authority = "api.example.com:80".parse().unwrap();
-    flow
-}
-
-fn summary(flow: &FlowWithBodies) -> (String, String, Vec<u8>, u16, Vec<u8>) {
-    let row = &flow.row;
-    let (request, response) = (row.request.as_ref().unwrap(), row.response.as_ref().unwrap());
-    let bodies = (flow.request_body.to_vec(), flow.response_body.to_vec());
-    (request.method.clone(), row.url(), bodies.0, response.status, bodies.1)
-}
-
-#[test]
-fn http1_exchanges_are_read_back_from_packets_plain_and_from_tls() {
-    let long = vec![b'x'; 100_000];
-    let flows = [
-        plain(1, "/one", b"answered"),
-        plain(1, "/two", &long),
-        recorded(2, "HTTP/1.1", "/secret", b"asked", &long),
-        recorded(2, "HTTP/1.1", "/secret/2", b"", b"ok"),
-    ];
-    for leg in [PacketSides::Client, PacketSides::Upstream] {
-        let (mut read, report) = super::imported(None, &packets(leg, &flows).0);
-        assert_eq!(report, Ok(Vec::new()), "{leg:?}");
-        read.sort_by_key(|f| (f.row.client.peer, f.row.request.as_ref().unwrap().path.clone()));
-        assert_eq!(read.iter().map(summary).collect::<Vec<_>>(), flows.iter().map(summary).collect::<Vec<_>>());
-        assert!(read.iter().all(|f| f.row.imported && f.row.state == interflow_store::FlowState::Complete));
-    }
-}
-
-#[test]
-fn http2_exchanges_are_read_back_with_interim_responses_and_trailers() {
-    let long = vec![b'x'; 100_000];
-    let mut flows = [
-        recorded(2, "HTTP/2", "/one", b"asked", &long),
-        recorded(2, "HTTP/2", "/two", b"", b"ok"),
-        recorded(3, "HTTP/2", "/plain", b"", b"plain"),
-    ];
-    let first = &mut flows[0].row;
-    first.interim.push(InterimRow { status: 103, headers: headers(&[("link", "</a.css>")]) });
-    first.request.as_mut().unwrap().headers.append("x-long", "v".repeat(20_000)).unwrap();
-    first.response.as_mut().unwrap().trailers = headers(&[("grpc-status", "0")]);
-    flows[2].row.client.tls = None;
-    flows[2].row.scheme = interflow_types::Scheme::Http;
-    flows[2].row.authority = "api.example.com:80".parse().unwrap();
-    for leg in [PacketSides::Client, PacketSides::Upstream] {
-        let (mut read, report) = super::imported(None, &packets(leg, &flows).0);
-        assert_eq!(report, Ok(Vec::new()), "{leg:?}");
-        read.sort_by_key(|f| (f.row.client.peer, f.row.request.as_ref().unwrap().path.clone()));
-        assert_eq!(read.iter().map(summary).collect::<Vec<_>>(), flows.iter().map(summary).collect::<Vec<_>>());
-        let (row, request) = (&read[0].row, read[0].row.request.as_ref().unwrap());
-        assert_eq!((&*request.version, request.headers.get_str("host")), ("HTTP/2", Some("api.example.com")));
-        assert_eq!(request.headers.get("x-long").map(<[u8]>::len), Some(20_000));
-        assert_eq!(row.interim, flows[0].row.interim);
-        assert_eq!(row.response.as_ref().unwrap().trailers, headers(&[("grpc-status", "0")]));
-        assert!(read.iter().all(|f| f.row.state == interflow_store::FlowState::Complete));
-    }
-}
-
-#[test]
-fn connections_that_cannot_be_read_are_reported() {
-    let (file, _) = packets(PacketSides::Client, &[recorded(1, "HTTP/1.1", "/x", b"", b"y"), plain(2, "/ok", b"z")]);
-    // Without its secrets.
-    let mut stripped = Vec::new();
-    let mut rest = &file[..];
-    while !rest.is_empty() {
-        let length = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        if rest[0] != 0x0a || rest[1] != 0 {
-            stripped.extend_from_slice(&rest[..length]);
-        }
-        rest = &rest[length..];
-    }
-    let (read, report) = super::imported(Some(ArchiveFormat::Pcapng), &stripped);
-    assert_eq!(read.iter().map(|f| f.row.url()).collect::<Vec<_>>(), ["http://api.example.com/ok"]);
-    let skipped = report.unwrap();
-    assert!(skipped.len() == 1 && skipped[0].contains("the file has no secrets of it"), "{skipped:?}");
-}
-
-#[test]
-fn damaged_captures_never_panic_and_truncated_ones_say_so() {
-    let (file, _) = packets(
-        PacketSides::Client,
-        &[
-            plain(1, "/one", b"answered"),
-            recorded(2, "HTTP/1.1", "/s", b"", b"y"),
-            recorded(3, "HTTP/2", "/s", b"", b"y"),
-        ],
-    );
-    // Within the last acknowledgement, behind the end of all connections.
-    let (read, report) = super::imported(None, &file[..file.len() - 10]);
-    assert!(read.len() == 3 && report.unwrap_err().contains("truncated"));
-    for at in (0..file.len()).step_by(11) {
-        let mut damaged = file.clone();
-        damaged[at] ^= 0xff;
-        let _ = super::imported(Some(ArchiveFormat::Pcapng), &damaged);
-    }
 }

@@ -114,11 +114,11 @@ pub fn installed() -> Vec<FoundBrowser> {
 }
 
 fn installed_in(folders: &[PathBuf]) -> Vec<FoundBrowser> {
-    let found = KNOWN_BROWSERS.iter().filter_map(|known| {
+    let browsers = KNOWN_BROWSERS.iter().filter_map(|known| {
         let path = candidates(known, folders).into_iter().find(|path| is_program(path))?;
         Some(FoundBrowser { name: known.name.into(), path, family: known.family })
     });
-    found.collect()
+    browsers.collect()
 }
 
 /// The browser of this name or path; the preferred one if none is given.

@@ -162,13 +162,13 @@ impl BrowserProcess {
 
 async fn last_messages(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
-    let mut kept = Vec::new();
+    let mut tail = Vec::new();
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = stream.read(&mut buffer).await {
-        kept.extend_from_slice(&buffer[..n]);
-        kept.drain(..kept.len().saturating_sub(MAX_MESSAGES));
+        tail.extend_from_slice(&buffer[..n]);
+        tail.drain(..tail.len().saturating_sub(MAX_MESSAGES));
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&tail).into_owned()
 }
 
 /// The end of this process, as signals or its standard input request it.

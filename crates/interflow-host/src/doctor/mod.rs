@@ -57,10 +57,10 @@ fn finding(what: impl Into<String>, state: FindingState, text: impl Into<String>
 }
 
 fn data_folder(home: &DataDir) -> DoctorFinding {
-    let shown = home.path().display();
+    let path = home.path().display();
     match home.create() {
         Ok(()) => match home.check_access().map(|warnings| warnings.into_iter().next()) {
-            Ok(None) => finding("data directory", FindingState::Good, shown.to_string()),
+            Ok(None) => finding("data directory", FindingState::Good, path.to_string()),
             Ok(Some(text)) => finding("data directory", FindingState::Notice, text),
             Err(text) => finding("data directory", FindingState::Bad, text),
         },
@@ -87,11 +87,11 @@ fn clock(home: &DataDir) -> DoctorFinding {
 
 /// `earliest` is a lower bound of the current time; one day of tolerance allows for a wrong time zone.
 fn clock_at(now: SystemTime, earliest: SystemTime) -> DoctorFinding {
-    let shown = jiff::Timestamp::try_from(now).map_or_else(|_| "far off".to_owned(), |t| format!("{t:.0}"));
+    let time = jiff::Timestamp::try_from(now).map_or_else(|_| "far off".to_owned(), |t| format!("{t:.0}"));
     if now + Duration::from_secs(86_400) > earliest {
-        return finding("clock", FindingState::Good, shown);
+        return finding("clock", FindingState::Good, time);
     }
-    let text = format!("{shown} is wrong: set the clock, or certificates will appear not yet valid");
+    let text = format!("{time} is wrong: set the clock, or certificates will appear not yet valid");
     finding("clock", FindingState::Bad, text)
 }
 

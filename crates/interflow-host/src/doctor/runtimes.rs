@@ -104,16 +104,16 @@ pub(super) fn probe_runtimes(ca: &CertificateAuthority, home: &Path) -> Vec<Doct
     let dir = home.join(format!("doctor-{}", std::process::id()));
     let java = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join("Fetch.java"), JAVA));
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let found = match (java, built) {
+    let outcomes = match (java, built) {
         (Ok(()), Ok(runtime)) => runtime.block_on(async {
             let dir = &dir;
-            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, dir).await) });
-            futures_util::future::join_all(asked).await
+            let probes = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, dir).await) });
+            futures_util::future::join_all(probes).await
         }),
         _ => Vec::new(),
     };
     let _ = std::fs::remove_dir_all(&dir);
-    found.into_iter().filter_map(|(runtime, seen)| finding_for(runtime, seen?)).collect()
+    outcomes.into_iter().filter_map(|(runtime, seen)| finding_for(runtime, seen?)).collect()
 }
 
 fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFinding> {
@@ -148,15 +148,15 @@ async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, dir: &Path) ->
     let mut child = command.spawn().ok()?;
     let serve = serve(listener, ca, Host::Ip(addr.ip()));
     tokio::pin!(serve);
-    let seen = tokio::time::timeout(PROBE_TIMEOUT, async {
+    let outcome = tokio::time::timeout(PROBE_TIMEOUT, async {
         tokio::select! {
-            seen = &mut serve => return seen,
+            outcome = &mut serve => return outcome,
             _ = child.wait() => {}
         }
         // The request may arrive a moment after the process has ended.
         tokio::time::timeout(CLOSE_GRACE, &mut serve).await.unwrap_or(ProbeOutcome::Nothing)
     });
-    Some(seen.await.unwrap_or(ProbeOutcome::Nothing))
+    Some(outcome.await.unwrap_or(ProbeOutcome::Nothing))
 }
 
 async fn serve(listener: TcpListener, ca: &CertificateAuthority, host: Host) -> ProbeOutcome {

@@ -1,11 +1,6 @@
 // Makes WebSocket, and requests with a plain agent of their own, go through the proxy that the environment names. Bun does so by
 // itself for fetch and other requests. Its built-in `ws` cannot be reached from a script.
-'use strict';
-const proxy = process.env.HTTPS_PROXY || process.env.HTTP_PROXY;
 if (proxy && process.versions.bun) {
-  const skip = (process.env.NO_PROXY || '').split(',').map((s) => s.trim().replace(/^\*?\./, '')).filter(Boolean);
-  const isSkipped = (host) => skip.some((s) => s === '*' || host === s || host.endsWith('.' + s));
-
   const optionsOf = (url, protocols) => {
     const isList = typeof protocols === 'string' || Array.isArray(protocols);
     const options = isList ? { protocols } : { ...protocols };

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value, json};
 
-use super::container::{ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options};
+use super::container_settings::{
+    ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options,
+};
 use super::remove_secrets;
 use crate::CliError;
 use crate::data_dir::DataDir;
@@ -108,8 +110,8 @@ impl ComposeCommand {
 fn default_files() -> Result<Vec<PathBuf>, CliError> {
     let folder = env::current_dir().map_err(|e| format!("the current folder cannot be read: {e}"))?;
     let first_of = |folder: &Path, names: &[&str]| names.iter().map(|n| folder.join(n)).find(|f| f.is_file());
-    let found = folder.ancestors().find_map(|folder| Some((folder, first_of(folder, &DEFAULT_FILES)?)));
-    let (folder, file) = found.ok_or_else(|| CliError::Failed("--docker: no compose.yaml was found".into()))?;
+    let project = folder.ancestors().find_map(|folder| Some((folder, first_of(folder, &DEFAULT_FILES)?)));
+    let (folder, file) = project.ok_or_else(|| CliError::Failed("--docker: no compose.yaml was found".into()))?;
     Ok([file].into_iter().chain(first_of(folder, &DEFAULT_OVERRIDES)).collect())
 }
 
@@ -120,8 +122,8 @@ fn override_file(services: &[String], settings: &ContainerSettings) -> Value {
         let mut value = value.clone();
         if name.eq_ignore_ascii_case("NO_PROXY") {
             // Services call one another by names that the proxy does not know.
-            let given = Some(value.as_str()).filter(|v| !v.is_empty());
-            value = given.into_iter().chain(services.iter().map(String::as_str)).collect::<Vec<_>>().join(",");
+            let inherited = Some(value.as_str()).filter(|v| !v.is_empty());
+            value = inherited.into_iter().chain(services.iter().map(String::as_str)).collect::<Vec<_>>().join(",");
         }
         // Compose replaces variables in values.
         environment.insert(name.clone(), json!(value.replace('$', "$$")));
@@ -137,7 +139,7 @@ fn override_file(services: &[String], settings: &ContainerSettings) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::container::ContainerEngine;
+    use super::super::container_settings::ContainerEngine;
     use super::*;
 
     fn words(text: &str) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 mod compose;
 mod container;
+mod container_settings;
 mod env;
 mod summary;
 mod trust;
@@ -44,9 +45,9 @@ impl ExecCredential {
     /// `None` if the instance has no admin listener.
     pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
-        let given = api.post("/credentials", &json!({ "user": user }))?;
+        let credentials = api.post("/credentials", &json!({ "user": user }))?;
         let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
-        Ok(given["password"].as_str().map(|p| Self { api, login: login(p) }))
+        Ok(credentials["password"].as_str().map(|p| Self { api, login: login(p) }))
     }
 
     pub const fn login(&self) -> &ProxyLogin {

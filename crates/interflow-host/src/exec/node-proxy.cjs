@@ -1,9 +1,7 @@
 // Makes http, https, fetch and WebSockets of Node go through the proxy that the environment names. With NODE_USE_ENV_PROXY, late
 // versions do so for fetch and their default agents; agents that a library makes, and connections that it opens itself, are left.
-'use strict';
 const [major, minor] = process.versions.node.split('.').map(Number);
 const native = major >= 24 || (major === 22 && minor >= 21);
-const proxy = process.env.HTTPS_PROXY || process.env.HTTP_PROXY;
 if (proxy) {
   const http = require('http');
   const https = require('https');
@@ -13,8 +11,6 @@ if (proxy) {
   const login = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
   const credentials = username ? { 'proxy-authorization': `Basic ${Buffer.from(login).toString('base64')}` } : {};
   const proxyHost = hostname.replace(/^\[|\]$/g, '');
-  const skip = (process.env.NO_PROXY || '').split(',').map((s) => s.trim().replace(/^\*?\./, '')).filter(Boolean);
-  const isSkipped = (host) => skip.some((s) => s === '*' || host === s || host.endsWith('.' + s));
   // A library that reads the variables itself connects to the proxy, which must not go through the proxy again.
   const isProxy = (host, targetPort) => host.replace(/^\[|\]$/g, '') === proxyHost && Number(targetPort) === Number(port || 80);
   const direct = (host, targetPort) => isSkipped(host) || isProxy(host, targetPort);

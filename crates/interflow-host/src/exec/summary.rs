@@ -57,14 +57,14 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
             crate::errln!("{dim}  {name}: {} passed through uninspected: {why}{dim:#}", pluralize(*count, "tunnel"));
         }
     }
-    let left = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));
-    if let Some(warning) = left.warning() {
+    let unredacted = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));
+    if let Some(warning) = unredacted.warning() {
         let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
         crate::errln!("{yellow}  {warning}{yellow:#}");
     }
-    let place = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
+    let variable = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
-    crate::errln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
+    crate::errln!("{dim}  {variable}interflow flows list shows {them}{dim:#}");
 }
 
 fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
@@ -93,16 +93,16 @@ struct UnredactedRequests {
 
 /// Counts the flows whose findings were only flagged, by their tags. Rejected requests were not sent.
 fn unredacted<'t>(tags_of_flows: impl Iterator<Item = &'t [String]>) -> UnredactedRequests {
-    let mut left = UnredactedRequests::default();
+    let mut unredacted = UnredactedRequests::default();
     for tags in tags_of_flows {
         if tags.iter().any(|t| t == "redact:flagged") && !tags.iter().any(|t| t.starts_with("refused:")) {
-            left.requests += 1;
+            unredacted.requests += 1;
             let findings = tags.iter().filter_map(|t| t.strip_prefix("unredacted:")?.parse::<u64>().ok());
-            left.findings = findings.fold(left.findings, u64::saturating_add);
-            left.kinds.extend(tags.iter().filter_map(|t| t.strip_prefix("found:")).map(str::to_owned));
+            unredacted.findings = findings.fold(unredacted.findings, u64::saturating_add);
+            unredacted.kinds.extend(tags.iter().filter_map(|t| t.strip_prefix("found:")).map(str::to_owned));
         }
     }
-    left
+    unredacted
 }
 
 impl UnredactedRequests {

@@ -26,6 +26,9 @@ pub struct TrustFiles {
     pub wgetrc: PathBuf,
 }
 
+const NODE_SHIM: &str = concat!(include_str!("proxy-variables.cjs"), include_str!("node-proxy.cjs"));
+const BUN_SHIM: &str = concat!(include_str!("proxy-variables.cjs"), include_str!("bun-proxy.cjs"));
+
 /// Where containers see their trust files.
 pub(super) const CONTAINER_FOLDER: &str = "/etc/interflow-trust";
 
@@ -51,8 +54,8 @@ impl TrustFiles {
             write_file(&trust.java_store, &pkcs12(&ca)?)?;
             write_file(&trust.bundle, bundle.as_bytes())?;
         }
-        write_file(&trust.node_shim, include_bytes!("node-proxy.cjs"))?;
-        write_file(&trust.bun_shim, include_bytes!("bun-proxy.cjs"))?;
+        write_file(&trust.node_shim, NODE_SHIM.as_bytes())?;
+        write_file(&trust.bun_shim, BUN_SHIM.as_bytes())?;
         // Written each time, because the user's own file may have changed.
         write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
@@ -64,7 +67,7 @@ impl TrustFiles {
         let dir = home.join("trust").join("container");
         fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
         let inside = |name: &str| PathBuf::from(format!("{CONTAINER_FOLDER}/{name}"));
-        let seen = Self {
+        let in_container = Self {
             // The bundle has it, too; its own folder has the key and is not mounted.
             ca: inside("bundle.pem"),
             bundle: inside("bundle.pem"),
@@ -74,16 +77,16 @@ impl TrustFiles {
             wgetrc: inside("wgetrc"),
         };
         for (from, to) in [
-            (&self.bundle, &seen.bundle),
-            (&self.node_shim, &seen.node_shim),
-            (&self.bun_shim, &seen.bun_shim),
-            (&self.java_store, &seen.java_store),
+            (&self.bundle, &in_container.bundle),
+            (&self.node_shim, &in_container.node_shim),
+            (&self.bun_shim, &in_container.bun_shim),
+            (&self.java_store, &in_container.java_store),
         ] {
             let bytes = fs::read(from).map_err(|e| format!("{} cannot be read: {e}", from.display()))?;
             write_public(&dir.join(to.file_name().unwrap_or_default()), &bytes)?;
         }
-        write_public(&dir.join("wgetrc"), wgetrc("", &seen.bundle).as_bytes())?;
-        Ok((dir, seen))
+        write_public(&dir.join("wgetrc"), wgetrc("", &in_container.bundle).as_bytes())?;
+        Ok((dir, in_container))
     }
 }
 
@@ -114,9 +117,9 @@ fn wgetrc(own: &str, bundle: &Path) -> String {
         let name = line.split('=').next().unwrap_or_default();
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>()
     };
-    let kept =
+    let own_lines =
         own.lines().filter(|line| line.trim_start().starts_with('#') || !REPLACED.contains(&name(line).as_str()));
-    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
+    let mut text: String = own_lines.map(|line| format!("{line}\n")).collect();
     text.push_str(&format!("use_proxy = on\nca_certificate = {}\n", bundle.display()));
     text
 }

@@ -32,8 +32,8 @@ impl SystemCommands {
         if out.status.success() {
             return Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned());
         }
-        let said = String::from_utf8_lossy(&out.stderr);
-        Err(format!("`{}` ended with {}: {}", words.join(" "), out.status, said.trim()))
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        Err(format!("`{}` ended with {}: {}", words.join(" "), out.status, stderr.trim()))
     }
 
     fn run(&self, words: &[&str]) -> Result<(), String> {
@@ -163,35 +163,35 @@ impl ProxySetting {
 }
 
 fn gnome(proxy: SocketAddr) -> Vec<SettingChange> {
-    let place = |schema: &str, key: &str| ProxySetting::Gnome { schema: schema.to_owned(), key: key.to_owned() };
+    let setting = |schema: &str, key: &str| ProxySetting::Gnome { schema: schema.to_owned(), key: key.to_owned() };
     let mut all = Vec::new();
     for schema in ["org.gnome.system.proxy.http", "org.gnome.system.proxy.https"] {
-        all.push((place(schema, "host"), Some(format!("'{}'", proxy.ip()))));
-        all.push((place(schema, "port"), Some(proxy.port().to_string())));
+        all.push((setting(schema, "host"), Some(format!("'{}'", proxy.ip()))));
+        all.push((setting(schema, "port"), Some(proxy.port().to_string())));
     }
     // The switch comes last, so that programs never see an incomplete configuration.
-    all.push((place("org.gnome.system.proxy", "mode"), Some("'manual'".to_owned())));
+    all.push((setting("org.gnome.system.proxy", "mode"), Some("'manual'".to_owned())));
     all
 }
 
 fn kde(version: u8, proxy: SocketAddr) -> Vec<SettingChange> {
-    let place = |key: &str| ProxySetting::Kde { version, key: key.to_owned() };
+    let setting = |key: &str| ProxySetting::Kde { version, key: key.to_owned() };
     let host = if proxy.is_ipv6() { format!("[{}]", proxy.ip()) } else { proxy.ip().to_string() };
     let url = format!("http://{host} {}", proxy.port());
     vec![
-        (place("httpProxy"), Some(url.clone())),
-        (place("httpsProxy"), Some(url)),
-        (place("ProxyType"), Some("1".to_owned())),
+        (setting("httpProxy"), Some(url.clone())),
+        (setting("httpsProxy"), Some(url)),
+        (setting("ProxyType"), Some("1".to_owned())),
     ]
 }
 
 fn windows(proxy: SocketAddr) -> Vec<SettingChange> {
-    let place = |value: &str, kind: &str| ProxySetting::Windows { value: value.to_owned(), kind: kind.to_owned() };
+    let setting = |value: &str, kind: &str| ProxySetting::Windows { value: value.to_owned(), kind: kind.to_owned() };
     vec![
         // A PAC script would override the server setting.
-        (place("AutoConfigURL", "REG_SZ"), None),
-        (place("ProxyServer", "REG_SZ"), Some(proxy.to_string())),
-        (place("ProxyEnable", "REG_DWORD"), Some("1".to_owned())),
+        (setting("AutoConfigURL", "REG_SZ"), None),
+        (setting("ProxyServer", "REG_SZ"), Some(proxy.to_string())),
+        (setting("ProxyEnable", "REG_DWORD"), Some("1".to_owned())),
     ]
 }
 
@@ -254,9 +254,9 @@ mod tests {
                -getsecurewebproxy) printf 'Enabled: No\\nServer: \\nPort: 0\\n';;
              esac",
         );
-        let wanted = mac(&commands, "127.0.0.1:7070".parse().unwrap()).unwrap();
-        assert_eq!(wanted.len(), 4);
-        let [first, second, ..] = &wanted[..] else { panic!() };
+        let changes = mac(&commands, "127.0.0.1:7070".parse().unwrap()).unwrap();
+        assert_eq!(changes.len(), 4);
+        let [first, second, ..] = &changes[..] else { panic!() };
         assert_eq!(first.0.read(&commands).unwrap().as_deref(), Some("off proxy.corp 3128"));
         first.0.write(&commands, first.1.as_deref()).unwrap();
         first.0.write(&commands, Some("off proxy.corp 3128")).unwrap();
@@ -288,13 +288,13 @@ mod tests {
                query*) echo 'ERROR: unable to find' >&2; exit 1;;
              esac",
         );
-        let wanted = windows("127.0.0.1:7070".parse().unwrap());
-        let before: Vec<_> = wanted.iter().map(|(p, _)| p.read(&commands).unwrap()).collect();
+        let changes = windows("127.0.0.1:7070".parse().unwrap());
+        let before: Vec<_> = changes.iter().map(|(p, _)| p.read(&commands).unwrap()).collect();
         assert_eq!(before, [None, Some("corp:8080".to_owned()), Some("0".to_owned())]);
-        for (place, to) in &wanted {
+        for (place, to) in &changes {
             place.write(&commands, to.as_deref()).unwrap();
         }
-        wanted[1].0.write(&commands, None).unwrap();
+        changes[1].0.write(&commands, None).unwrap();
         let called = calls(&dir);
         for end in [
             "/v ProxyServer /t REG_SZ /d 127.0.0.1:7070 /f",

@@ -52,28 +52,28 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
     // Restore first: settings left by an earlier instance would be saved as the user's own.
     restore(home)?;
     let proxy = connect_address(proxy);
-    let wanted = ProxySetting::changes_for(&commands, proxy)?;
-    if wanted.is_empty() {
+    let changes = ProxySetting::changes_for(&commands, proxy)?;
+    if changes.is_empty() {
         return Err("no desktop's proxy settings were found here: GNOME (gsettings), KDE (kwriteconfig), macOS (networksetup) and Windows (reg) are known. Set http_proxy and https_proxy, or use `interflow exec`".into());
     }
     // All values are read before the first one is changed.
     let settings =
-        wanted.into_iter().map(|(place, ours)| Ok(SavedSetting { before: place.read(&commands)?, place, ours }));
-    let kept = SavedSettings { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
+        changes.into_iter().map(|(place, ours)| Ok(SavedSetting { before: place.read(&commands)?, place, ours }));
+    let saved = SavedSettings { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
     home.create()?;
     // Saved to disk before the first change, so that a crash can be undone.
-    let text = serde_json::to_vec_pretty(&kept).map_err(|e| e.to_string())?;
+    let text = serde_json::to_vec_pretty(&saved).map_err(|e| e.to_string())?;
     write_atomic(&home.join(FILE), &text, FileAccess::Private)
         .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
-    for setting in &kept.settings {
+    for setting in &saved.settings {
         if let Err(e) = setting.place.write(&commands, setting.ours.as_deref()) {
             // The settings changed so far are restored; the rest is as it was.
             restore(home)?;
             return Err(e);
         }
     }
-    notify_changed(&commands, &kept);
-    Ok(kept.settings.iter().map(|s| s.place.name()).collect())
+    notify_changed(&commands, &saved);
+    Ok(saved.settings.iter().map(|s| s.place.name()).collect())
 }
 
 /// Restores the previous settings. Settings changed by another program since are left alone and reported. `None` if
@@ -84,7 +84,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
 pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
     let Some(kept) = SavedSettings::read(home)? else { return Ok(None) };
     let commands = SystemCommands::default();
-    let mut left = Vec::new();
+    let mut warnings = Vec::new();
     let mut failed = Vec::new();
     // The switch was set last and is restored first.
     for setting in kept.settings.iter().rev() {
@@ -93,7 +93,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
                 return Ok(());
             }
             if now != setting.ours {
-                left.push(format!("{} was changed by another program and was left alone", setting.place.name()));
+                warnings.push(format!("{} was changed by another program and was left alone", setting.place.name()));
                 return Ok(());
             }
             setting.place.write(&commands, setting.before.as_deref())
@@ -106,7 +106,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
     }
     notify_changed(&commands, &kept);
     let _ = fs::remove_file(home.join(FILE));
-    Ok(Some(left))
+    Ok(Some(warnings))
 }
 
 /// Restores settings left by an instance that was killed or whose machine crashed.
@@ -168,16 +168,16 @@ impl SystemProxyStatus {
     /// The system is unsupported, or a command failed.
     pub fn read(home: &DataDir) -> Result<Self, String> {
         let commands = SystemCommands::default();
-        let kept = SavedSettings::read(home)?;
+        let saved = SavedSettings::read(home)?;
         // The address does not affect which settings exist.
-        let places = match &kept {
-            Some(kept) => kept.settings.iter().map(|s| s.place.clone()).collect(),
+        let places = match &saved {
+            Some(saved) => saved.settings.iter().map(|s| s.place.clone()).collect(),
             None => {
-                let wanted = ProxySetting::changes_for(&commands, SocketAddr::from(([127, 0, 0, 1], 7070)))?;
-                wanted.into_iter().map(|(p, _)| p).collect::<Vec<_>>()
+                let changes = ProxySetting::changes_for(&commands, SocketAddr::from(([127, 0, 0, 1], 7070)))?;
+                changes.into_iter().map(|(p, _)| p).collect::<Vec<_>>()
             }
         };
         let now: Result<_, String> = places.iter().map(|p| Ok((p.name(), p.read(&commands)?))).collect();
-        Ok(Self { set_to: kept.map(|k| k.proxy), settings: now? })
+        Ok(Self { set_to: saved.map(|k| k.proxy), settings: now? })
     }
 }

@@ -9,6 +9,13 @@ use sha1::{Digest as _, Sha1};
 
 use crate::data_dir::DataDir;
 
+/// CA directories of Linux distributions: name, path, file name, and the command that updates the store. Without
+/// `--fresh`, Debian keeps dangling links and does not replace them.
+pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
+    ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates", "--fresh"]),
+    ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
+];
+
 /// Operating system families with different trust stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OsFamily {
@@ -46,7 +53,7 @@ impl TrustEnvironment {
             () if cfg!(windows) => OsFamily::Windows,
             () => OsFamily::Linux,
         };
-        let dirs = super::stores::ANCHORS.iter().map(|(_, dir, ..)| PathBuf::from(dir));
+        let dirs = ANCHORS.iter().map(|(_, dir, ..)| PathBuf::from(dir));
         Self {
             system,
             root: is_root(),

@@ -78,17 +78,17 @@ fn run_step(step: &StoreCommand) -> Result<(), String> {
 /// Runs a command. Its output is shown only on failure: some tools list the whole store.
 fn run(command: &[String]) -> Result<(), String> {
     let (program, args) = command.split_first().ok_or("an empty command")?;
-    let said = Command::new(program)
+    let output = Command::new(program)
         .args(args)
         // Commands such as `sudo` may ask for a password.
         .stdin(Stdio::inherit())
         .output()
         .map_err(|e| format!("`{program}` cannot be started: {e}"))?;
-    if said.status.success() {
+    if output.status.success() {
         return Ok(());
     }
-    let text = [said.stdout, said.stderr].concat();
-    Err(format!("`{}` ended with {}\n{}", command.join(" "), said.status, String::from_utf8_lossy(&text).trim_end()))
+    let text = [output.stdout, output.stderr].concat();
+    Err(format!("`{}` ended with {}\n{}", command.join(" "), output.status, String::from_utf8_lossy(&text).trim_end()))
 }
 
 fn succeeds(command: &[String]) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::machine::{JavaKeytool, OsFamily, TrustEnvironment};
+use super::machine::{ANCHORS, JavaKeytool, OsFamily, TrustEnvironment};
 
 /// A trust store. Installing and removing are idempotent.
 pub(super) struct TrustStore {
@@ -52,23 +52,16 @@ const ALIAS: &str = "interflow";
 const HOST_ANCHOR_FILE: &str = "debian:interflow.pem";
 const KEYCHAIN: &str = "/Library/Keychains/System.keychain";
 
-/// CA directories of Linux distributions: name, path, file name, and the command that updates the store. Without
-/// `--fresh`, Debian keeps dangling links and does not replace them.
-pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
-    ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates", "--fresh"]),
-    ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
-];
-
 pub(super) fn stores(machine: &TrustEnvironment) -> Vec<TrustStore> {
-    let mut found = match machine.system {
+    let mut stores = match machine.system {
         OsFamily::Linux => linux(machine),
         OsFamily::MacOs => vec![macos(machine)],
         OsFamily::Windows => vec![windows(machine)],
     };
-    found.extend(machine.nss.iter().map(|database| nss(database, &machine.ca)));
+    stores.extend(machine.nss.iter().map(|database| nss(database, &machine.ca)));
     // After the system's store, because Debian updates Java's from it.
-    found.extend(machine.keytool.as_ref().map(|keytool| java(keytool, machine)));
-    found
+    stores.extend(machine.keytool.as_ref().map(|keytool| java(keytool, machine)));
+    stores
 }
 
 fn words(words: &[&str]) -> CommandWords {
@@ -84,15 +77,15 @@ fn linux(machine: &TrustEnvironment) -> Vec<TrustStore> {
     let there = ANCHORS.iter().filter(|(_, dir, ..)| machine.anchors.contains(&PathBuf::from(dir)));
     there
         .map(|(name, dir, file, update)| {
-            let place = format!("{dir}/{file}");
+            let path = format!("{dir}/{file}");
             let ca = machine.ca.display().to_string();
             // The data directory is private; the copy must be world-readable.
-            let put = as_root(machine, &["install", "-m", "644", &ca, &place]);
+            let put = as_root(machine, &["install", "-m", "644", &ca, &path]);
             let update = StoreCommand::Run(as_root(machine, update));
             TrustStore {
                 name,
                 install: vec![StoreCommand::Run(put), update.clone()],
-                uninstall: vec![StoreCommand::Run(as_root(machine, &["rm", "-f", &place])), update],
+                uninstall: vec![StoreCommand::Run(as_root(machine, &["rm", "-f", &path])), update],
             }
         })
         .collect()

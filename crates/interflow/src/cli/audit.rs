@@ -12,7 +12,7 @@ use interflow_store::shared::IdentityStore;
 use interflow_store::shared_url;
 use serde_json::json;
 
-use super::keys::format_table;
+use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
 use crate::CliError;
 use crate::components::{record_store, store_tls};
@@ -123,8 +123,8 @@ fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataD
         if shared.is_some() {
             cells.insert(1, &replica);
         }
-        let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
-        cells.into_iter().map(shown).collect::<Vec<_>>()
+        let printable = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
+        cells.into_iter().map(printable).collect::<Vec<_>>()
     };
     print(&format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>()));
     Ok(())

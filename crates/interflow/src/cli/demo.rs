@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::listen_address::parse_listen_address;
+use crate::cli::instance::listen_address::parse_listen_address;
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
 use crate::instance::log;
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
@@ -80,14 +80,14 @@ pub struct DemoArgs {
 
 /// Runs until a signal, with its own data directory.
 pub fn run(args: &DemoArgs) -> Result<(), CliError> {
-    let place = match &args.keep {
+    let demo_dir = match &args.keep {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             DemoFolder { folder: folder.clone(), passing: false }
         }
         None => DemoFolder::temporary()?,
     };
-    let home = DataDir::find(Some(&place.folder))?;
+    let home = DataDir::find(Some(&demo_dir.folder))?;
     let path = home.join(CONFIG_FILE);
     if !path.exists() {
         fs::write(&path, CONFIG).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -101,7 +101,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     log::start(&config.log)?;
     let done = runtime.block_on(run_demo(args, config, (file, stamps), &home));
-    drop(place);
+    drop(demo_dir);
     done
 }
 

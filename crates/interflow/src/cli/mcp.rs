@@ -93,16 +93,16 @@ fn wait_for_flow(store: &dyn FlowStore, call: &WaitCall) -> Value {
 
 /// Forwards a tool call to the running instance.
 fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
-    let said = |e: CliError| e.to_string();
+    let message = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
-    let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
+    let api = InstanceApi::for_instance(home).map_err(message)?.ok_or(none)?;
     let (method, path) = call.operation();
     let done = match method {
         "GET" => api.get(&path),
         "PATCH" => api.patch(&path, &call.input),
         _ => api.post(&path, &call.input),
     };
-    done.map_err(said)
+    done.map_err(message)
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {

@@ -2,44 +2,29 @@
 
 mod approvals;
 mod audit;
-mod browser;
 mod ca;
 mod config;
-mod config_set;
-mod control;
 mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
-mod doctor;
-mod event_socket;
-mod exec;
-mod exec_choice;
 mod fleet;
 pub mod flows;
 mod import;
+mod instance;
 mod keys;
-mod listen_address;
 mod llm;
-mod manual;
+pub mod manual;
 mod mcp;
 #[cfg(feature = "media")]
 mod media;
-mod open;
 mod output;
-mod pending;
-mod proxy_session;
+mod programs;
 mod record;
 mod redact;
-#[cfg(test)]
-mod reference;
 mod rules;
-mod run;
-mod secrets;
-mod status;
 mod system_proxy;
 mod tokens;
 mod top;
-pub mod welcome;
 
 use std::path::{Path, PathBuf};
 
@@ -48,6 +33,9 @@ use interflow_host::data_dir::DataDir;
 
 use crate::instance::config::{ConfigFile, LoadError, LoadedConfig, key_position, load};
 use crate::{CliError, warn};
+use approvals::{pending, secrets};
+use instance::{control, doctor, open, run, status};
+use programs::{browser, exec};
 
 /// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
 #[derive(Debug, Parser)]

@@ -146,3 +146,21 @@ pub fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Val
 pub fn joined_values(value: &Value, name: &str) -> String {
     members(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
+
+/// Left-aligned columns.
+pub fn format_table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    rows.iter().fold(String::new(), |mut out, row| {
+        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+        out
+    })
+}
+
+/// Formats seconds as `minutes:seconds`.
+pub fn clock(seconds: u64) -> String {
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}

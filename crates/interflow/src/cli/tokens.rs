@@ -14,7 +14,7 @@ use interflow_store::shared_url;
 use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
-use super::keys::format_table;
+use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
 use crate::CliError;
 use crate::components::{record_store, store_tls};

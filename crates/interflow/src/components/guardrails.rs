@@ -55,7 +55,8 @@ impl Component for GuardrailComponent {
 pub fn write_metrics(counts: &GuardrailCounts, page: &mut MetricsPage) {
     let checks = counts.checks.iter().map(|((name, direction), n)| ([name.as_str(), *direction], *n));
     page.samples(&table::GUARDRAIL_CHECKS, checks);
-    let found = counts.findings.iter().map(|((name, direction, result), n)| ([name.as_str(), *direction, *result], *n));
-    page.samples(&table::GUARDRAIL_FINDINGS, found);
+    let samples =
+        counts.findings.iter().map(|((name, direction, result), n)| ([name.as_str(), *direction, *result], *n));
+    page.samples(&table::GUARDRAIL_FINDINGS, samples);
     page.samples(&table::GUARDRAIL_ERRORS, counts.errors.iter().map(|(name, n)| ([name.as_str()], *n)));
 }

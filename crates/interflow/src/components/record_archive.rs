@@ -15,8 +15,7 @@ use interflow_archive::hourly::{
 };
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
-use interflow_net::egress::{StandaloneClient, StandaloneOptions};
-use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
+use interflow_objects::{ObjectStorage, ObjectUrl};
 use interflow_store::shared::{ArchiveClaim, ArchiveTurn};
 use interflow_store::{FlowStore as _, RecordConfig, RecordStore, SharedStore, SqliteStore};
 use interflow_types::{Timestamp, random_bytes};
@@ -54,17 +53,6 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
 
 fn url(config: &RecordConfig) -> Result<Option<ObjectUrl>, String> {
     config.archive.as_deref().map(|url| url.parse().map_err(|e| format!("record.archive: {e}"))).transpose()
-}
-
-/// Sets up a client of the place; nothing is sent.
-///
-/// # Errors
-/// A setting cannot be used.
-pub fn open_storage(config: &InterflowConfig, home: &DataDir, url: &ObjectUrl) -> Result<ObjectStorage, String> {
-    let extra_ca = config.upstream.extra_ca.iter().map(|path| home.join(path)).collect();
-    let client = StandaloneClient::new(StandaloneOptions { extra_ca, ..StandaloneOptions::default() });
-    let client = client.map_err(|e| format!("upstream.extra_ca: {e}"))?;
-    ObjectStorage::open(url, &ObjectAccess::from_env(Arc::new(client))).map_err(|e| e.to_string())
 }
 
 pub const fn options(config: &RecordConfig) -> ArchiveOptions {
@@ -146,12 +134,12 @@ impl RecordArchiver {
         check(&config.record)?;
         let Some(url) = url(&config.record)? else { return Ok(None) };
         let named = |e: String| format!("record.archive: {e}");
-        let storage = open_storage(config, home, &url).map_err(named)?;
+        let storage = record_store::open_storage(config, &url).map_err(named)?;
         match tokio::time::timeout(START_PATIENCE, storage.check()).await {
             Ok(Ok(())) => tracing::info!("the record is archived to {url}"),
             Ok(Err(e)) if e.is_transient() => tracing::warn!("record.archive: {e}"),
             Ok(Err(e)) => return Err(named(e.to_string())),
-            Err(_) => tracing::warn!("record.archive: {url} does not answer; the archive follows when it does"),
+            Err(_) => tracing::warn!(%url, "record.archive: the storage timed out; retrying"),
         }
         let dir = home.join(&config.record.dir);
         let store = ArchivedStore::new(store, &url);
@@ -243,8 +231,10 @@ impl ArchiveTask {
             let error = attempt.as_ref().err().map(ToString::to_string);
             // Said once, not at every attempt.
             match (&error, &attempt) {
-                (Some(text), _) if failed.as_ref() != Some(text) => tracing::warn!("the archive waits: {text}"),
-                (None, Ok(true)) if failed.is_some() => tracing::info!("the archive goes on"),
+                (Some(text), _) if failed.as_ref() != Some(text) => {
+                    tracing::warn!(error = %text, "cannot archive the record; retrying")
+                }
+                (None, Ok(true)) if failed.is_some() => tracing::info!("archiving again"),
                 _ => {}
             }
             if !matches!(attempt, Ok(false)) {
@@ -266,11 +256,11 @@ impl ArchiveTask {
 
     /// Whether this process archives; if another one does, its progress is shown here.
     fn take_turn(&self) -> Result<bool, ArchiveError> {
-        let taken = self.store.take_turn();
-        let is_active = *taken.as_ref().unwrap_or(&false);
+        let claimed = self.store.take_turn();
+        let is_active = *claimed.as_ref().unwrap_or(&false);
         let was_active = std::mem::replace(&mut self.status().is_active, is_active);
         if let ArchivedStore::Shared { turn, .. } = &self.store
-            && taken.is_ok()
+            && claimed.is_ok()
         {
             match (was_active, is_active) {
                 (false, true) => tracing::info!("this replica, {}, archives the record for all", turn.name()),
@@ -282,7 +272,7 @@ impl ArchiveTask {
                 self.status().progress = progress;
             }
         }
-        taken
+        claimed
     }
 
     fn status(&self) -> std::sync::MutexGuard<'_, ArchiveStatus> {
@@ -334,13 +324,13 @@ fn jitter() -> f64 {
 
 /// What `interflow doctor` says of the archive; `None` without one.
 pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding> {
-    let found = |state, text| Some(DoctorFinding { what: "archive".into(), state, text });
+    let finding = |state, text| Some(DoctorFinding { what: "archive".into(), state, text });
     let url = match url(&config.record) {
         Ok(url) => url?,
-        Err(e) => return found(FindingState::Bad, e),
+        Err(e) => return finding(FindingState::Bad, e),
     };
     let dir = home.join(&config.record.dir);
-    let tried = open_storage(config, home, &url)
+    let tried = record_store::open_storage(config, &url)
         .and_then(|storage| storage.wait(storage.check()).map_err(|e| e.to_string()))
         .and_then(|()| match config.record.store {
             None => ArchiveCursor::load(&dir, &url).map(|cursor| cursor.progress()).map_err(|e| e.to_string()),
@@ -351,27 +341,27 @@ pub fn finding(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFinding
         });
     let progress = match tried {
         Ok(progress) => progress,
-        Err(e) => return found(FindingState::Bad, e),
+        Err(e) => return finding(FindingState::Bad, e),
     };
     if let Some(error) = progress.last_error {
-        return found(FindingState::Bad, format!("the last run failed: {error}"));
+        return finding(FindingState::Bad, format!("the last run failed: {error}"));
     }
     if config.record.store.is_some() && progress.replica.is_none() {
         let text = format!("no replica archives to {url}; does one run, with this `record.archive`?");
-        return found(FindingState::Notice, text);
+        return finding(FindingState::Notice, text);
     }
     let due = config.record.archive_delay.0 + Duration::from_secs(3600) + LATE;
     let now = Timestamp::now().micros();
     match progress.archived_to {
-        None => found(FindingState::Good, format!("{url} can be written; nothing is archived yet")),
+        None => finding(FindingState::Good, format!("{url} can be written; nothing is archived yet")),
         Some(to) if now.saturating_sub(to.micros()) > due.as_micros() as u64 => {
             let text = "the archive is hours behind; does an instance run, and does its log say why it waits?";
-            found(FindingState::Notice, text.into())
+            finding(FindingState::Notice, text.into())
         }
         Some(_) => {
             let by = progress.replica.map_or(String::new(), |name| format!("; {name} archives"));
             let text = format!("{url} has {} flows in {} files{by}", progress.flows, progress.files);
-            found(FindingState::Good, text)
+            finding(FindingState::Good, text)
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_objects::{ObjectStorage, ObjectUrl};
+use interflow_net::egress::{StandaloneClient, StandaloneOptions};
+use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
 use interflow_store::shared::{RowKey, SharedAccess};
 use interflow_store::{RecordConfig, RecordStore, StoreError};
 
-use super::{record_archive, store_tls};
+use super::store_tls;
 use crate::instance::config::InterflowConfig;
 
 /// Checks the keys of the shared store's bodies without a connection.
@@ -31,7 +32,7 @@ pub fn check(config: &RecordConfig) -> Result<(), String> {
 /// As for [`RecordStore::open`]; `record.objects` cannot be used.
 pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(&config.record).map_err(StoreError::Shared)?;
-    let mut access = access(config, home, config.record.objects.as_deref())?;
+    let mut access = access(config, config.record.objects.as_deref())?;
     access.row_key = config.record.store.is_some().then(|| row_key(home)).transpose()?;
     RecordStore::open_as(&home.join(&config.record.dir), &config.record, access, &config.fleet.replica_name())
 }
@@ -42,7 +43,7 @@ pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, Sto
 /// As for [`RecordStore::open_read`]; `record.objects` cannot be used.
 pub fn open_read(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(&config.record).map_err(StoreError::Shared)?;
-    let access = access(config, home, config.record.objects.as_deref())?;
+    let access = access(config, config.record.objects.as_deref())?;
     RecordStore::open_read(&home.join(&config.record.dir), &config.record, access)
 }
 
@@ -50,8 +51,8 @@ pub fn open_read(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore
 ///
 /// # Errors
 /// `objects` cannot be used.
-pub fn access(config: &InterflowConfig, home: &DataDir, objects: Option<&str>) -> Result<SharedAccess, StoreError> {
-    let storage = objects.map(|url| storage(config, home, url)).transpose();
+pub fn access(config: &InterflowConfig, objects: Option<&str>) -> Result<SharedAccess, StoreError> {
+    let storage = objects.map(|url| storage(config, url)).transpose();
     let objects = storage.map_err(|e| StoreError::Shared(format!("record.objects: {e}")))?.map(Arc::new);
     Ok(SharedAccess { tls: store_tls::client, objects, row_key: None })
 }
@@ -68,13 +69,24 @@ pub fn row_key(home: &DataDir) -> Result<RowKey, StoreError> {
 ///
 /// # Errors
 /// What failed, with the remedy.
-pub fn try_objects(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {
+pub fn try_objects(config: &InterflowConfig) -> Result<(), String> {
     let Some(url) = &config.record.objects else { return Ok(()) };
-    let tried = storage(config, home, url).and_then(|s| s.wait(s.check()).map_err(|e| e.to_string()));
+    let tried = storage(config, url).and_then(|s| s.wait(s.check()).map_err(|e| e.to_string()));
     tried.map_err(|e| format!("record.objects: {e}"))
 }
 
-fn storage(config: &InterflowConfig, home: &DataDir, url: &str) -> Result<ObjectStorage, String> {
+fn storage(config: &InterflowConfig, url: &str) -> Result<ObjectStorage, String> {
     let url: ObjectUrl = url.parse().map_err(|e: interflow_objects::ObjectError| e.to_string())?;
-    record_archive::open_storage(config, home, &url)
+    open_storage(config, &url)
+}
+
+/// Sets up a client of the place; nothing is sent.
+///
+/// # Errors
+/// A setting cannot be used.
+pub fn open_storage(config: &InterflowConfig, url: &ObjectUrl) -> Result<ObjectStorage, String> {
+    let extra_ca = config.upstream.extra_ca.clone();
+    let client = StandaloneClient::new(StandaloneOptions { extra_ca, ..StandaloneOptions::default() });
+    let client = client.map_err(|e| format!("upstream.extra_ca: {e}"))?;
+    ObjectStorage::open(url, &ObjectAccess::from_env(Arc::new(client))).map_err(|e| e.to_string())
 }

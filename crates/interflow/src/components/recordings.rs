@@ -31,8 +31,8 @@ impl RecordingSource for RecordingArchives {
         // Recordings of some programs are folders.
         let opened = if file.is_dir() { fxzy::pack_to_temp_file(file) } else { File::open(file) };
         let opened = opened.map_err(|e| format!("it cannot be read: {e}"))?;
-        let taken = interflow_archive::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
-        taken.map_err(|e| e.to_string())?;
+        let imported = interflow_archive::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
+        imported.map_err(|e| e.to_string())?;
         Ok(all.flows)
     }
 

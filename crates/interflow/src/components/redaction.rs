@@ -48,9 +48,9 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
     let ring = KeyStore::read(&file).map_err(|e| e.to_string())?;
     for key in ring.keys() {
         if let Some(name) = key.policy.as_deref().filter(|name| !config.redact.has_policy(name)) {
-            let place = file.display();
+            let path = file.display();
             return Err(format!(
-                "{place}: the key `{}` uses the policy `{name}`, which is not in redact.policies: add its file there, or remove `policy` from the key",
+                "{path}: the key `{}` uses the policy `{name}`, which is not in redact.policies: add its file there, or remove `policy` from the key",
                 key.id
             ));
         }

@@ -49,8 +49,8 @@ fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConf
                 writeln!(out, "  admin    http://{addr}/?token={}", running.token)?;
             } else {
                 let file = running.home.admin_token_file();
-                let place = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
-                writeln!(out, "  admin    http://{addr}/   token in {place}; `interflow open` logs in")?;
+                let source = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
+                writeln!(out, "  admin    http://{addr}/   token in {source}; `interflow open` logs in")?;
             }
         }
     }
@@ -64,8 +64,8 @@ fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConf
             if let Ok(Some(url)) = shared_url(&config.record) {
                 writeln!(out, "           moved to {url}")?;
                 if let Some(objects) = &config.record.objects {
-                    let place = objects.split('?').next().unwrap_or_default();
-                    writeln!(out, "           bodies to {place}")?;
+                    let url = objects.split('?').next().unwrap_or_default();
+                    writeln!(out, "           bodies to {url}")?;
                 }
             }
         }

@@ -14,13 +14,13 @@ use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    let mut found = interflow_host::doctor::findings(&checked_ports(config, home), home);
-    found.extend(shared_store(config, home));
-    found.extend(embedded_retention(config, home));
-    found.extend(record_archive::finding(config, home));
-    found.extend(separate_limits(config, home));
-    found.extend(redis(config, home));
-    found
+    let mut findings = interflow_host::doctor::findings(&checked_ports(config, home), home);
+    findings.extend(shared_store(config, home));
+    findings.extend(embedded_retention(config, home));
+    findings.extend(record_archive::finding(config, home));
+    findings.extend(separate_limits(config, home));
+    findings.extend(redis(config, home));
+    findings
 }
 
 /// Whether the Redis server of the limits answers, and keeps budgets.
@@ -38,10 +38,10 @@ fn redis(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     if losses.is_empty() {
         return vec![finding(FindingState::Good, "the server of the limits answers".into())];
     }
-    let found = |text| {
+    let to_finding = |text| {
         finding(FindingState::Notice, format!("the server of the limits (quota.shared.redis) answers, but {text}"))
     };
-    losses.into_iter().map(found).collect()
+    losses.into_iter().map(to_finding).collect()
 }
 
 fn redis_info(server: &RedisServer) -> Result<String, String> {
@@ -66,12 +66,12 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         Ok(figures) => figures,
         Err(e) => return vec![finding(FindingState::Bad, e.to_string())],
     };
-    if let Err(error) = record_store::try_objects(config, home) {
+    if let Err(error) = record_store::try_objects(config) {
         return vec![finding(FindingState::Bad, error)];
     }
     let shared = stats.shared.unwrap_or_default();
     let retention = stats.retention_waits.map(|why| finding(FindingState::Notice, why));
-    let mut found = vec![match (shared.error, waiting) {
+    let mut findings = vec![match (shared.error, waiting) {
         (Some(error), _) => finding(FindingState::Bad, error),
         (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
         (None, n) => finding(FindingState::Notice, format!("{} answers; {n} flows wait here for it", shared.address)),
@@ -80,17 +80,17 @@ fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
         let text = "parts of URLs are searched by reading all flows: the extension pg_trgm could not be made; an administrator \
                     of the database makes it (CREATE EXTENSION pg_trgm SCHEMA public) and the index (CREATE INDEX \
                     flows_url_trigrams ON flows USING gin(lower(url) gin_trgm_ops), with the search_path of the tables)";
-        found.push(finding(FindingState::Notice, text.into()));
+        findings.push(finding(FindingState::Notice, text.into()));
     }
     if clock_ahead.abs() > InstanceRow::MAX_CLOCK_DIFFERENCE_MILLIS {
         let text = format!(
             "this machine's clock differs by {:+.1} s from that of the shared store: set it, for example by NTP",
             clock_ahead as f64 / 1000.0
         );
-        found.push(finding(FindingState::Bad, text));
+        findings.push(finding(FindingState::Bad, text));
     }
-    found.extend(retention);
-    found
+    findings.extend(retention);
+    findings
 }
 
 /// Whether the recording on this machine keeps old flows because the clock has jumped.

@@ -22,7 +22,7 @@ pub const SYSTEM: &[Variable] = &[
     ("LISTEN_FDNAMES", "their names, separated by colons"),
     ("NO_COLOR", "if set, no colours in the output"),
     ("CLICOLOR", "`0`: no colours in the output"),
-    ("CLICOLOR_FORCE", "colours even if the output is no terminal"),
+    ("CLICOLOR_FORCE", "colours even if the output is not a terminal"),
     ("COLUMNS", "the width of tables"),
     ("SSLKEYLOGFILE", "a file for the TLS session secrets of both sides; for debugging only"),
     (

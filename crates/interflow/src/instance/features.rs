@@ -19,7 +19,7 @@ mod tests {
 
     #[test]
     fn the_section_of_a_feature_that_is_left_out_names_the_feature() {
-        let error = parse("[media]\nenabled = true\n", "c.toml", &[]).unwrap_err().to_string();
+        let error = parse("[media]\nenabled = true\n", "c.toml", None, &[]).unwrap_err().to_string();
         assert!(error.starts_with("c.toml:1:2: `media` needs the feature `media`"), "{error}");
         assert!(error.contains("--features media"), "{error}");
     }

@@ -10,7 +10,6 @@ pub mod heartbeat;
 pub mod log;
 pub mod machine_setup;
 pub mod reload;
-pub mod renamed;
 #[cfg(unix)]
 pub mod restart;
 pub mod run;

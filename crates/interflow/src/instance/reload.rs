@@ -27,6 +27,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after a change, because editors write a file in several steps.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
+/// Applies the command line's flags to a configuration.
+pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
+
 /// How reloads went, for metrics.
 #[derive(Debug)]
 pub struct ReloadStatus {

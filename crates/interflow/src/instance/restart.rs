@@ -38,7 +38,8 @@ pub struct Successor {
 impl Successor {
     /// To be called at the start: once the binary has been replaced, the system reports another path.
     pub fn new(file: &ConfigFile, home: &DataDir, sockets: &Arc<ListenSockets>, record_dir: PathBuf) -> Option<Self> {
-        let binary = std::env::current_exe().inspect_err(|e| tracing::warn!("no restart by SIGUSR2: {e}")).ok()?;
+        let binary =
+            std::env::current_exe().inspect_err(|e| tracing::warn!(error = %e, "cannot restart on SIGUSR2")).ok()?;
         let (home, sockets) = (home.clone(), Arc::clone(sockets));
         Some(Self { binary, is_from_stdin: file.is_stdin(), home, sockets, record_dir })
     }
@@ -56,7 +57,7 @@ impl Successor {
                     .into(),
             );
         }
-        let shown = self.binary.display();
+        let binary = self.binary.display();
         let sockets = self.sockets.shared().map_err(|e| format!("the sockets cannot be passed on: {e}"))?;
         let mut command = self.command(sockets)?;
         // Any process may take them.
@@ -64,8 +65,8 @@ impl Successor {
         let mut command = tokio::process::Command::from(command);
         let output = tokio::time::timeout(CHECK_TIMEOUT, command.kill_on_drop(true).output()).await;
         let output =
-            output.map_err(|_| format!("{shown} has not proved within {CHECK_TIMEOUT:?} that it can start"))?;
-        let output = output.map_err(|e| format!("{shown} cannot be started: {e}"))?;
+            output.map_err(|_| format!("{binary} has not proved within {CHECK_TIMEOUT:?} that it can start"))?;
+        let output = output.map_err(|e| format!("{binary} cannot be started: {e}"))?;
         if output.status.success() {
             return Ok(());
         }
@@ -73,7 +74,7 @@ impl Successor {
         let lines = printed.lines().filter(|line| !line.starts_with("interflow: warning: "));
         let reason = lines.map(|line| line.strip_prefix("interflow: ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
         match reason.trim() {
-            "" => Err(format!("{shown} could not start: {}", output.status)),
+            "" => Err(format!("{binary} could not start: {}", output.status)),
             reason => Err(reason.to_owned()),
         }
     }
@@ -81,7 +82,7 @@ impl Successor {
     /// Tells `interflow restart` why there is none.
     pub fn announce_refusal(&self, reason: &str) {
         if let Err(e) = self.home.note_refused_restart(std::process::id(), reason) {
-            tracing::warn!("`interflow restart` is not told the reason: {e}");
+            tracing::warn!(error = %e, "cannot write the reason for `interflow restart`");
         }
     }
 

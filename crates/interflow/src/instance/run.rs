@@ -357,10 +357,9 @@ impl RunningInstance {
             let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
             return Err(CliError::Usage(what.into()));
         };
-        let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
-        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
+        let facts = vec![("txtvers", "1"), ("type", "http,connect,socks5"), ("ca", "http://interflow.local/")];
+        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts })
             .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
-        tracing::info!("registered in the local network (mDNS) as {name:?}");
         Ok(Some(registration))
     }
 
@@ -422,13 +421,13 @@ impl RunningInstance {
                 }
             });
         }
-        let asked = stop.recv_accepted().await;
-        let successor = asked == StopSignal::Restart;
+        let signal = stop.recv_accepted().await;
+        let successor = signal == StopSignal::Restart;
         if !successor {
             self.sockets.close_kept();
         }
         tokio::select! {
-            () = self.finish(asked) => {}
+            () = self.finish(signal) => {}
             _ = stop.recv() => tracing::warn!("stopped immediately"),
         }
         let _ = end.send(true);

@@ -77,7 +77,7 @@ impl ShutdownSignal {
             match checked {
                 Ok(()) => return StopSignal::Restart,
                 Err(reason) => {
-                    tracing::error!("no restart, the instance goes on: {reason}");
+                    tracing::error!("restart failed, this process continues: {reason}");
                     check.announce_refusal(&reason);
                 }
             }

@@ -77,14 +77,16 @@ async fn compressed_file_extensions_select_the_compression() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_archive_is_named_and_other_files_are_imported() {
     let home = Home::filled().await;
-    let (good, bad) = (home.path("good.jsonl"), home.path("bad.har"));
+    let (good, bad, packets) = (home.path("good.jsonl"), home.path("bad.har"), home.path("packets.pcapng"));
     home.flows(&["export", "-o", &good]).ok();
+    home.flows(&["export", "-o", &packets]).ok();
     std::fs::write(&bad, "this is no archive").unwrap();
     let other = Home::new().await;
-    let said = other.flows(&["import", &bad, "/nowhere.har", &good]);
+    let said = other.flows(&["import", &bad, "/nowhere.har", &packets, &good]);
     assert!(said.out.contains("4 flows imported"), "{said:?}");
     let complaint = said.fails(1);
     assert!(complaint.contains("bad.har") && complaint.contains("/nowhere.har"), "{complaint}");
+    assert!(complaint.contains("'pcapng' can be exported but not imported"), "{complaint}");
     let piped = answered(other.command(&["flows", "import", "-"]), &home.origin_file("good.jsonl")).ok();
     assert!(piped.contains("4 already present"), "{piped}");
 }

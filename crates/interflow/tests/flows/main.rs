@@ -13,9 +13,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use interflow_testkit::{Answer, Origin, Wire, client};
+use interflow_testkit::{Answer, Origin, Wire, client, until};
 use serde_json::Value;
 
 /// A data directory and an origin.
@@ -96,15 +96,12 @@ impl Home {
         let ports = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
         let mut child =
             self.command(&[&ports, words].concat()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
-        loop {
-            if let Some(proxy) = announced(&file) {
-                return Running { home: self, child, proxy };
-            }
-            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let proxy = until("the instance has started", || {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+            announced(&file)
+        });
+        Running { home: self, child, proxy }
     }
 
     /// A data directory with flows of every kind, recorded by an instance that has exited.
@@ -148,15 +145,10 @@ impl Running<'_> {
 
     /// Waits until the store holds this many completed flows.
     fn until_recorded(&self, n: usize) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let said = self.home.flows(&["count", "-is:open"]);
-            if said.code == 0 && said.out.trim().parse::<usize>().unwrap() >= n {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{n} flows are never recorded: {said:?}");
-            std::thread::sleep(Duration::from_millis(30));
-        }
+        until(&format!("{n} flows are recorded"), || {
+            let counted = self.home.flows(&["count", "-is:open"]);
+            (counted.code == 0 && counted.out.trim().parse::<usize>().unwrap() >= n).then_some(())
+        });
     }
 
     /// Stops it by a signal and waits.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use std::time::Instant;
+
 use super::*;
 
 const COLUMNS: usize = 80;

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_testkit::Origin;
 use interflow_testkit::object_server::{ObjectServer, s3_error};
+use interflow_testkit::{Origin, until};
 use interflow_types::{FlowId, Timestamp};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
 
-use crate::replica::{Replica, until};
+use crate::replica::Replica;
 use crate::store::{database, instances, send, start, start_with, stored};
 
 /// 2026-01-05T10:00:00Z, and microseconds from one flow to the next.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, client, until};
 
-use crate::replica::{Replica, until};
+use crate::replica::Replica;
 use crate::store::{database, start, start_with, stored};
 
 /// Clients that send one request after the other until they are stopped.

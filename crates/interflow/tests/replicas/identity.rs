@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_testkit::PostgresServer;
+use interflow_testkit::{PostgresServer, until};
 use serde_json::Value;
 
-use crate::replica::{PATIENCE, Replica, interflow, named, until};
+use crate::replica::{PATIENCE, Replica, interflow, named};
 
 impl Replica {
     /// The status of a request with a token.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Answer, Origin, PostgresDatabase, PostgresServer, Reply, Wire, client};
+use interflow_testkit::{Answer, Origin, PostgresDatabase, PostgresServer, Reply, Wire, client, until};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::replica::{PATIENCE, Replica, named, until};
+use crate::replica::{PATIENCE, Replica, named};
 
 const RULES: &str = "rules:\n  - name: look\n    when: 'path:/look*'\n    then:\n      - hold: { note: have a look }\n";
 

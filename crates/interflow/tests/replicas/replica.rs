@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use interflow_testkit::{Answer, PostgresDatabase, Wire};
+use interflow_testkit::{Answer, PostgresDatabase, Wire, until};
 use serde_json::Value;
 
 /// Longer than anything takes on an idle machine.
@@ -148,16 +148,4 @@ pub fn interflow(home: &Path, words: &[&str]) -> Command {
     }
     command.env("INTERFLOW_CONFIG", home.join("c.toml"));
     command
-}
-
-/// The value, once there is one.
-pub fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = seen() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use interflow_testkit::client::connect_tunnel;
-use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire};
+use interflow_testkit::{Origin, PostgresDatabase, PostgresServer, Reply, Wire, until};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::replica::{PATIENCE, Replica, named, until};
+use crate::replica::{PATIENCE, Replica, named};
 
 fn start(name: &str, database: &PostgresDatabase) -> Replica {
     Replica::start(&named(name, database))

@@ -4,10 +4,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use interflow_store::shared::{BoxedStream, NewSetting, RowKey, SettingsStore, TlsClient, TlsHandshake};
-use interflow_testkit::{PostgresDatabase, PostgresServer};
+use interflow_testkit::{PostgresDatabase, PostgresServer, until};
 use serde_json::Value;
 
-use crate::replica::{ADMIN_TOKEN, Replica, interflow, named, until};
+use crate::replica::{ADMIN_TOKEN, Replica, interflow, named};
 
 const TAG_ALL: &str = "rules:\n  - name: all\n    then:\n      - tag: first\n";
 

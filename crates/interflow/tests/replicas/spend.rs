@@ -3,9 +3,9 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Answer, Origin, PostgresDatabase, PostgresServer, llm};
+use interflow_testkit::{Answer, Origin, PostgresDatabase, PostgresServer, llm, until};
 
-use crate::replica::{PATIENCE, Replica, until};
+use crate::replica::{PATIENCE, Replica};
 
 const CHAT: &str = r#"{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}"#;
 

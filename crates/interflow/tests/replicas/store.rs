@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use interflow_testkit::object_server::{ObjectServer, s3_error};
-use interflow_testkit::{Ending, Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client};
+use interflow_testkit::{Ending, Origin, PostgresDatabase, PostgresServer, Reply, TestCa, Wire, client, until};
 use serde_json::{Value, json};
 
-use crate::replica::{Replica, interflow, until};
+use crate::replica::{Replica, interflow};
 
 pub fn start(url: &str) -> Replica {
     start_with(url, "", Vec::new())

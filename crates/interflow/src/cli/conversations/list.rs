@@ -16,11 +16,11 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
     let text = args.query.join(" ");
     let query = parse_query(&text)?;
     let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };
-    let mut found = store.conversations(&options)?;
+    let mut conversations = store.conversations(&options)?;
     if !args.reverse {
-        found.reverse();
+        conversations.reverse();
     }
-    if found.is_empty() && args.format.get() == ListFormat::Table {
+    if conversations.is_empty() && args.format.get() == ListFormat::Table {
         let why = if text.is_empty() {
             "there are no conversations yet; send an agent through the proxy: interflow exec -- claude"
         } else {
@@ -31,9 +31,9 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
     }
     let mut out = interflow_host::terminal::stdout();
     ignore_broken_pipe(match args.format.get() {
-        ListFormat::Json => return print_json(&found),
-        ListFormat::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
-        ListFormat::Table => table(&mut out, &found),
+        ListFormat::Json => return print_json(&conversations),
+        ListFormat::Jsonl => conversations.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
+        ListFormat::Table => table(&mut out, &conversations),
     })
 }
 

@@ -20,25 +20,25 @@ pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()
     let text = args.query.join(" ");
     let query = parse_query(&text)?;
     let mut options = ConversationOptions { query, all: args.all, ..ConversationOptions::default() };
-    let mut found: Vec<FoundConversation> = Vec::new();
+    let mut conversations: Vec<FoundConversation> = Vec::new();
     loop {
-        options.limit = args.limit.saturating_sub(found.len()).max(1);
+        options.limit = args.limit.saturating_sub(conversations.len()).max(1);
         let page = search::search(store, args.text.trim(), options.clone(), &|| ControlFlow::Continue(()))?;
-        found.extend(page.conversations);
+        conversations.extend(page.conversations);
         options.after = page.next;
-        if options.after.is_none() || found.len() >= args.limit {
+        if options.after.is_none() || conversations.len() >= args.limit {
             break;
         }
     }
     let mut out = interflow_host::terminal::stdout();
     match args.format.get() {
-        ListFormat::Json => print_json(&found),
+        ListFormat::Json => print_json(&conversations),
         ListFormat::Jsonl => ignore_broken_pipe(
-            found
+            conversations
                 .iter()
                 .try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l).map_err(std::io::Error::other)?)),
         ),
-        ListFormat::Table => ignore_broken_pipe(found.iter().try_for_each(|c| print_one(&mut out, c))),
+        ListFormat::Table => ignore_broken_pipe(conversations.iter().try_for_each(|c| print_one(&mut out, c))),
     }
 }
 

@@ -13,7 +13,9 @@ pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir)
     let change = args.change.annotation("conversations tag ID regression")?;
     let key = |text: &String| {
         u128::from_str_radix(text, 16).map(MessageHash).map_err(|_| {
-            CliError::Usage(format!("`{text}` is no message's key: `conversations show ID --format json` has them"))
+            CliError::Usage(format!(
+                "`{text}` is not the key of a message: `conversations show ID --format json` has them"
+            ))
         })
     };
     let message = args.message.as_ref().map(key).transpose()?;

@@ -54,13 +54,13 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
 /// The flow just before the newest `options.limit` flows; `None` if there are not more.
 fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>, CliError> {
     let mut after = None;
-    let mut left = options.limit.saturating_add(1);
+    let mut remaining = options.limit.saturating_add(1);
     loop {
-        let page = ListOptions { after, limit: PAGE.min(left), ..options.clone() };
+        let page = ListOptions { after, limit: PAGE.min(remaining), ..options.clone() };
         let flows = store.list(&page)?;
-        left -= flows.len();
+        remaining -= flows.len();
         after = flows.last().map(|f| f.id);
-        if left == 0 {
+        if remaining == 0 {
             return Ok(after);
         }
         if flows.len() < page.limit {

@@ -33,13 +33,13 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
         (false, true) => return Err(CliError::Usage("--all cannot be combined with a query".into())),
         _ => {}
     }
-    let found = count_selected(&*open::open_for_reading(config, home)?, &query)?;
-    if found == 0 {
+    let count = count_selected(&*open::open_for_reading(config, home)?, &query)?;
+    if count == 0 {
         interflow_host::errln!("no flow matches");
         return Ok(());
     }
     if !args.yes {
-        confirmed(&format!("{} will be deleted with all bodies.", pluralize(found, "flow")))?;
+        confirmed(&format!("{} will be deleted with all bodies.", pluralize(count, "flow")))?;
     }
     let pruned = StoreAccess::open(config, home)?.prune(&query)?;
     ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{} deleted", pluralize(pruned, "flow")))

@@ -57,8 +57,8 @@ pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
-    let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
-    match (found.next(), found.next()) {
+    let mut matches = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
+    match (matches.next(), matches.next()) {
         (Some(flow), None) => Ok(flow),
         (None, _) => Err(CliError::Failed(format!("no flow ID equals or ends with `{word}`; see `flows list`"))),
         (Some(_), Some(_)) => {

@@ -70,10 +70,10 @@ fn replay_by_instance(
 }
 
 fn prepare(store: &dyn FlowStore, row: &FlowRow, edits: &RequestEdits) -> Result<Request, CliError> {
-    let kept = row.body(Direction::Request).map_or(0, |b| b.kept);
+    let size = row.body(Direction::Request).map_or(0, |b| b.kept);
     let body = match edits.body {
         Some(_) => Bytes::new(),
-        None => store.body(row.id, Direction::Request, 0..kept)?.read_all(usize::MAX)?,
+        None => store.body(row.id, Direction::Request, 0..size)?.read_all(usize::MAX)?,
     };
     edits.apply(row, body).map_err(|e| CliError::Failed(e.to_string()))
 }

@@ -43,9 +43,9 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
         ShowFormat::Json => print_json(&flow),
         ShowFormat::Text => {
             let mut out = interflow_host::terminal::stdout();
-            let shown =
+            let written =
                 text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });
-            ignore_broken_pipe(shown.and_then(|()| write_connections(&mut out, &flow)))
+            ignore_broken_pipe(written.and_then(|()| write_connections(&mut out, &flow)))
         }
     }
 }

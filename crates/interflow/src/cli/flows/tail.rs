@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::table::FlowTable;
 use super::{TailArgs, TailFormat, list, open};
 use crate::CliError;
-use crate::cli::event_socket::{EventSocket, SocketEvent};
+use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
 use crate::cli::output::ignore_broken_pipe;
 use crate::instance::config::InterflowConfig;
 

@@ -6,8 +6,9 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSet};
 use serde_json::{Value, json};
 
-use super::{QuotaArgs, day, format_table, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
+use super::{QuotaArgs, day, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
 use crate::CliError;
+use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, TableFormat};
 
 #[derive(Debug, Subcommand)]
@@ -130,9 +131,9 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
         return Err(CliError::Usage("--organisation is for teams".into()));
     }
     let clears = |what: Clear| args.clear.contains(&what);
-    let given = args.limits.to_quota();
-    let kept = before.and_then(|group| group.limits.clone()).filter(|_| !clears(Clear::Limits)).unwrap_or_default();
-    let limits = kept.changed(given.clone());
+    let quota = args.limits.to_quota();
+    let base = before.and_then(|group| group.limits.clone()).filter(|_| !clears(Clear::Limits)).unwrap_or_default();
+    let limits = base.changed(quota.clone());
     limits.check().map_err(CliError::Usage)?;
     let tags = parse_tag_args(&args.tags)?;
     Ok(GroupChange {
@@ -143,7 +144,7 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
         mcp: (!args.mcp.is_empty() || clears(Clear::Mcp)).then(|| args.mcp.clone()),
         models: (!args.models.is_empty() || clears(Clear::Models)).then(|| args.models.clone()),
         tags: (!tags.is_empty() || clears(Clear::Tags)).then_some(tags),
-        limits: (given != Quota::default() || clears(Clear::Limits)).then_some(limits),
+        limits: (quota != Quota::default() || clears(Clear::Limits)).then_some(limits),
     })
 }
 

@@ -10,9 +10,9 @@ use interflow_store::shared::SpendStore;
 use interflow_store::shared_url;
 use interflow_types::percent::{COMPONENT, encoded_as};
 
-use super::format_table;
 use super::parquet::to_parquet;
 use crate::CliError;
+use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, OutputFormat};
 use crate::components::{spend_ledger, store_tls};
 use crate::instance::config::InterflowConfig;

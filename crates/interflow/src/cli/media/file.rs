@@ -30,26 +30,26 @@ impl MediaFile {
         let wrong = |e: &dyn std::fmt::Display| CliError::Failed(format!("{}: {e}", path.display()));
         let mut file = std::fs::File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
-        let mut found = Self { path: path.to_owned(), boxes: Vec::new(), init: None, fragment: None };
+        let mut parsed = Self { path: path.to_owned(), boxes: Vec::new(), init: None, fragment: None };
         let mut at = 0;
-        while at < length && found.boxes.len() < MAX_BOXES {
+        while at < length && parsed.boxes.len() < MAX_BOXES {
             let mut head = Vec::new();
             file.seek(SeekFrom::Start(at)).map_err(unreadable)?;
             (&mut file).take(BoxHeader::MAX_HEADER_LEN as u64).read_to_end(&mut head).map_err(unreadable)?;
             let header = BoxHeader::read(&head, at).map_err(|e| wrong(&e))?;
             let header = header.ok_or_else(|| wrong(&format!("it ends at byte {length}, inside a box header")))?;
             if !is_plausible(header.kind) {
-                return Err(wrong(&format!("there is no box at byte {at}: this is no MP4")));
+                return Err(wrong(&format!("no box at byte {at}: this is not an MP4 file")));
             }
             let size = header.size.unwrap_or(length - at);
-            found.note_fragment(header.kind, at, size);
+            parsed.note_fragment(header.kind, at, size);
             if header.kind == b"mdat" || size > MAX_BOX_BYTES || at.saturating_add(size) > length {
                 let note = if at.saturating_add(size) > length {
                     format!("cut short: the file ends at byte {length}")
                 } else {
                     String::new()
                 };
-                found.boxes.push(BoxNode {
+                parsed.boxes.push(BoxNode {
                     kind: header.kind,
                     offset: at,
                     size: header.size,
@@ -60,14 +60,14 @@ impl MediaFile {
                 let mut whole = vec![0; size as usize];
                 file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut whole)).map_err(unreadable)?;
                 let b = boxes(&whole, at).next().ok_or_else(|| wrong(&"a box is empty"))?.map_err(|e| wrong(&e))?;
-                found.boxes.push(BoxNode::read(&b));
-                if header.kind == b"moov" && found.init.is_none() {
-                    found.init = Some(InitSegment::read(&b).map_err(|e| wrong(&e))?);
+                parsed.boxes.push(BoxNode::read(&b));
+                if header.kind == b"moov" && parsed.init.is_none() {
+                    parsed.init = Some(InitSegment::read(&b).map_err(|e| wrong(&e))?);
                 }
             }
             at = at.saturating_add(size);
         }
-        Ok(found)
+        Ok(parsed)
     }
 
     fn note_fragment(&mut self, kind: FourCc, at: u64, size: u64) {

@@ -39,8 +39,8 @@ pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
         TextFormat::Json => {
             let verdict =
                 tried.as_ref().map(|t| json!({ "ok": t.is_ok(), "detail": t.as_ref().unwrap_or_else(|e| e) }));
-            let found = file.init.as_ref().map(tracks).unwrap_or_default();
-            format!("{}\n", json!({ "kind": kind, "tracks": found, "needs": required_keys(&file), "keys": verdict }))
+            let tracks = file.init.as_ref().map(tracks).unwrap_or_default();
+            format!("{}\n", json!({ "kind": kind, "tracks": tracks, "needs": required_keys(&file), "keys": verdict }))
         }
         TextFormat::Text => describe_probe(&file, kind, tried.as_ref()),
     };
@@ -108,7 +108,7 @@ fn check(clear: &Bytes) -> Result<String, String> {
     let (Some(moov), Some(moof)) = (moov, moof) else { return Ok(UNVERIFIED_KEYS.into()) };
     let defaults = |id| moov.track(id).map(|t| t.defaults).unwrap_or_default();
     let placed = moof.locate_samples(defaults).map_err(|e| e.to_string())?;
-    let mut seen = false;
+    let mut is_verified = false;
     for (traf, placed) in moof.tracks.iter().zip(placed) {
         let format = moov.track(traf.track).and_then(|t| t.entries.first()).map(|e| e.format.0);
         let begins_right: fn(&[u8]) -> bool = match format.as_ref() {
@@ -118,7 +118,7 @@ fn check(clear: &Bytes) -> Result<String, String> {
             _ => continue,
         };
         let samples: Vec<&[u8]> = placed.iter().filter_map(|p| clear.get(usize::try_from(p.offset).ok()?..)).collect();
-        seen |= samples.len() >= FRAMES;
+        is_verified |= samples.len() >= FRAMES;
         if !samples.iter().all(|s| begins_right(s)) {
             return Err(format!(
                 "the key of track {} is wrong: the decrypted data is not valid for its codec",
@@ -126,7 +126,7 @@ fn check(clear: &Bytes) -> Result<String, String> {
             ));
         }
     }
-    Ok(if seen { "the keys are correct".into() } else { UNVERIFIED_KEYS.into() })
+    Ok(if is_verified { "the keys are correct".into() } else { UNVERIFIED_KEYS.into() })
 }
 
 /// Number of frames with a valid start that rules out coincidence.

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::CliError;
 use crate::cli::flows::{ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
-use crate::components::record_archive;
+use crate::components::{record_archive, record_store};
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
     };
     let named = |e: String| CliError::Failed(format!("{name}: {e}"));
     let url: ObjectUrl = url.parse().map_err(|e| CliError::Usage(format!("{name}: {e}")))?;
-    let storage = record_archive::open_storage(config, home, &url).map_err(named)?;
+    let storage = record_store::open_storage(config, &url).map_err(named)?;
     storage.wait(storage.check()).map_err(|e| named(e.to_string()))?;
     let store = open_for_reading(config, home)?;
     let dir = home.join(&config.record.dir);

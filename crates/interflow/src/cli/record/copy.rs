@@ -53,13 +53,13 @@ impl Place {
 }
 
 pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let mut shown = ProgressDisplay::new("copying");
+    let mut bar = ProgressDisplay::new("copying");
     let mut progress = |done, total| {
-        shown.update(done, total);
+        bar.update(done, total);
         ControlFlow::Continue(())
     };
     let objects = args.objects.as_deref().or(config.record.objects.as_deref());
-    let access = record_store::access(config, home, objects)?;
+    let access = record_store::access(config, objects)?;
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
@@ -83,7 +83,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
             return Err(CliError::Usage(what.into()));
         }
     };
-    drop(shown);
+    drop(bar);
     print(counts, args.format.is_json())
 }
 

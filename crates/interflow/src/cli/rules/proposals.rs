@@ -15,12 +15,12 @@ use crate::cli::output::{FormatArgs, TextFormat, member, members, print, print_j
 const SHOWN: usize = 5;
 
 pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
-    let found = InstanceApi::require(home)?.get("/rules/proposals")?;
+    let response = InstanceApi::require(home)?.get("/rules/proposals")?;
     if format.is_json() {
-        return print_json(&found);
+        return print_json(&response);
     }
     let mut text = String::new();
-    for proposal in members(&found, "proposals") {
+    for proposal in members(&response, "proposals") {
         let (id, reason) = (member(proposal, "id"), member(proposal, "reason"));
         let matches: Vec<_> = members(proposal, "matches").collect();
         let tried = pluralize(proposal["tried"].as_u64().unwrap_or_default(), "flow");

@@ -300,13 +300,13 @@ impl TopApp {
 
     fn show_loaded(&mut self, id: FlowId, flow: Result<Box<FlowRow>, String>) -> Vec<TopCommand> {
         let Some(pane) = self.pane.as_mut().filter(|p| p.id == id) else { return Vec::new() };
-        let wanted = match &flow {
+        let sides = match &flow {
             Ok(row) => pane.bodies_to_load(row),
             Err(_) => Vec::new(),
         };
         pane.set_flow(flow);
         let hex = pane.hex;
-        wanted.into_iter().map(|side| TopCommand::LoadBody { id, side, hex }).collect()
+        sides.into_iter().map(|side| TopCommand::LoadBody { id, side, hex }).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use super::app::{FlowPage, TopCommand, TopEvent};
 use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;
-use crate::cli::event_socket::{EventSocket, SocketEvent};
+use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
 
 /// Flows of a page.
 const PAGE: usize = 500;
@@ -100,13 +100,13 @@ async fn follow(
             };
             let command = tokio::select! {
                 event = event => {
-                    let told = match event {
+                    let message = match event {
                         Some(SocketEvent::Flows { flows, generation }) => TopEvent::Flows { flows, generation },
                         Some(SocketEvent::Lag) => TopEvent::Lagged { generation },
                         Some(SocketEvent::Other) => continue,
                         None => break,
                     };
-                    if events.send(told).await.is_err() {
+                    if events.send(message).await.is_err() {
                         return;
                     }
                     continue;

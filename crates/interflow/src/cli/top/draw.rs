@@ -109,9 +109,9 @@ fn query_line(buffer: &mut Buffer, area: Rect, app: &TopApp) -> Option<(u16, u16
         let query = if app.query.is_empty() { "all flows".into() } else { clean(&app.query) };
         let more = if app.list.has_older { "+" } else { "" };
         let follow = if app.list.is_following() { "" } else { ", not following (G does)" };
-        let shown = format!("   {}{more} shown{follow}", app.list.len());
+        let count = format!("   {}{more} shown{follow}", app.list.len());
         let dim = Style::new().add_modifier(Modifier::DIM);
-        line(buffer, area, &Line::from(vec![Span::raw(query), Span::styled(shown, dim)]));
+        line(buffer, area, &Line::from(vec![Span::raw(query), Span::styled(count, dim)]));
         return None;
     };
     let width = usize::from(area.width) - 2;
@@ -195,11 +195,11 @@ fn pending(buffer: &mut Buffer, area: Rect, app: &mut TopApp) {
     line(buffer, row(area, 0), &Line::styled(title, Modifier::BOLD));
     let listed = usize::from(area.height.saturating_sub(1) / 2).min(app.pending.len());
     for (i, text) in app.pending.rows(listed).iter().enumerate() {
-        let place = row(area, 1 + i as u16);
-        line(buffer, place, text);
+        let line_area = row(area, 1 + i as u16);
+        line(buffer, line_area, text);
         // The selected row as a whole.
         if text.style.add_modifier.contains(Modifier::REVERSED) {
-            buffer.set_style(place, Modifier::REVERSED);
+            buffer.set_style(line_area, Modifier::REVERSED);
         }
     }
     let used = 1 + listed as u16;

@@ -132,7 +132,7 @@ fn change_first_line(item: &Value, line: &str, decision: &mut Map<String, Value>
         return Ok(());
     }
     let [method, url] = words[..] else {
-        return Err(format!("`{line}` is no method and URL: write GET http://host/path"));
+        return Err(format!("`{line}` is not a method and URL: write GET http://host/path"));
     };
     for (name, value) in [("method", method), ("url", url)] {
         if member(item, name) != value {
@@ -146,7 +146,8 @@ fn change_first_line(item: &Value, line: &str, decision: &mut Map<String, Value>
 fn changed_fields(item: &Value, text: &str) -> Result<Vec<Value>, String> {
     let mut now: Vec<(String, String)> = Vec::new();
     for line in text.lines().filter(|l| !l.trim().is_empty()) {
-        let (name, value) = line.split_once(':').ok_or_else(|| format!("`{line}` is no field: write Name: value"))?;
+        let (name, value) =
+            line.split_once(':').ok_or_else(|| format!("`{line}` is not a header field: write Name: value"))?;
         now.push((name.trim().to_owned(), value.trim().to_owned()));
     }
     let before: Vec<(String, String)> =
@@ -156,12 +157,12 @@ fn changed_fields(item: &Value, text: &str) -> Result<Vec<Value>, String> {
         of_name.map(|(_, value)| value.clone()).collect::<Vec<_>>()
     };
     let mut changed: Vec<Value> = Vec::new();
-    let mut seen: Vec<&str> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for (name, _) in before.iter().chain(&now) {
-        if seen.iter().any(|s| s.eq_ignore_ascii_case(name)) {
+        if names.iter().any(|s| s.eq_ignore_ascii_case(name)) {
             continue;
         }
-        seen.push(name);
+        names.push(name);
         let values_now = values(&now, name);
         if values_now == values(&before, name) {
             continue;
@@ -229,7 +230,7 @@ mod tests {
         for (text, why) in [
             ("", "empty"),
             ("POST\nHost: a\n\n", "method and URL"),
-            ("POST http://shop.test/orders\nHost\n\n", "is no field"),
+            ("POST http://shop.test/orders\nHost\n\n", "is not a header field"),
             ("POST http://shop.test/orders\nHost: a\nHost: b\n\n", "repeated"),
         ] {
             assert!(changes(&request(), text).unwrap_err().contains(why), "{text:?}");

@@ -61,19 +61,19 @@ impl HoldTarget {
 /// # Errors
 /// The instance has no rule file, or refuses the rule.
 pub fn add(api: &InstanceApi, target: &HoldTarget) -> Result<HoldRule, String> {
-    let said = |e: crate::CliError| e.to_string();
-    let view = api.get("/rules").map_err(said)?;
+    let message = |e: crate::CliError| e.to_string();
+    let view = api.get("/rules").map_err(message)?;
     let file = view["files"][0].as_str().ok_or("the instance has no rule file: name one in rules.files")?.to_owned();
     if members(&view, "rules").any(|rule| rule["name"] == target.name().as_str()) {
         return Err(format!("{file} has the rule `{}` already", target.name()));
     }
     let before = source(api, &file)?;
     let proposal = json!({ "text": target.rule(&file), "reason": "hold, by `interflow top`" });
-    let proposal = api.post("/rules/proposals", &proposal).map_err(said)?;
+    let proposal = api.post("/rules/proposals", &proposal).map_err(message)?;
     let path = format!("/rules/proposals/{}", proposal["id"]);
     if let Err(e) = api.post(&path, &json!({ "file": file })) {
         let _ = api.delete(&path);
-        return Err(said(e));
+        return Err(message(e));
     }
     let after = source(api, &file)?;
     Ok(HoldRule { target: target.clone(), file, before, after })

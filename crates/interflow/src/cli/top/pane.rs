@@ -83,11 +83,11 @@ impl FlowPane {
 
     /// The bodies that are not shown yet, or have grown since.
     pub fn bodies_to_load(&self, new: &FlowRow) -> Vec<Direction> {
-        let known = |side| match &self.flow {
+        let loaded_size = |side| match &self.flow {
             Some(Ok(old)) => old.body(side).map_or(0, |b| b.kept),
             _ => 0,
         };
-        let grown = |side: &Direction| new.body(*side).is_some_and(|b| b.kept > known(*side));
+        let grown = |side: &Direction| new.body(*side).is_some_and(|b| b.kept > loaded_size(*side));
         [Direction::Request, Direction::Response].into_iter().filter(grown).collect()
     }
 

@@ -12,8 +12,9 @@ use super::app::TopCommand;
 use super::edit::EditRequest;
 use super::pane::{fact, field_line};
 use super::wrap::wrap;
+use crate::cli::approvals::pending::PendingLine;
+use crate::cli::output::clock;
 use crate::cli::output::{member, members};
-use crate::cli::pending::{PendingLine, clock};
 
 /// How long nothing is decided after another request has taken the place of the selected one: the key may have been
 /// meant for that.
@@ -34,12 +35,12 @@ impl PendingView {
     pub fn replace(&mut self, items: Vec<Value>) {
         let chosen = self.items.get(self.selected).map(|i| member(i, "id"));
         self.items = items;
-        let kept = self.items.iter().position(|i| Some(member(i, "id")) == chosen);
-        if kept.is_none() {
+        let index = self.items.iter().position(|i| Some(member(i, "id")) == chosen);
+        if index.is_none() {
             self.scroll = 0;
             self.replaced = chosen.filter(|_| !self.items.is_empty()).map(|_| Instant::now());
         }
-        self.selected = kept.unwrap_or(self.selected).min(self.items.len().saturating_sub(1));
+        self.selected = index.unwrap_or(self.selected).min(self.items.len().saturating_sub(1));
     }
 
     pub fn len(&self) -> usize {

@@ -65,9 +65,9 @@ impl QueryInput {
 
     fn delete_word(&mut self) {
         let end = self.byte(self.cursor);
-        let kept = self.text[..end].trim_end().rfind(' ').map_or(0, |at| at + 1);
-        self.cursor = self.text[..kept].chars().count();
-        self.text.drain(kept..end);
+        let start = self.text[..end].trim_end().rfind(' ').map_or(0, |at| at + 1);
+        self.cursor = self.text[..start].chars().count();
+        self.text.drain(start..end);
     }
 
     /// Where a character begins.

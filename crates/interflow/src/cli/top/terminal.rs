@@ -116,10 +116,10 @@ impl<W: Write> Backend for AnsiBackend<W> {
             }
             // A wide character is followed by a jump, which costs little.
             next = Some((x + 1, y));
-            let wanted = (cell.fg, cell.bg, cell.modifier);
-            if style != Some(wanted) {
+            let cell_style = (cell.fg, cell.bg, cell.modifier);
+            if style != Some(cell_style) {
                 self.set_style(cell)?;
-                style = Some(wanted);
+                style = Some(cell_style);
             }
             // Texts of peers are escaped where they are read; this is for what was overlooked there.
             let symbol = cell.symbol();
@@ -154,8 +154,8 @@ impl<W: Write> Backend for AnsiBackend<W> {
     }
 
     fn size(&self) -> io::Result<Size> {
-        let known = terminal_size::terminal_size().map(|(w, h)| Size { width: w.0, height: h.0 });
-        Ok(known.filter(|s| s.width > 0 && s.height > 0).unwrap_or(DEFAULT_SIZE))
+        let size = terminal_size::terminal_size().map(|(w, h)| Size { width: w.0, height: h.0 });
+        Ok(size.filter(|s| s.width > 0 && s.height > 0).unwrap_or(DEFAULT_SIZE))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
-use crate::instance::{environment, features, renamed};
+use crate::instance::{environment, features};
 
 const PREFIX: &str = "INTERFLOW_";
 
@@ -21,48 +21,43 @@ pub struct EnvOverrides {
 /// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
 pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
     let is_override = |name: &str| name.starts_with(PREFIX) && !environment::is_own(name);
-    let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
-    let mut found = EnvOverrides::default();
+    let mut variables: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
+    let mut overrides = EnvOverrides::default();
     // The schema is only built if there is something to look up.
-    if given.is_empty() {
-        return found;
+    if variables.is_empty() {
+        return overrides;
     }
     // Sorted, so that warnings come in the same order each time.
-    given.sort();
+    variables.sort();
     let keys = keys();
-    for (name, text) in given {
+    for (name, text) in variables {
         // Checked first: a key's variable can look like a Service variable (`media.compat.port`); the value distinguishes
         // them.
         if is_service_link(name, text) {
             continue;
         }
         match keys.iter().find(|(known, _)| known == name) {
-            Some((_, path)) => found.values.push((name.clone(), path.clone(), value(text))),
-            None => found.unknown.push(unknown(name, &keys)),
+            Some((_, path)) => overrides.values.push((name.clone(), path.clone(), value(text))),
+            None => overrides.unknown.push(unknown(name, &keys)),
         }
     }
-    found
+    overrides
 }
 
 fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
-    if let Some(present) = renamed::variable(name) {
-        return format!(
-            "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
-        );
-    }
     let section = name[PREFIX.len()..].split('_').next().unwrap_or_default().to_ascii_lowercase();
     if let Some(feature) = features::left_out(&section) {
         return format!("the environment variable {name} is ignored: {}", features::missing(&section, feature));
     }
     let own = |name: &str| name[PREFIX.len()..].to_owned();
-    let wanted = own(name);
+    let suffix = own(name);
     let near = keys
         .iter()
         .map(|(known, _)| known.as_str())
         .chain(environment::OWN.iter().map(|(name, _)| *name))
-        .map(|known| (strsim::damerau_levenshtein(&own(known), &wanted), known))
+        .map(|known| (strsim::damerau_levenshtein(&own(known), &suffix), known))
         // A third of the letters may differ, but at least one.
-        .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
+        .filter(|(distance, known)| *distance <= (suffix.len().max(known.len() - PREFIX.len()) / 3).max(1))
         .min();
     let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
     format!("the environment variable {name} is not a configuration key and is ignored{near}")
@@ -93,9 +88,9 @@ fn value(text: &str) -> Value {
 /// All configuration keys, as variable name and path.
 pub fn keys() -> Vec<(String, Vec<String>)> {
     let schema = InterflowConfig::schema();
-    let mut found = Vec::new();
-    walk(&schema, &schema, &mut Vec::new(), &mut found);
-    found
+    let mut keys = Vec::new();
+    walk(&schema, &schema, &mut Vec::new(), &mut keys);
+    keys
 }
 
 fn walk(schema: &Json, root: &Json, path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) {
@@ -160,14 +155,6 @@ mod tests {
         assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
         assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
         assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
-    }
-
-    #[test]
-    fn renamed_variable_is_reported_with_its_new_name() {
-        let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
-        assert!(found.values.is_empty());
-        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
-        assert!(found.unknown[1].ends_with("did you mean INTERFLOW_INTERCEPT_EXCLUDE?"), "{:?}", found.unknown);
     }
 
     #[test]

@@ -12,16 +12,16 @@ const MAX_MISTAKES: usize = 20;
 /// The mistakes of this text, in the order in which they are found. Empty if it is no TOML at all: of errors in the
 /// syntax only the first is known.
 pub fn mistakes(text: &str, place: &str) -> Vec<LoadError> {
-    let mut found = Vec::new();
-    let Ok(mut document) = DeTable::parse(text) else { return found };
-    while found.len() < MAX_MISTAKES {
+    let mut mistakes = Vec::new();
+    let Ok(mut document) = DeTable::parse(text) else { return mistakes };
+    while mistakes.len() < MAX_MISTAKES {
         let Err(error) = InterflowConfig::deserialize(Deserializer::from(document.clone())) else { break };
-        found.push(describe(&error, text, place));
+        mistakes.push(describe(&error, text, place));
         if !error.span().is_some_and(|span| leave_out(document.get_mut(), span.start)) {
             break;
         }
     }
-    found
+    mistakes
 }
 
 /// Removes the innermost key that has this position in it or in its value; false if there is none.

@@ -5,6 +5,7 @@ mod file;
 mod fleet;
 mod load;
 mod mistakes;
+mod paths;
 pub mod reference;
 pub mod template;
 

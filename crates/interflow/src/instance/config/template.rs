@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_annotated_file_is_valid_and_equals_the_defaults() {
-        assert_eq!(parse(&annotated(), "c.toml", &[]), Ok(InterflowConfig::default()));
+        assert_eq!(parse(&annotated(), "c.toml", None, &[]), Ok(InterflowConfig::default()));
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             }
         }
         assert!(text.len() > 150, "{}", text.len());
-        assert_eq!(parse(&text.join("\n"), "c.toml", &[]), Ok(InterflowConfig::default()));
+        assert_eq!(parse(&text.join("\n"), "c.toml", None, &[]), Ok(InterflowConfig::default()));
     }
 
     #[test]

@@ -7,24 +7,24 @@ use interflow_files::{AtomicFile, FileAccess};
 
 /// Why this file cannot be written; `None` if it can. It need not exist.
 pub fn write_refusal(path: &Path) -> Option<String> {
-    let shown = path.display();
+    let path_text = path.display();
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     // Mounted volumes of Kubernetes: `..data` is a link that is replaced with the whole content.
     if fs::symlink_metadata(folder.join("..data")).is_ok() {
-        return Some(format!("{shown} is mounted from a ConfigMap or Secret of Kubernetes: change it there"));
+        return Some(format!("{path_text} is mounted from a ConfigMap or Secret of Kubernetes: change it there"));
     }
     // A link is followed; its target is what is written.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(meta) = fs::metadata(&target) {
         // Without any write permission, even where the superuser could write it all the same.
         if meta.permissions().readonly() {
-            return Some(format!("{shown} is read-only"));
+            return Some(format!("{path_text} is read-only"));
         }
         if let Err(e) = OpenOptions::new().write(true).open(&target) {
-            return Some(format!("{shown} cannot be written: {e}"));
+            return Some(format!("{path_text} cannot be written: {e}"));
         }
         #[cfg(unix)]
         if let Some(why) = foreign_owner(path, &meta) {
@@ -39,7 +39,7 @@ pub fn write_refusal(path: &Path) -> Option<String> {
     if folder.exists()
         && let Err(e) = AtomicFile::create(&target, FileAccess::Keep)
     {
-        return Some(format!("{shown} cannot be replaced: {e}"));
+        return Some(format!("{path_text} cannot be replaced: {e}"));
     }
     None
 }

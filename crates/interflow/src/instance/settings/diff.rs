@@ -44,17 +44,17 @@ fn mask(text: &str, before: Option<&str>) -> String {
     let (open, old) = (parsed(text), before.map(parsed));
     let mut masked = open.clone();
     mask_config(&mut masked);
-    let mut found = Vec::new();
+    let mut replacements = Vec::new();
     if let Ok(table) = DeTable::parse(text) {
-        find_masked(table.get_ref(), [&open, &masked], old.as_ref(), &mut found);
+        find_masked(table.get_ref(), [&open, &masked], old.as_ref(), &mut replacements);
     }
     // From the end, so that the positions before stay right.
-    found.sort_by_key(|(span, _): &(std::ops::Range<usize>, String)| std::cmp::Reverse(span.start));
-    let mut shown = text.to_owned();
-    for (span, replacement) in found {
-        shown.replace_range(span, &Json::String(replacement).to_string());
+    replacements.sort_by_key(|(span, _): &(std::ops::Range<usize>, String)| std::cmp::Reverse(span.start));
+    let mut masked_text = text.to_owned();
+    for (span, replacement) in replacements {
+        masked_text.replace_range(span, &Json::String(replacement).to_string());
     }
-    shown.split_inclusive('\n').map(mask_comment).collect()
+    masked_text.split_inclusive('\n').map(mask_comment).collect()
 }
 
 fn find_masked(

@@ -87,12 +87,12 @@ fn merge_list(list: &mut Array, new: &[Json]) -> Result<(), String> {
     let indent = old.first().map(|v| prefix(v).rsplit('\n').next().unwrap_or_default().to_owned()).unwrap_or_default();
     list.clear();
     for (at, value) in new.iter().enumerate() {
-        let wanted = toml_value(value)?;
+        let new_value = toml_value(value)?;
         let same = old.iter().position(|v| json_of(v).as_ref() == Some(value));
         let mut element = match same {
             Some(found) => old.remove(found),
-            None if spread => wanted.decorated(format!("\n{indent}"), ""),
-            None => wanted,
+            None if spread => new_value.decorated(format!("\n{indent}"), ""),
+            None => new_value,
         };
         if !spread {
             element = element.decorated(if at == 0 { "" } else { " " }, "");
@@ -121,8 +121,8 @@ fn merge_tables(list: &mut ArrayOfTables, new: &[&serde_json::Map<String, Json>]
     };
     let mut tables: Vec<Option<Table>> = Vec::new();
     for object in new {
-        let found = old.iter().position(|t| t.as_ref().is_some_and(|t| same(t, object)));
-        tables.push(found.and_then(|at| old[at].take()));
+        let index = old.iter().position(|t| t.as_ref().is_some_and(|t| same(t, object)));
+        tables.push(index.and_then(|at| old[at].take()));
     }
     list.clear();
     for (at, (kept, object)) in tables.into_iter().zip(new).enumerate() {
@@ -143,7 +143,7 @@ fn merge_tables(list: &mut ArrayOfTables, new: &[&serde_json::Map<String, Json>]
 
 fn toml_value(value: &Json) -> Result<Value, String> {
     Ok(match value {
-        Json::Null => return Err("null is no value of a list or a table".into()),
+        Json::Null => return Err("null cannot be in a list or a table".into()),
         Json::Bool(b) => (*b).into(),
         Json::Number(n) => match n.as_i64() {
             Some(whole) => whole.into(),

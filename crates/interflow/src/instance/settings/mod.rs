@@ -136,8 +136,7 @@ impl EditorState {
     }
 
     fn load_config(&self, text: &str) -> Result<(InterflowConfig, EnvOverrides), SettingsError> {
-        let place = self.path.display().to_string();
-        load_text(text, &place).map_err(|e| SettingsError::Invalid(e.to_string()))
+        load_text(text, &self.path).map_err(|e| SettingsError::Invalid(e.to_string()))
     }
 
     /// Why nothing can be set.
@@ -206,14 +205,14 @@ impl EditorState {
         }
         let mut values = Vec::new();
         for SettingChange { key, value } in changes {
-            let known = catalog::find(key).ok_or_else(|| {
+            let settable = catalog::find(key).ok_or_else(|| {
                 SettingsError::Unusable(format!("`{key}` cannot be set over the API: change it in the file"))
             })?;
             if let Some(why) = overridden(&self.source(key, text, &before.overrides)) {
                 return Err(SettingsError::Overridden(format!("{key}: {why}")));
             }
             let now = before.config.pointer(&pointer(key)).cloned().unwrap_or_default();
-            values.push((known.key, unmask(value, &now).map_err(SettingsError::Unusable)?));
+            values.push((settable.key, unmask(value, &now).map_err(SettingsError::Unusable)?));
         }
         let new =
             document::edit(text, values.iter().map(|(key, value)| (*key, value))).map_err(SettingsError::Unusable)?;
@@ -298,11 +297,11 @@ fn with_place(path: &Path, text: &str, why: &str) -> String {
 
 /// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so.
 fn unmask(value: &Json, now: &Json) -> Result<Json, String> {
-    let mut shown = now.clone();
-    mask_config(&mut shown);
-    let mut known = Vec::new();
-    collect(now, &shown, &mut known);
-    fill(value, &known)
+    let mut masked = now.clone();
+    mask_config(&mut masked);
+    let mut secrets = Vec::new();
+    collect(now, &masked, &mut secrets);
+    fill(value, &secrets)
 }
 
 /// The texts that are shown masked, with what they are.

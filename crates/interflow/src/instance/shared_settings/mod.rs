@@ -233,14 +233,14 @@ impl SettingsSync {
             let mut announcements = match self.store.announcements().await {
                 Ok(announcements) => announcements,
                 Err(e) => {
-                    tracing::warn!("shared settings wait: {e}");
+                    tracing::warn!(error = %e, "cannot follow the shared settings; retrying");
                     tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
             };
             loop {
                 if let Err(e) = self.look(&reload).await {
-                    tracing::warn!("shared settings wait: {e}");
+                    tracing::warn!(error = %e, "cannot follow the shared settings; retrying");
                     tokio::time::sleep(RETRY_DELAY).await;
                     break;
                 }
@@ -351,8 +351,9 @@ impl SettingsSync {
         }
         tracing::error!("revision {revision} of the shared {name} by {} is refused: {error}", newest.author);
         // A change that was made here and is not published yet becomes the next revision.
-        let kept = self.marks.get(name).map_or_else(|| sha256(&former.unwrap_or_default()), |mark| mark.sha256.clone());
-        self.marks.insert(name.clone(), Mark { revision, sha256: kept, refused: true });
+        let digest =
+            self.marks.get(name).map_or_else(|| sha256(&former.unwrap_or_default()), |mark| mark.sha256.clone());
+        self.marks.insert(name.clone(), Mark { revision, sha256: digest, refused: true });
         self.save_marks();
         self.report(name, revision, Some(error)).await
     }

@@ -1,0 +1,292 @@
+//! `interflow approvals`: approval rules, presets and the approval mode of the running instance.
+
+pub mod pending;
+pub mod secrets;
+
+use clap::{Args, Subcommand, ValueEnum};
+use interflow_approvals::presets;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_types::units::HumanDuration;
+use interflow_types::{Timestamp, percent};
+use serde_json::{Map, Value, json};
+
+use crate::CliError;
+use crate::cli::output::{FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json};
+
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// List, add and remove approval rules.
+    #[command(subcommand)]
+    Rules(ApprovalRulesCommand),
+    /// Show or set the approval mode.
+    Mode {
+        /// Mode to set [default: show the active one].
+        #[arg(value_enum)]
+        mode: Option<ModeArg>,
+        /// Duration, such as 15m [default: until it is set back, or without a shared store until the instance stops].
+        #[arg(long = "for", value_name = "TIME", requires = "mode")]
+        lasting: Option<HumanDuration>,
+    },
+    /// Suggest rules that allow the recorded traffic.
+    Suggest {
+        /// Query that selects the flows: `time:-7d host:example.com`.
+        query: Vec<String>,
+        /// Create the suggested rules.
+        #[arg(long)]
+        apply: bool,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// List the built-in rule presets or show one. `approvals.presets` in the configuration enables them.
+    Presets {
+        /// Name of a preset.
+        name: Option<String>,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Allow every request and record what a rule would deny.
+    Observe,
+    /// Hold requests that no rule decides until someone decides.
+    Ask,
+    /// Deny requests that no rule allows.
+    Enforce,
+    /// Restore the configured mode.
+    Config,
+}
+
+impl ModeArg {
+    fn to_json(self) -> Value {
+        match self {
+            Self::Observe => "observe".into(),
+            Self::Ask => "ask".into(),
+            Self::Enforce => "enforce".into(),
+            Self::Config => Value::Null,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ApprovalRulesCommand {
+    /// List rules.
+    List {
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// Add a rule: `add allow '*.example.com' --method GET`.
+    Add(Box<ApprovalRuleAddArgs>),
+    /// Remove a rule that was created at runtime.
+    Remove {
+        /// Rule ID.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ApprovalRuleAddArgs {
+    /// Action for matching requests.
+    #[arg(value_parser = ["allow", "deny"])]
+    pub action: String,
+    /// Host patterns: names (`*.example.com`: subdomains), addresses, networks, or `'*'` for every host.
+    #[arg(required = true)]
+    pub hosts: Vec<String>,
+    /// Port or port range (repeatable) [default: all].
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<String>,
+    /// HTTP method (repeatable).
+    #[arg(long = "method", value_name = "METHOD")]
+    pub methods: Vec<String>,
+    /// Path glob: `/repos/*` (repeatable).
+    #[arg(long = "path", value_name = "GLOB")]
+    pub paths: Vec<String>,
+    /// Proxy user (repeatable).
+    #[arg(long = "user", value_name = "NAME")]
+    pub users: Vec<String>,
+    /// Agent name (repeatable).
+    #[arg(long = "agent", value_name = "NAME")]
+    pub agents: Vec<String>,
+    /// Name of a local program (repeatable).
+    #[arg(long = "process", value_name = "NAME")]
+    pub processes: Vec<String>,
+    /// Expiry time (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Description of the rule.
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+/// Runs one of the commands. Only presets need no running instance.
+pub fn run(command: ApprovalsCommand, home: impl Fn() -> Result<DataDir, CliError>) -> Result<(), CliError> {
+    if let ApprovalsCommand::Presets { name, format } = &command {
+        return presets(name.as_deref(), format);
+    }
+    let api = InstanceApi::require(&home()?)?;
+    match command {
+        ApprovalsCommand::Rules(command) => rules(&api, command),
+        ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode, lasting),
+        ApprovalsCommand::Suggest { query, apply, format } => suggest(&api, &query.join(" "), apply, format.is_json()),
+        ApprovalsCommand::Presets { name, format } => presets(name.as_deref(), &format),
+    }
+}
+
+/// Lists the presets or shows one.
+fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+    let chosen: Vec<&presets::RulePreset> = match name {
+        Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
+        None => presets::all().iter().collect(),
+    };
+    if format.is_json() {
+        return print_json(&chosen);
+    }
+    for preset in chosen {
+        print(&format!("{:<18}  {}\n", preset.name, preset.about));
+        for rule in preset.rules.iter().filter(|_| name.is_some()) {
+            let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
+            let paths = any(&rule.paths, "");
+            print(&format!("    allow  {:<12} {} {paths}\n", any(&rule.methods, "any method"), rule.hosts.join(" ")));
+        }
+    }
+    Ok(())
+}
+
+/// Formats the active mode and its expiry.
+pub fn mode_line(state: &Value) -> String {
+    let mode = member(state, "mode");
+    if state["mode_is_configured"] != false {
+        return mode;
+    }
+    let Some(until) = state["mode_until"].as_i64() else {
+        return format!(
+            "{mode} (until the instance stops; `interflow approvals mode config` restores the configured mode)"
+        );
+    };
+    let remaining = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
+    let at = jiff::Timestamp::from_microsecond(until).unwrap_or_default();
+    let at = at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string();
+    format!("{mode} until {at} ({} left)", clock(remaining))
+}
+
+fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
+    match command {
+        ApprovalRulesCommand::List { format } if format.is_json() => {
+            print_json(&api.get("/approvals/rules")?["rules"])?;
+        }
+        ApprovalRulesCommand::List { .. } => {
+            members(&api.get("/approvals/rules")?, "rules").for_each(|rule| print(&format!("{}\n", rule_line(rule))));
+        }
+        ApprovalRulesCommand::Add(args) => {
+            let mut rule = Map::new();
+            rule.insert("action".into(), args.action.into());
+            let lists = [
+                ("hosts", args.hosts),
+                ("ports", args.ports),
+                ("methods", args.methods),
+                ("paths", args.paths),
+                ("users", args.users),
+                ("agents", args.agents),
+                ("processes", args.processes),
+            ];
+            rule.extend(lists.into_iter().filter(|(_, l)| !l.is_empty()).map(|(name, l)| (name.to_owned(), json!(l))));
+            let texts = [("until", args.until), ("note", args.note)];
+            rule.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))));
+            let made = api.post("/approvals/rules", &Value::Object(rule))?;
+            print(&format!("{}\n", rule_line(&made)));
+        }
+        ApprovalRulesCommand::Remove { id } => {
+            api.delete(&format!("/approvals/rules/{}", percent::encoded(&id)))?;
+            print(&format!("{id} is removed\n"));
+        }
+    }
+    Ok(())
+}
+
+fn rule_line(rule: &Value) -> String {
+    let lists = [
+        ("hosts", ""),
+        ("ports", "port "),
+        ("methods", ""),
+        ("paths", ""),
+        ("users", "user "),
+        ("agents", "agent "),
+        ("processes", "process "),
+        ("sessions", "session "),
+    ];
+    let conditions =
+        lists.into_iter().map(|(name, word)| (joined_values(rule, name), word)).filter(|(w, _)| !w.is_empty());
+    let conditions: Vec<String> = conditions.map(|(words, word)| format!("{word}{words}")).collect();
+    let conditions = if conditions.is_empty() { "everything".to_owned() } else { conditions.join(", ") };
+    let until = rule["until"].as_str().map(|u| format!(", until {u}")).unwrap_or_default();
+    let note = rule["note"].as_str().map(|n| format!("  # {n}")).unwrap_or_default();
+    let line = format!(
+        "{:<16}  {:<7}  {:<5}  {conditions}{until}  ({} used){note}",
+        member(rule, "id"),
+        member(rule, "source"),
+        member(rule, "action"),
+        member(rule, "used")
+    );
+    line.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDuration>) -> Result<(), CliError> {
+    let Some(mode) = mode else {
+        print(&format!("{}\n", mode_line(&api.get("/approvals")?)));
+        return Ok(());
+    };
+    let mut input = json!({"mode": mode.to_json()});
+    if let Some(lasting) = lasting {
+        input["for"] = json!(lasting);
+    }
+    print(&format!("{}\n", mode_line(&api.post("/approvals/mode", &input)?)));
+    Ok(())
+}
+
+fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
+    let response = api.get(&format!("/approvals/suggestions?query={}", percent::encoded(query)))?;
+    if as_json {
+        print_json(&response["suggestions"])?;
+    }
+    for suggested in members(&response, "suggestions") {
+        if apply {
+            api.post("/approvals/rules", &suggested["rule"])?;
+        }
+        if !as_json {
+            let rule = &suggested["rule"];
+            let (hosts, ports) = (joined_values(rule, "hosts"), joined_values(rule, "ports"));
+            let line = format!(
+                "{:>7} flows  allow {hosts}:{ports}  {}\n",
+                member(suggested, "flows"),
+                joined_values(rule, "methods")
+            );
+            print(&line);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_mode_shows_its_expiry() {
+        let until = Timestamp::now().micros() + 15 * 60 * 1_000_000 + 500_000;
+        let line = mode_line(&json!({"mode": "ask", "mode_until": until, "mode_is_configured": false}));
+        assert!(line.starts_with("ask until 2") && line.ends_with("(15:00 left)"), "{line}");
+        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("stops"));
+        assert_eq!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": true})), "ask");
+    }
+
+    #[test]
+    fn rule_is_formatted_in_one_line() {
+        let rule = json!({"id": "r1", "source": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
+            "used": 7, "note": "why", "until": "2027-01-01T00:00:00Z"});
+        let expected = "r1                global   deny   *.x.test y, GET, until 2027-01-01T00:00:00Z  (7 used)  # why";
+        assert_eq!(rule_line(&rule), expected);
+        assert!(rule_line(&json!({"id": "a", "action": "allow"})).contains("everything"));
+    }
+}

@@ -1,0 +1,360 @@
+//! `interflow pending`: everything that waits for a decision in the running instance, in one queue: requests that await
+//! approval, and flows held by rules.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
+use serde_json::{Map, Value, json};
+
+use super::mode_line;
+use crate::CliError;
+use crate::cli::flows::read_body_argument;
+use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print, print_json};
+
+#[derive(Debug, Subcommand)]
+pub enum PendingCommand {
+    /// List pending requests: those that await approval and those held by rules.
+    List {
+        /// Keep running and print the list again whenever it changes.
+        #[arg(long)]
+        follow: bool,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// Allow a pending request, optionally creating a rule.
+    Allow(ResolutionArgs),
+    /// Deny a pending request, optionally creating a rule.
+    Deny(DenyArgs),
+    /// Allow a pending request with changes. A request that awaits approval can only be given another body.
+    Edit(EditArgs),
+    /// Answer a request held by a rule in place of the origin.
+    Answer(AnswerArgs),
+    /// Drop a message held by a rule; the connection stays open.
+    Drop {
+        #[arg(help = RULE_ID)]
+        id: String,
+    },
+}
+
+/// How a pending request is selected on the command line.
+const ID: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it; with `@` and more if several replicas share the recording";
+const ID_OR_ALL: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it; or `all`";
+const RULE_ID: &str = "ID shown by `pending list`: `rule-5`";
+
+#[derive(Debug, Args)]
+pub struct ResolutionArgs {
+    #[arg(help = ID_OR_ALL)]
+    pub id: String,
+    /// Requests that the decision applies to; all but `once` create a rule.
+    #[arg(long, value_enum, default_value_t = ScopeArg::Once)]
+    pub scope: ScopeArg,
+    /// Lifetime of the rule: 30m, 7d [default: permanent]. Ignored for `once`.
+    #[arg(long = "for", value_name = "TIME")]
+    pub lasting: Option<HumanDuration>,
+    /// Apply to every client, not only to the user, program or session that sent the request.
+    #[arg(long)]
+    pub everyone: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DenyArgs {
+    #[command(flatten)]
+    pub resolution: ResolutionArgs,
+    /// Reason that the client is told. Only for a request held by a rule.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["scope", "lasting", "everyone"])]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct EditArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Replace the method.
+    #[arg(long)]
+    pub method: Option<String>,
+    /// Replace the URL.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Replace the status of a held response.
+    #[arg(long)]
+    pub status: Option<u16>,
+    #[command(flatten)]
+    pub content: ContentArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    #[arg(help = RULE_ID)]
+    pub id: String,
+    /// Status of the response.
+    #[arg(long, default_value_t = 200)]
+    pub status: u16,
+    #[command(flatten)]
+    pub content: ContentArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ContentArgs {
+    /// Header: `Name: value` sets it, `Name:` removes it (repeatable).
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub headers: Vec<String>,
+    /// Replace the body: text, `@FILE`, or `@-` for stdin.
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// This pending request only.
+    Once,
+    /// This method and path.
+    Path,
+    /// This host and port.
+    Host,
+    /// This host on any port.
+    AnyPort,
+    /// All subdomains of the host's domain.
+    Subdomains,
+}
+
+pub fn run(command: PendingCommand, home: &DataDir) -> Result<(), CliError> {
+    let api = InstanceApi::require(home)?;
+    match command {
+        PendingCommand::List { follow, format } => list(&api, follow, &format),
+        PendingCommand::Allow(args) => resolve(&api, "allow", &args, None),
+        PendingCommand::Deny(args) => resolve(&api, "deny", &args.resolution, args.reason.as_deref()),
+        PendingCommand::Edit(args) => edit(&api, &args),
+        PendingCommand::Answer(args) => answer(&api, &args),
+        PendingCommand::Drop { id } => {
+            require_rule_hold(&id, "only a message held by a rule can be dropped")?;
+            decide(&api, &id, &json!({"action": "drop"}))
+        }
+    }
+}
+
+fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+    let mut pending = api.get("/pending")?;
+    loop {
+        let mut state = api.get("/approvals")?;
+        state["pending"] = pending["pending"].take();
+        if format.is_json() {
+            print_json(&state)?;
+        } else {
+            print(&table(&state));
+        }
+        if !follow {
+            return Ok(());
+        }
+        let version = member(&pending, "version");
+        while member(&pending, "version") == version {
+            pending = api.get(&format!("/pending?after={version}&wait=30s"))?;
+        }
+    }
+}
+
+fn table(state: &Value) -> String {
+    let mut text = format!("mode {}\n", mode_line(state));
+    let now = Timestamp::now().micros();
+    for held in members(state, "pending") {
+        let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(held, now);
+        let (left, by) = (clock(left), by.map(|by| format!("  {by}")).unwrap_or_default());
+        let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
+        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}{replica}\n"));
+    }
+    if state["pending"].as_array().is_none_or(Vec::is_empty) {
+        text.push_str("nothing is pending\n");
+    }
+    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+}
+
+/// What lists show of a pending request.
+pub struct PendingLine {
+    /// The ID by which it is decided.
+    pub id: String,
+    /// Seconds until it times out.
+    pub left: u64,
+    /// Flows that wait for the decision.
+    pub waiting: String,
+    pub who: String,
+    pub place: String,
+    /// The rule that holds it, and its note.
+    pub by: Option<String>,
+    /// The replica that holds it, if several share the recording.
+    pub replica: Option<String>,
+}
+
+impl PendingLine {
+    /// `now` is in microseconds.
+    pub fn from_json(held: &Value, now: u64) -> Self {
+        let left = Duration::from_micros(held["until"].as_u64().unwrap_or(now).saturating_sub(now)).as_secs();
+        let place = match (held["status"].as_u64(), &*member(held, "method")) {
+            (Some(status), method) => format!("{method} {} answered {status}", member(held, "url")),
+            (None, "") => format!("{} {}", member(held, "what"), member(held, "url")),
+            (None, method) => format!("{method} {}", member(held, "url")),
+        };
+        let client = &held["client"];
+        let who = [member(client, "user"), member(client, "process"), member(client, "address")];
+        let note = held["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
+        let id = member(held, "id");
+        Self {
+            id: id.strip_prefix("approval-").unwrap_or(&id).to_owned(),
+            left,
+            waiting: member(held, "waiting"),
+            who: who.into_iter().find(|w| !w.is_empty()).unwrap_or_default(),
+            place,
+            by: match held["rule"].as_str() {
+                Some(rule) => Some(format!("held by {rule}{note}")),
+                None => held["note"].as_str().map(str::to_owned),
+            },
+            replica: held["replica"].as_str().map(str::to_owned),
+        }
+    }
+}
+
+fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Option<&str>) -> Result<(), CliError> {
+    let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
+    let mut approval = json!({"action": action, "scope": scope, "everyone": args.everyone});
+    if let Some(lasting) = args.lasting {
+        approval["for"] = json!(lasting);
+    }
+    let mut hold = json!({"action": action});
+    if let Some(reason) = reason {
+        hold["reason"] = reason.into();
+    }
+    if args.id == "all" {
+        for pending in members(&api.get("/pending")?, "pending") {
+            let id = member(pending, "id");
+            // A rule created for an earlier request may already have decided this one.
+            let _ = decide(api, &id, if is_rule_hold(&id) { &hold } else { &approval });
+        }
+        return Ok(());
+    }
+    check_id(&args.id)?;
+    if is_rule_hold(&args.id) {
+        if args.scope != ScopeArg::Once {
+            let why = format!("{} is held by a rule and can only be decided once; change the rule instead", args.id);
+            return Err(CliError::Usage(why));
+        }
+        return decide(api, &args.id, &hold);
+    }
+    if reason.is_some() {
+        return Err(CliError::Usage(format!("--reason: {} awaits approval; only rules give reasons", args.id)));
+    }
+    decide(api, &args.id, &approval)
+}
+
+fn edit(api: &InstanceApi, args: &EditArgs) -> Result<(), CliError> {
+    check_id(&args.id)?;
+    let mut changes = content(&args.content)?;
+    changes.extend(args.method.as_ref().map(|m| ("method".to_owned(), m.as_str().into())));
+    changes.extend(args.url.as_ref().map(|u| ("url".to_owned(), u.as_str().into())));
+    changes.extend(args.status.map(|s| ("status".to_owned(), s.into())));
+    if changes.is_empty() {
+        return Err(CliError::Usage("no change given: use --method, --url, --status, -H or --body".into()));
+    }
+    if is_rule_hold(&args.id) {
+        changes.insert("action".into(), "change".into());
+    } else {
+        if let Some((name, _)) = changes.iter().find(|(name, _)| *name != "body") {
+            let id = &args.id;
+            return Err(CliError::Usage(format!(
+                "{id} awaits approval: only its body can be replaced, not its {name}"
+            )));
+        }
+        changes.insert("action".into(), "allow".into());
+        changes.insert("scope".into(), "once".into());
+    }
+    decide(api, &args.id, &Value::Object(changes))
+}
+
+fn answer(api: &InstanceApi, args: &AnswerArgs) -> Result<(), CliError> {
+    require_rule_hold(&args.id, "only a request held by a rule can be answered")?;
+    let mut response = content(&args.content)?;
+    response.insert("action".into(), "answer".into());
+    response.insert("status".into(), args.status.into());
+    decide(api, &args.id, &Value::Object(response))
+}
+
+fn content(args: &ContentArgs) -> Result<Map<String, Value>, CliError> {
+    let mut content = Map::new();
+    if !args.headers.is_empty() {
+        let field = |text: &String| {
+            let (name, value) = text.split_once(':').unwrap_or((text, ""));
+            json!([name.trim(), value.trim()])
+        };
+        content.insert("headers".into(), args.headers.iter().map(field).collect());
+    }
+    if let Some(body) = &args.body {
+        let bytes = read_body_argument(body)?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| format!("--body: only text can be given: {e}"))?;
+        content.insert("body".into(), text.into());
+    }
+    Ok(content)
+}
+
+fn is_rule_hold(id: &str) -> bool {
+    id.starts_with("rule-")
+}
+
+fn check_id(id: &str) -> Result<(), CliError> {
+    // Behind the number is the process that holds it, where several replicas share the recording.
+    let number = id.split_once('@').map_or(id, |(number, _)| number);
+    let number = number.strip_prefix("rule-").or(number.strip_prefix("approval-")).unwrap_or(number);
+    match number.parse::<u64>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(CliError::Usage(format!("`{id}` is not the ID of a pending request; see `pending list`"))),
+    }
+}
+
+fn require_rule_hold(id: &str, why: &str) -> Result<(), CliError> {
+    check_id(id)?;
+    if is_rule_hold(id) { Ok(()) } else { Err(CliError::Usage(format!("{id} awaits approval: {why}"))) }
+}
+
+fn decide(api: &InstanceApi, id: &str, decision: &Value) -> Result<(), CliError> {
+    let done = api.post(&format!("/pending/{id}"), decision)?;
+    let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
+    let flows = pluralize(done["flows"].as_u64().unwrap_or_default(), "flow");
+    print(&format!("{id}: {}, {flows}{rule}\n", member(decision, "action")));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_may_name_where_a_request_is_held() {
+        for (id, is_one) in
+            [("3", true), ("rule-5@8c2f01aa", true), ("approval-3@8c2f01aa", true), ("@8c2f01aa", false)]
+        {
+            assert_eq!(check_id(id).is_ok(), is_one, "{id}");
+        }
+    }
+
+    #[test]
+    fn pending_requests_are_formatted_in_one_line() {
+        let state = json!({"mode": "ask", "pending": [
+            {"id": "approval-3", "kind": "approval", "what": "request", "url": "https://a.test/x\u{1b}[1m?q=1", "method": "GET",
+             "client": {"process": "curl", "address": "127.0.0.1"}, "waiting": 2, "until": 0},
+            {"id": "approval-4", "kind": "approval", "what": "tunnel", "url": "b.test:22",
+             "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
+            {"id": "rule-5", "kind": "rule", "what": "response", "url": "http://c.test/", "method": "GET", "status": 200,
+             "rule": "look", "note": "why", "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
+            {"id": "approval-6@8c2f01aa", "replica": "gateway-2", "kind": "approval", "what": "tunnel", "url": "d.test:22",
+             "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
+        ]});
+        assert_eq!(
+            table(&state),
+            "mode ask\n     3   0:00 left  2 waiting  curl  GET https://a.test/x[1m?q=1\n     4   0:00 left  1 waiting  \
+             192.0.2.1  tunnel b.test:22\nrule-5   0:00 left  1 waiting  192.0.2.1  GET http://c.test/ answered 200  held by look: why\n\
+             6@8c2f01aa   0:00 left  1 waiting  192.0.2.1  tunnel d.test:22  at gateway-2\n"
+        );
+        assert_eq!(table(&json!({"mode": "observe", "pending": []})), "mode observe\nnothing is pending\n");
+    }
+}

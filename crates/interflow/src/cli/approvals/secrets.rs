@@ -1,0 +1,95 @@
+//! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
+
+use clap::{Args, Subcommand};
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
+use serde_json::json;
+
+use crate::CliError;
+use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
+
+#[derive(Debug, Subcommand)]
+pub enum SecretsCommand {
+    /// List secrets without their values.
+    List {
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
+    },
+    /// Store a secret read from stdin; prints its placeholder.
+    Add {
+        /// Label of the secret.
+        label: String,
+        /// Origin that may receive it (repeatable): `api.example.com` (https, port 443), `api.example.com:8443`,
+        /// `http://10.0.0.7:8080`. Local addresses need a port: `127.0.0.1:3000`.
+        #[arg(long = "host", value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        /// Placeholder text [default: generated].
+        #[arg(long)]
+        placeholder: Option<String>,
+        /// Allow hosts that are given without a scheme to receive it over plain HTTP.
+        #[arg(long)]
+        plain_http: bool,
+    },
+    /// Remove a secret.
+    Remove {
+        /// Label of the secret.
+        label: String,
+    },
+}
+
+pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
+    let api = InstanceApi::require(home)?;
+    match command {
+        SecretsCommand::List { format } if format.is_json() => print_json(&api.get("/secrets")?["secrets"])?,
+        SecretsCommand::List { .. } => {
+            for s in members(&api.get("/secrets")?, "secrets") {
+                let (label, used) = (member(s, "label"), member(s, "used"));
+                print(&format!(
+                    "{label:<16}  {}  to {}  ({used} used)\n",
+                    member(s, "placeholder"),
+                    joined_values(s, "hosts")
+                ));
+            }
+        }
+        SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
+            let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
+            let value = value.trim_end_matches(['\r', '\n']);
+            let mut secret = json!({"label": label, "value": value, "hosts": hosts, "plain_http": plain_http});
+            if let Some(placeholder) = placeholder {
+                secret["placeholder"] = placeholder.into();
+            }
+            let made = api.post("/secrets", &secret)?;
+            interflow_host::errln!(
+                "the placeholder is replaced by the secret in requests to {}",
+                joined_values(&made, "hosts")
+            );
+            print(&format!("{}\n", member(&made, "placeholder")));
+        }
+        SecretsCommand::Remove { label } => {
+            drop(api.delete(&format!("/secrets/{}", interflow_types::percent::encoded(&label)))?)
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    #[command(flatten)]
+    format: FormatArgs<TableFormat>,
+}
+
+/// Lists the agent sessions of the running instance.
+pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
+    let response = InstanceApi::require(home)?.get("/sessions")?;
+    if args.format.is_json() {
+        return print_json(&response["sessions"]);
+    }
+    for s in members(&response, "sessions") {
+        let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");
+        let (id, agent, rules) =
+            (member(s, "id"), member(s, "agent"), pluralize(s["rules"].as_u64().unwrap_or_default(), "rule"));
+        print(&format!("{id:<24}  {agent:<12}  {rules}  {secrets}\n"));
+    }
+    Ok(())
+}

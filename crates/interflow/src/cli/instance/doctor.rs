@@ -1,0 +1,42 @@
+//! `interflow doctor`: checks the environment and suggests remedies.
+
+use clap::Args;
+use interflow_host::data_dir::DataDir;
+use interflow_host::doctor::{DoctorFinding, FindingState};
+
+use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat, print_json};
+use crate::instance::config::InterflowConfig;
+use crate::instance::diagnosis::findings;
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
+}
+
+/// Runs all checks; fails if one is bad.
+pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let findings = findings(config, home);
+    if args.format.is_json() {
+        print_json(&findings)?;
+    } else {
+        findings.iter().for_each(print);
+    }
+    let bad = findings.iter().filter(|f| f.state == FindingState::Bad).count();
+    match bad {
+        0 => Ok(()),
+        1 => Err(CliError::Failed("1 thing needs attention".to_owned())),
+        _ => Err(CliError::Failed(format!("{bad} things need attention"))),
+    }
+}
+
+fn print(finding: &DoctorFinding) {
+    let (mark, colour) = match finding.state {
+        FindingState::Good => ("ok  ", anstyle::AnsiColor::Green),
+        FindingState::Notice => ("note", anstyle::AnsiColor::Yellow),
+        FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
+    };
+    let style = colour.on_default();
+    interflow_host::outln!("{style}{mark}{style:#}  {}: {}", finding.what, finding.text);
+}

@@ -1,0 +1,9 @@
+//! Commands that start, control and examine an instance.
+
+pub mod control;
+pub mod doctor;
+pub mod event_socket;
+pub mod listen_address;
+pub mod open;
+pub mod run;
+pub mod status;
