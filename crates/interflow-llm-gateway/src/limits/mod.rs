@@ -12,7 +12,7 @@ mod settlement;
 mod slow_keys;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
@@ -20,14 +20,14 @@ use interflow_limits::{
     KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
     TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
-use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
+use interflow_llm::{LlmCall, Operation, Provider, provider};
 use interflow_types::{
     Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
     RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
-use crate::gateway::{ServedBy, StreamUsageWanted};
+use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
@@ -75,12 +75,12 @@ impl KeyRules {
     }
 
     /// The key that the request carries: the gateway's own header wins over the places of the provider SDKs.
-    fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
+    fn presented(&self, head: &RequestHead) -> Option<PresentedKey> {
         self.own(head).or_else(|| credentials::presented_key(head))
     }
 
-    /// As [`shown`](Self::shown), for endpoints that no provider's SDK calls.
-    fn shown_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
+    /// As [`presented`](Self::presented), for endpoints that no provider's SDK calls.
+    fn presented_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
         self.own(head).or_else(|| credentials::presented_key_in_fields(head))
     }
 
@@ -109,17 +109,11 @@ pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
     limits: Arc<UsageLimiter>,
-    upstream_has_key: ProviderKeyCheck,
-    deployments: OnceLock<DeploymentsFn>,
+    /// Knows to which upstreams it adds a key, and which models may serve a request, by which it is priced.
+    gateway: Arc<LlmGateway>,
     capacity: Capacity,
     slow_keys: SlowKeyChecks,
 }
-
-/// The models that may serve a request: of the addressed upstream, the route and the requested model.
-type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync>;
-
-/// Whether the gateway adds its own key to requests to the upstream with this name.
-pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// State kept with a flow until it ends. `status` tells whether a provider answered, and how.
 #[derive(Default)]
@@ -142,37 +136,27 @@ impl FlowReservation {
 const MAX_INSPECTED_BODY: usize = 64 << 20;
 
 impl LimitStage {
+    /// At most `max_concurrent` requests pass at once on the gateway port; 0: no limit.
     pub fn new(
         keys: Arc<KeyStore>,
         rules: KeyRules,
         limits: Arc<UsageLimiter>,
-        upstream_has_key: ProviderKeyCheck,
+        gateway: Arc<LlmGateway>,
+        max_concurrent: usize,
     ) -> Self {
-        let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
-        let (rules, deployments) = (ArcSwap::from_pointee(rules), OnceLock::new());
-        Self { keys, rules, limits, upstream_has_key, deployments, capacity, slow_keys }
+        let (capacity, slow_keys) = (Capacity::new(max_concurrent), SlowKeyChecks::default());
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits, gateway, capacity, slow_keys }
     }
 
-    /// Sets how the models that may serve a request are found, by which it is priced. May be set once.
-    pub fn set_deployments(
-        &self,
-        deployments: impl Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync + 'static,
-    ) {
-        let _ = self.deployments.set(Box::new(deployments));
-    }
-
-    pub fn set_rules(&self, rules: KeyRules) {
+    /// Activates other rules, and another limit of concurrent requests, for the next request.
+    pub fn activate(&self, rules: KeyRules, max_concurrent: usize) {
         self.rules.store(Arc::new(rules));
-    }
-
-    /// Limits concurrent requests on the gateway port; 0: no limit. Takes effect for the next request.
-    pub fn set_capacity(&self, max: usize) {
-        self.capacity.set(max);
+        self.capacity.limit(max_concurrent);
     }
 
     /// Whether a request carries a virtual key, valid or not, in a header field where keys are looked for.
     pub fn shows_virtual_key(&self, head: &RequestHead) -> bool {
-        match self.rules.load().shown_in_fields(head) {
+        match self.rules.load().presented_in_fields(head) {
             Some(PresentedKey::Own(_)) => true,
             Some(PresentedKey::Provider(text)) => credentials::is_virtual_key(&text),
             None => false,
@@ -192,15 +176,15 @@ impl LimitStage {
         let rules = self.rules.load();
         let gateway = flow.transport == EntryKind::Gateway;
         let called = LlmRequest::from_request(flow, head);
-        let shown = rules.shown(head);
+        let presented = rules.presented(head);
         if flow.extension::<NotRecorded>().is_some() {
-            return self.check_philter_key(ring, flow, head, shown);
+            return self.check_philter_key(ring, flow, head, presented);
         }
         if let Some(KeyedEndpoint(Some(name))) = flow.extension().copied() {
             return self.check_endpoint_key(ring, flow, head, name);
         }
         let Some(called) = called else {
-            return match shown {
+            return match presented {
                 // A virtual key is a secret between the client and this gateway; an unknown provider would learn it.
                 Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
                     Err(rejections::reject_unknown_provider(flow))
@@ -221,7 +205,7 @@ impl LimitStage {
             tags.iter().map(|(name, value)| format!("{name}={value}")).for_each(|tag| flow.tag(tag));
         }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
-        let key = match &shown {
+        let key = match &presented {
             None if required => {
                 return Err(rejections::reject_key(flow, called.call.provider, &KeyRejection::Missing));
             }
@@ -232,7 +216,7 @@ impl LimitStage {
                 Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
                     return Ok(());
                 }
-                found => found,
+                other => other,
             },
         };
         let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
@@ -246,7 +230,7 @@ impl LimitStage {
         // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
-        match (secret, &shown) {
+        match (secret, &presented) {
             (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
             // A virtual key beside the client's own credentials only identifies it; the credentials stay.
             (None, Some(PresentedKey::Own(_))) => Ok(()),
@@ -268,12 +252,12 @@ impl LimitStage {
         {
             return None;
         }
-        let (PresentedKey::Own(text) | PresentedKey::Provider(text)) = self.rules.load().shown(head)?;
+        let (PresentedKey::Own(text) | PresentedKey::Provider(text)) = self.rules.load().presented(head)?;
         ring.needs_check(&text).then_some(text)
     }
 
     fn gateway_adds_key(&self, called: &LlmRequest) -> bool {
-        called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
+        called.route.as_deref().is_some_and(|name| self.gateway.holds_key_of(name))
     }
 
     /// Checks the key of a request to the redaction API, which this process serves: required if keys are, and never
@@ -283,18 +267,18 @@ impl LimitStage {
         ring: &VirtualKeyRing,
         flow: &mut Flow,
         head: &RequestHead,
-        shown: Option<PresentedKey>,
+        presented: Option<PresentedKey>,
     ) -> Result<(), EarlyExit> {
         let required = self.rules.load().required.unwrap_or(false);
-        let found = match shown {
+        let key = match presented {
             None if required => Err(KeyRejection::Missing),
             None => return Ok(()),
             Some(PresentedKey::Own(text) | PresentedKey::Provider(text)) => match ring.find_now(&text) {
                 Err(KeyRejection::Unknown) if !required && !credentials::is_virtual_key(&text) => return Ok(()),
-                found => found,
+                other => other,
             },
         };
-        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+        let key = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
         let allowed = scope::allowed_path(&key, "filter", None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         flow.extension_mut::<KeyContext>().key = Some(key);
@@ -312,18 +296,18 @@ impl LimitStage {
     ) -> Result<(), EarlyExit> {
         let rules = self.rules.load();
         let required = rules.requires_key(flow, true);
-        let shown = rules.shown_in_fields(head);
-        let found = match shown {
+        let presented = rules.presented_in_fields(head);
+        let key = match presented {
             None if required => Err(KeyRejection::Missing),
             None => return Ok(()),
             Some(PresentedKey::Own(text)) => ring.find_now(&text),
             Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
                 // A credential that is not for this gateway; it goes nowhere.
                 Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
-                found => found,
+                other => other,
             },
         };
-        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+        let key = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
         let allowed = scope::allowed_path(&key, name, None, head.url.path_only()).map(drop);
         allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
         identify_user(flow, &key);
@@ -355,18 +339,22 @@ impl LimitStage {
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
-        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches);
-        let known = called.model.is_some() && called.estimated > 0 && !is_deferrable;
-        // The body is read only if a scope or a limit depends on what it requests.
-        let (body, asked) = match listed || limited && !known {
+        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches | Operation::Other);
+        let is_read = called.model.is_some() && called.estimated > 0 && !is_deferrable;
+        // The body is read only if a scope, a limit or a reservation that is charged depends on what it requests.
+        let starts_run = provider::starts_run(head.url.path_only());
+        let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(head, body).await.map_err(|e| match e {
                 RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
-        let is_unclear = asked.as_ref().is_some_and(|a| a.unclear);
-        let named = asked.map(|asked| called.merge_usage(asked)).unwrap_or_default();
+        let is_unclear = requested.as_ref().is_some_and(|r| r.unclear);
+        let named = requested.map(|requested| called.merge_usage(requested)).unwrap_or_default();
+        if limited && called.is_max_output_invalid && !operation.is_free() {
+            return Err(rejections::reject_max_tokens(flow, called.call.provider));
+        }
         if let Some(key) = &key {
             scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
@@ -385,6 +373,11 @@ impl LimitStage {
             tags,
             deployments,
         };
+        if called.estimated == 0 && !operation.is_free() {
+            // Its body was not read, or could not be.
+            let length = head.headers.get_str("content-length").and_then(|text| text.parse().ok());
+            called.estimated = length.map_or(0, |length| llm_request::estimated_by_length(&head.headers, length));
+        }
         let estimate = called.usage_estimate();
         // Other usage need not be asked for.
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
@@ -393,7 +386,8 @@ impl LimitStage {
             Ok(grant) => {
                 let held = flow.extension_mut::<FlowReservation>();
                 held.hold(grant);
-                held.is_deferred = named.is_background || operation == Operation::Batches;
+                let is_batch = operation == Operation::Batches && named.states_every_maximum();
+                held.is_deferred = named.is_background || is_batch || starts_run;
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -403,11 +397,9 @@ impl LimitStage {
 
 impl LimitStage {
     fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
-        let (Some(find), Some(model), Some(upstream)) = (self.deployments.get(), &called.model, &called.route) else {
-            return Vec::new();
-        };
+        let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
         let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
-        find(upstream, route, model)
+        self.gateway.deployments_of(upstream, route, model)
     }
 
     /// Reserves usage for a request that a component answers itself.
@@ -472,11 +464,11 @@ impl Stage for LimitStage {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let ring = self.keys.ring();
-        let Some(shown) = self.unchecked(&ring, flow, head) else {
+        let Some(presented) = self.unchecked(&ring, flow, head) else {
             return MaybeFuture::Ready(self.admit(&ring, flow, head).into());
         };
         MaybeFuture::pending(async move {
-            if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
+            if self.slow_keys.check(Arc::clone(&ring), presented, flow.client.peer.ip()).await.is_err() {
                 let provider =
                     LlmRequest::from_request(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
                 return rejections::too_many_keys(flow, provider).into();
@@ -532,6 +524,9 @@ impl Stage for LimitStage {
         if flow.extension::<LlmCall>().is_none_or(is_realtime) {
             return;
         }
+        if settlement::is_unaccounted(flow) {
+            flow.tag("unaccounted");
+        }
         if let Some(ChargedUsage { usage, .. }) = charged_usage(flow).filter(|charged| charged.is_estimated) {
             flow.tag(format!("estimated:{}+{}", usage.input, usage.output));
         }
@@ -540,16 +535,7 @@ impl Stage for LimitStage {
     fn done(&self, flow: &Flow) {
         let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
-        let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
-        // A batch is priced by the models of its requests.
-        let is_batch = flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Batches);
-        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref()).filter(|_| !is_batch);
-        let tokens = token_counts(&charged.usage);
-        match charged.is_estimated {
-            true => grant.commit_counted(&tokens, served, answered.as_deref()),
-            false => grant.commit_as(&tokens, served, answered.as_deref()),
-        }
+        grant.commit_all(&settlement::deployment_usages(flow));
     }
 }
 
@@ -566,12 +552,6 @@ fn identify_user(flow: &mut Flow, key: &VirtualKey) {
     }
 }
 
-/// Usage in the categories that have prices.
-pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
-    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
-    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
-}
-
 enum RequestBodyError {
     TooLarge,
     Broken(interflow_types::Error),
@@ -584,8 +564,8 @@ async fn read_requested_usage(
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
     match body.collect(MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
-            let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
-            Ok((Body::with_trailers(bytes, trailers), Some(wanted)))
+            let requested = llm_request::requested_usage(&head.headers, &bytes).await;
+            Ok((Body::with_trailers(bytes, trailers), Some(requested)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
         Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),

@@ -25,7 +25,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::gateway::ServedBy;
+use crate::gateway::{ServedBy, token_counts};
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
@@ -105,10 +105,10 @@ impl ResponseFindings {
         if passed.unread {
             flow.tag("redact:unread");
         }
-        let told = flow.extension_mut::<RedactionFindings>();
-        told.micros += passed.micros;
+        let findings = flow.extension_mut::<RedactionFindings>();
+        findings.micros += passed.micros;
         for (kind, n) in passed.found {
-            *told.response.entry(kind).or_default() += n;
+            *findings.response.entry(kind).or_default() += n;
         }
         if let Some(cut) = passed.cut {
             flow.tag(format!("refused:{}", cut.code));
@@ -331,8 +331,8 @@ impl Stage for LlmTelemetryStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if seen && scope.transport != EntryKind::Internal {
+        let is_inspected = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        if is_inspected && scope.transport != EntryKind::Internal {
             PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done)
         } else {
             PhaseSet::NONE
@@ -365,7 +365,7 @@ impl Stage for LlmTelemetryStage {
         let charged = || crate::limits::charged_usage(flow).map(|charged| charged.usage);
         let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
-            let tokens = crate::limits::token_counts(&u);
+            let tokens = token_counts(&u);
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
             let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
             let answered = exchange.summary().model;
