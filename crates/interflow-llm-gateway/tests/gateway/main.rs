@@ -5,6 +5,8 @@ mod attempts;
 mod bad_input;
 mod charges;
 mod coalescing;
+mod corpus;
+mod corpus_cases;
 mod credentials;
 mod deployments;
 mod key_scopes;
