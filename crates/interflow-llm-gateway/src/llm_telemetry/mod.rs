@@ -209,11 +209,12 @@ impl LlmTelemetry {
         home: &Path,
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
+        max_concurrent: usize,
     ) -> Result<Arc<Self>, String> {
         let (metrics, observer, out) = (LlmMetrics::default(), OnceLock::new(), ArcSwap::default());
         let service = Self { limits, egress, metrics, observer, out };
         let prepared = service.prepare(audit, telemetry, home)?;
-        service.activate(prepared);
+        service.activate(prepared, max_concurrent);
         Ok(Arc::new(service))
     }
 
@@ -259,13 +260,10 @@ impl LlmTelemetry {
         }
     }
 
-    pub fn activate(&self, prepared: PreparedTelemetry) {
+    /// Activates a configuration. `max_concurrent` is the limit on concurrent requests reported as a metric; 0: none.
+    pub fn activate(&self, prepared: PreparedTelemetry, max_concurrent: usize) {
         self.out.store(Arc::new(prepared.0));
-    }
-
-    /// Sets the limit on concurrent requests reported as a metric; 0: none.
-    pub fn set_capacity(&self, max: usize) {
-        self.metrics.set_capacity(max as u64);
+        self.metrics.record_capacity(max_concurrent as u64);
     }
 
     /// Sets a function that is called with every completed request, such as for metrics under other names. May be set
