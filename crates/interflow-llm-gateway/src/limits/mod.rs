@@ -13,6 +13,8 @@ mod slow_keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
@@ -22,8 +24,8 @@ use interflow_limits::{
 };
 use interflow_llm::{LlmCall, Operation, Provider, provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, OutlivesClient, Phase, PhaseSet,
+    PlanScope, RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -131,6 +133,9 @@ impl FlowReservation {
         *self.grant.get_mut() = Some(grant);
     }
 }
+
+/// How long the answer of a provider is awaited, for its usage, when its client has left.
+const MAX_ABANDONED: Duration = Duration::from_secs(600);
 
 /// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
 const MAX_INSPECTED_BODY: usize = 64 << 20;
@@ -388,6 +393,9 @@ impl LimitStage {
                 held.hold(grant);
                 let is_batch = operation == Operation::Batches && named.states_every_maximum();
                 held.is_deferred = named.is_background || is_batch || starts_run;
+                if settlement::outlives_client(flow) {
+                    flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
+                }
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -523,6 +531,9 @@ impl Stage for LimitStage {
         let is_realtime = |call: &LlmCall| call.operation == Operation::Realtime;
         if flow.extension::<LlmCall>().is_none_or(is_realtime) {
             return;
+        }
+        if flow.extension::<OutlivesClient>().is_some_and(|outlives| outlives.is_abandoned.load(Relaxed)) {
+            flow.tag("client-left");
         }
         if settlement::is_unaccounted(flow) {
             flow.tag("unaccounted");

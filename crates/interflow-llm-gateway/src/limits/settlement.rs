@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use interflow_limits::{DeploymentUsage, TokenCounts};
-use interflow_llm::{CallUsage, LlmCall, Operation, ResponseProgress};
-use interflow_types::{ErrorSource, Flow, StatusCode};
+use interflow_llm::{CallUsage, LlmCall, Operation, Provider, ResponseProgress};
+use interflow_types::{EntryKind, ErrorSource, Flow, StatusCode};
 
 use super::FlowReservation;
 use crate::gateway::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts, response_cache, token_counts};
@@ -95,6 +95,16 @@ pub(super) fn is_unaccounted(flow: &Flow) -> bool {
         && reach(flow) == DeliveryState::Underway
 }
 
+/// Whether a request of the gateway is answered, and billed, as a whole though its client leaves: not a stream. Ollama's
+/// servers stop then.
+pub(super) fn outlives_client(flow: &Flow) -> bool {
+    flow.transport == EntryKind::Gateway
+        && flow.extension::<LlmCall>().is_some_and(|call| {
+            let is_whole = !call.stream && call.operation != Operation::Realtime;
+            is_whole && call.operation.generates() && call.provider != Provider::Ollama
+        })
+}
+
 /// What was reserved for a request, or else the estimate of its input.
 fn reserved(flow: &Flow, call: &LlmCall) -> TokenCounts {
     let estimated = TokenCounts { input: call.estimated_input, ..TokenCounts::default() };
@@ -137,7 +147,7 @@ fn reach(flow: &Flow) -> DeliveryState {
 mod tests {
     use interflow_limits::ServedModel;
     use interflow_llm::CountedOutput;
-    use interflow_types::{Authority, ClientInfo, EntryKind, ErrorKind, Scheme, Timestamp};
+    use interflow_types::{Authority, ClientInfo, ErrorKind, Scheme, Timestamp};
 
     use super::*;
 

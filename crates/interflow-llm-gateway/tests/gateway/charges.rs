@@ -7,7 +7,7 @@ use std::time::Duration;
 use interflow_limits::{SpendLedger, SpendQuery, UsageSums};
 use interflow_llm::LlmUpstreamConfig;
 use interflow_redact::{RedactConfig, RedactMode};
-use interflow_testkit::{Answer, Ending, Origin, Reply};
+use interflow_testkit::{Answer, Ending, Origin, Reply, Wire};
 use serde_json::{Value, json};
 
 use super::key_scopes::key;
@@ -212,4 +212,39 @@ async fn a_maximum_that_is_no_number_of_tokens_is_refused_where_a_limit_applies(
     // Without a limit, the provider judges.
     let free = gate(&[&origin], Value::Null, "").await;
     assert_eq!(post(&free, "/openai/v1/chat/completions", &chat(json!(-1))).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_answer_is_read_to_its_end_for_its_usage_when_its_client_has_left() {
+    // The proxy sends the request itself, or the route handler does, which passes on whole replies only; the client leaves
+    // before the response, or while its body comes.
+    let route = json!({"deployments": [{"provider": "a"}]});
+    for (route, begins, count) in [(Value::Null, false, 1), (Value::Null, true, 1), (route, false, 2)] {
+        let answer = reply().to_string();
+        let (first, rest) = (answer[..9].to_owned(), answer[9..].to_owned());
+        let origin = Origin::http().answering(move |_| match begins {
+            false => Reply::json(&reply()).delay(Duration::from_millis(200)),
+            true => Reply::status(200)
+                .header("Content-Type", "application/json")
+                .pieces(vec![first.clone().into(), rest.clone().into()], Duration::from_millis(200)),
+        });
+        let origin = origin.start().await;
+        let gate = gate(&[&origin], route.clone(), "limits = { tokens_per_day = 100000 }").await;
+        let body = chat(false).to_string();
+        let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+        let n = body.len();
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+        let head = format!("POST /a/v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {n}\r\n{fields}\r\n");
+        wire.send(head + &body).await.unwrap();
+        match begins {
+            true => drop(wire.some().await.unwrap()),
+            false => super::support::until("the request", || !origin.requests().is_empty()).await,
+        }
+        drop(wire);
+        let sums = sums(&gate, |sums| sums.requests == 1).await;
+        assert_eq!((sums.input_tokens, sums.output_tokens), (7, 3), "{route} {begins}");
+        let flows = gate.proxy.flows(count).await;
+        let is_left = |flow: &super::support::Kept| flow.tags.iter().any(|tag| tag == "client-left");
+        assert!(flows.iter().any(is_left), "{route} {begins}: {flows:#?}");
+    }
 }
