@@ -55,6 +55,19 @@ pub struct UsageEstimate {
     pub choices: u64,
 }
 
+/// What a deployment used for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeploymentUsage {
+    pub tokens: TokenCounts,
+    /// The deployment, by which it is priced; `None` if it is not known.
+    pub served: Option<ServedModel>,
+    /// The model that the response names; its price is used when the deployment or the requested model is an alias or has
+    /// no price.
+    pub answered: Option<Arc<str>>,
+    /// Whether the tokens were counted or estimated, since the provider did not report them.
+    pub is_estimated: bool,
+}
+
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
 /// (key, user, address, ...), and `wait` the earliest time at which a retry can succeed (`Retry-After`). `is_reserved`: it
 /// is a budget that is not used up, but reserved by requests in progress.
@@ -251,34 +264,24 @@ impl UsageLimiter {
 
     /// Adds a request of the operator's own to the ledger, such as the copy for a shadow deployment: no key pays it, and
     /// no budget counts it.
-    pub fn record_operator_spend(
-        &self,
-        served: &ServedModel,
-        tokens: &TokenCounts,
-        answered: Option<&str>,
-        tags: TagSet,
-    ) {
+    pub fn record_operator_spend(&self, usage: &DeploymentUsage, tags: TagSet) {
+        let Some(served) = &usage.served else { return };
         let subject = RequestAttributes {
             provider: Arc::clone(&served.provider),
             model: Some(Arc::clone(&served.model)),
             tags: Arc::new(tags),
             ..RequestAttributes::default()
         };
-        let (used, is_priced) = self.state.load().price_usage(&subject, tokens, Some(served), answered);
-        self.record_spend(&subject, tokens, is_priced.then_some(used.micros), Some(served), false);
+        let answered = usage.answered.as_deref();
+        let (used, is_priced) = self.state.load().price_usage(&subject, &usage.tokens, Some(served), answered);
+        self.record_spend(&subject, usage, is_priced.then_some(used.micros), 1);
     }
 
-    fn record_spend(
-        &self,
-        subject: &RequestAttributes,
-        tokens: &TokenCounts,
-        micros: Option<u64>,
-        served: Option<&ServedModel>,
-        is_estimated: bool,
-    ) {
+    fn record_spend(&self, subject: &RequestAttributes, usage: &DeploymentUsage, micros: Option<u64>, requests: u64) {
+        let tokens = &usage.tokens;
         // Failed requests cost nothing, and their models are whatever clients say.
         let Some(ledger) = self.spend.get().filter(|_| tokens.total() > 0) else { return };
-        let served = served.or_else(|| subject.sole_deployment());
+        let served = usage.served.as_ref().or_else(|| subject.sole_deployment());
         let account = SpendAccount {
             key: subject.key.as_ref().map(|key| Arc::clone(&key.id)),
             user: subject.user().map(Into::into),
@@ -291,13 +294,14 @@ impl UsageLimiter {
         ledger.record(
             account,
             SpendSums {
-                requests: 1,
-                estimated: u64::from(is_estimated),
+                requests,
+                // Counts requests, of which further deployments are none.
+                estimated: if usage.is_estimated { requests } else { 0 },
                 input_tokens: tokens.input,
                 output_tokens: tokens.output,
                 cached_tokens: tokens.cache_read,
                 micro_dollars: micros.unwrap_or_default(),
-                unpriced: u64::from(micros.is_none()),
+                unpriced: if micros.is_none() { requests } else { 0 },
             },
         );
     }
@@ -508,37 +512,31 @@ impl UsageReservation {
 
     /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
     /// background task.
-    pub fn commit(self, tokens: &TokenCounts) {
-        self.commit_as(tokens, None, None);
+    pub fn commit(mut self, tokens: &TokenCounts) {
+        self.finish(&[DeploymentUsage { tokens: *tokens, ..DeploymentUsage::default() }]);
     }
 
-    /// As [`commit`](Self::commit). `served` is the deployment that served the request, by which it is priced.
-    /// `answered` is the model that the response names; its price is used when the deployment or the requested model is
-    /// an alias or has no price.
-    pub fn commit_as(mut self, tokens: &TokenCounts, served: Option<&ServedModel>, answered: Option<&str>) {
-        self.finish(tokens, served, answered, false);
+    /// As [`commit`](Self::commit), for what deployments used: first the one that counts as the request, then those that
+    /// were sent it besides.
+    pub fn commit_all(mut self, usages: &[DeploymentUsage]) {
+        self.finish(usages);
     }
 
-    /// As [`commit_as`](Self::commit_as), for tokens that were counted or estimated, since the provider did not report
-    /// them.
-    pub fn commit_counted(mut self, tokens: &TokenCounts, served: Option<&ServedModel>, answered: Option<&str>) {
-        self.finish(tokens, served, answered, true);
-    }
-
-    fn finish(
-        &mut self,
-        tokens: &TokenCounts,
-        served: Option<&ServedModel>,
-        answered: Option<&str>,
-        is_estimated: bool,
-    ) {
+    fn finish(&mut self, usages: &[DeploymentUsage]) {
         // Settled once: `Drop` runs after `commit` too.
         let Some(held) = self.held.take() else { return };
         let (limits, subject) = (&self.limits, &self.subject);
-        let (used, is_priced) = limits.state.load().price_usage(subject, tokens, served, answered);
-        let micros = is_priced.then_some(used.micros);
-        limits.usage.record_usage(subject, tokens, micros);
-        limits.record_spend(subject, tokens, micros, served, is_estimated);
+        let state = limits.state.load();
+        let mut used = UsageAmount::default();
+        for (i, usage) in usages.iter().enumerate() {
+            let (served, answered) = (usage.served.as_ref(), usage.answered.as_deref());
+            let (amount, is_priced) = state.price_usage(subject, &usage.tokens, served, answered);
+            let (micros, requests) = (is_priced.then_some(amount.micros), u64::from(i == 0));
+            limits.usage.record_usage(subject, &usage.tokens, micros, requests);
+            limits.record_spend(subject, usage, micros, requests);
+            used.tokens = used.tokens.saturating_add(amount.tokens);
+            used.micros = used.micros.saturating_add(amount.micros);
+        }
         let Some(taken) = held else { return };
         let costs: Vec<u64> = taken.asks().iter().map(|a| counter_cost(&a.counter, used)).collect();
         let alerts = limits.alerts.get().filter(|_| limits.alert_settings().is_active());
@@ -556,8 +554,8 @@ impl UsageReservation {
 
 impl Drop for UsageReservation {
     fn drop(&mut self) {
-        let estimated = self.estimated;
-        self.finish(&estimated, None, None, true);
+        let tokens = self.estimated;
+        self.finish(&[DeploymentUsage { tokens, is_estimated: true, ..DeploymentUsage::default() }]);
     }
 }
 
@@ -643,10 +641,20 @@ mod tests {
         let reservation = l.admit(named(both.clone()), ask).await.unwrap();
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
         let used = TokenCounts { input: 1000, output: 1000, ..TokenCounts::default() };
-        reservation.commit_as(&used, Some(&at("gpt-4.1-nano")), Some("gpt-4o"));
+        let usage = |served, answered: &str| DeploymentUsage {
+            tokens: used,
+            served,
+            answered: Some(answered.into()),
+            is_estimated: false,
+        };
+        reservation.commit_all(&[usage(Some(at("gpt-4.1-nano")), "gpt-4o")]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0005, "the one that served it is charged");
-        l.admit(named(vec![at("no-price")]), ask).await.unwrap().commit_as(&used, None, Some("gpt-4.1-nano"));
+        l.admit(named(vec![at("no-price")]), ask).await.unwrap().commit_all(&[usage(None, "gpt-4.1-nano")]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.001, "or else the model that answered");
+        let besides = usage(Some(at("gpt-4.1-mini")), "");
+        l.admit(named(both), ask).await.unwrap().commit_all(&[usage(Some(at("gpt-4.1-nano")), ""), besides]);
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0035, "and what others used besides");
+        assert_eq!(l.usage().rows().iter().map(|row| row.sums.requests).sum::<u64>(), 3);
     }
 
     #[tokio::test]

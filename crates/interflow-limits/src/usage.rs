@@ -70,18 +70,19 @@ impl UsageTotals {
         change(rows.entry(row).or_default());
     }
 
-    /// Adds an ended request. `micros` is its cost in millionths of a dollar, or `None` if its model has no price.
-    pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
+    /// Adds an ended request, or with 0 `requests` what a further deployment used for it. `micros` is its cost in
+    /// millionths of a dollar, or `None` if its model has no price.
+    pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>, requests: u64) {
         self.update_row(subject, |s| {
-            s.requests += 1;
-            s.mcp_calls += u64::from(&*subject.provider == MCP_PROVIDER);
+            s.requests += requests;
+            s.mcp_calls += if &*subject.provider == MCP_PROVIDER { requests } else { 0 };
             s.input_tokens = s.input_tokens.saturating_add(tokens.input);
             s.output_tokens = s.output_tokens.saturating_add(tokens.output);
             s.cached_tokens = s.cached_tokens.saturating_add(tokens.cache_read);
             match micros {
                 Some(micros) => s.dollars += micros as f64 / 1e6,
                 // A request that used nothing costs nothing, price or not.
-                None => s.unpriced += u64::from(tokens.total() > 0),
+                None => s.unpriced += if tokens.total() > 0 { requests } else { 0 },
             }
         });
     }
@@ -119,17 +120,17 @@ mod tests {
             ..RequestAttributes::default()
         };
         let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, ..TokenCounts::default() };
-        book.record_usage(&subject("a"), &tokens, Some(2_000_000));
-        book.record_usage(&subject("a"), &tokens, None);
+        book.record_usage(&subject("a"), &tokens, Some(2_000_000), 1);
+        book.record_usage(&subject("a"), &tokens, None, 1);
         book.record_rejection(&subject("a"));
         let sums = book.rows()[0].sums;
         assert_eq!((sums.requests, sums.refused, sums.input_tokens, sums.unpriced), (2, 1, 20, 1));
         assert_eq!(sums.dollars, 2.0);
         let most = TokenCounts { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..TokenCounts::default() };
-        book.record_usage(&subject("a"), &most, None);
+        book.record_usage(&subject("a"), &most, None, 1);
         let sums = book.rows()[0].sums;
         assert_eq!((sums.input_tokens, sums.output_tokens, sums.cached_tokens), (u64::MAX, u64::MAX, u64::MAX));
-        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &tokens, None));
+        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &tokens, None, 1));
         assert!(book.rows().len() <= MAX_ROWS + 1);
     }
 }

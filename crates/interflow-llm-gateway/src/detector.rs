@@ -201,8 +201,8 @@ impl Stage for ProviderDetector {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if seen {
+        let is_inspected = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        if is_inspected {
             PhaseSet::from_phase(Phase::RequestHead)
                 .with(Phase::RequestBody)
                 .with(Phase::ResponseBody)
@@ -243,10 +243,10 @@ impl Stage for ProviderDetector {
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
             return self.detect_by_body(flow, head, body);
         }
-        let wanted =
+        let is_read =
             flow.extension::<LlmCall>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
         let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
-        if !wanted || form || body.is_empty() {
+        if !is_read || form || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
         let max = self.gateway.max_body();
@@ -287,7 +287,7 @@ impl Stage for ProviderDetector {
         }
         let Ok(decoder) = ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) else {
             let progress = ResponseProgress::Unreadable;
-            exchange.set_counted(CountedOutput { progress, ..CountedOutput::default() });
+            exchange.record_count(CountedOutput { progress, ..CountedOutput::default() });
             return MaybeFuture::Ready(Ok(body));
         };
         let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
@@ -312,8 +312,8 @@ impl Stage for ProviderDetector {
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        let said = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-        if said && self.wants_messages(flow) {
+        let is_event = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+        if is_event && self.wants_messages(flow) {
             read_message(flow.extension_mut::<LlmCall>(), message);
         }
         MaybeFuture::Ready(MessageVerdict::Continue)
@@ -325,20 +325,20 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
         // Deltas carry no usage; the event that ends a response does.
         if usage::may_hold_usage(&message.payload)
-            && let Some(said) = usage::summary_from_json(&message.payload)
-            && said.usage.is_some()
+            && let Some(summary) = usage::summary_from_json(&message.payload)
+            && summary.usage.is_some()
         {
-            exchange.merge_more(&said);
+            exchange.merge_more(&summary);
             // From here on, what no report covers is counted: a connection may be cut within a response.
             exchange.estimated_input = 0;
-            exchange.set_counted(CountedOutput::default());
+            exchange.record_count(CountedOutput::default());
             return;
         }
         let texts = spans::mark_event(&message.payload, None).map(|marked| marked.spans).unwrap_or_default();
         let generated = texts.iter().filter(|span| span.channel.is_some());
         let counted = exchange.counted();
         let tokens: u64 = generated.map(|span| usage::estimated_tokens(span.range.len())).sum();
-        exchange.set_counted(CountedOutput { unreported: counted.unreported.saturating_add(tokens), ..counted });
+        exchange.record_count(CountedOutput { unreported: counted.unreported.saturating_add(tokens), ..counted });
         return;
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
@@ -360,6 +360,7 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
     // Ollama streams unless told otherwise; all others the other way round.
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
     exchange.max_output = marked.max_output;
+    exchange.is_max_output_invalid = marked.is_max_output_invalid;
     exchange.choices = marked.choices;
     Ok(())
 }
@@ -397,7 +398,7 @@ impl UsageTap {
             let progress = if scanner.has_failed() { ResponseProgress::Unreadable } else { progress };
             self.exchange.merge_summary(scanner.finish());
             let unreported = scanner.unreported_output();
-            self.exchange.set_counted(CountedOutput { unreported, progress, is_upstream: false });
+            self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
         }
     }
 }

@@ -32,6 +32,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("untranslatable_request", &[400], "the request contains what the API of the provider has no counterpart of", "leave it out, or use a provider with the same API"),
     code("guardrail_blocked", &[400], "a guardrail, or a person whom it asked, blocked the request or the response", "see the message, and `llm.guardrail`"),
     code("previous_response_not_found", &[400], "the deployment that made the response is no longer on the route", "send the whole conversation without `previous_response_id`"),
+    code("invalid_max_tokens", &[400], "a limit or a budget applies, and the maximum of output tokens (`max_tokens` and the like) is not a whole number from 0 to 4294967295", "send a positive number, or leave it out"),
     code("invalid_tags", &[400], "`X-Interflow-Tags` cannot be read", "write `name=value,name=value`"),
     code("missing_api_key", &[401], "a virtual key is required, and none was sent", "send one; `interflow keys add` creates it"),
     code("invalid_api_key", &[401, 407], "the key is unknown, expired, disabled or revoked, or its team is, or the proxy's credentials are wrong", "send another"),

@@ -37,11 +37,13 @@ pub struct LlmCall {
     pub grows: bool,
     /// The client's limit on the output tokens of one choice, under whatever name its API has for it.
     pub max_output: Option<u64>,
+    /// Whether the client's limit is no number of tokens that an API takes.
+    pub is_max_output_invalid: bool,
     /// How many choices the client asks for; 0 if it does not say.
     pub choices: u64,
     // Shared with the stage that reads the response, which outlives the call that created it.
     pub summary: Arc<Mutex<ResponseSummary>>,
-    /// What was counted of the response; see [`set_counted`](Self::set_counted).
+    /// What was counted of the response; see [`record_count`](Self::record_count).
     pub count: Arc<Mutex<CountedOutput>>,
     /// When the first text of a streamed response arrived, in microseconds after the flow's start.
     pub first_token: Arc<OnceLock<u64>>,
@@ -96,13 +98,13 @@ impl LlmCall {
     }
 
     /// Adds another of several responses (of a WebSocket), whose usage is summed.
-    pub fn merge_more(&self, said: &ResponseSummary) {
+    pub fn merge_more(&self, summary: &ResponseSummary) {
         let mut settled = self.lock();
-        if let Some(more) = said.usage {
+        if let Some(more) = summary.usage {
             settled.usage.get_or_insert_default().add(more);
         }
-        settled.model = said.model.clone().or(settled.model.take());
-        settled.id = said.id.clone().or(settled.id.take());
+        settled.model = summary.model.clone().or(settled.model.take());
+        settled.id = summary.id.clone().or(settled.id.take());
     }
 
     /// What was counted of the response so far.
@@ -110,11 +112,11 @@ impl LlmCall {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what was counted of the response so far. Where the upstream's was counted, the client's is not.
-    pub fn set_counted(&self, counted: CountedOutput) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        if counted.is_upstream || !count.is_upstream {
-            *count = counted;
+    /// Records what was counted of the response so far. Where the upstream's was counted, the client's is not.
+    pub fn record_count(&self, counted: CountedOutput) {
+        let mut current = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.is_upstream || !current.is_upstream {
+            *current = counted;
         }
     }
 

@@ -72,6 +72,11 @@ pub const TAGS: &[TagInfo] = &[
     ),
     tag("translated:", "format of the provider, into which the request was translated"),
     tag("estimated:", "charged tokens, as `INPUT+OUTPUT`, if the provider did not report all of them"),
+    tag("client-left", "the client left before the response; the gateway read it to its end, for its usage"),
+    tag(
+        "unaccounted",
+        "the provider may bill more than is charged: the request is for files, jobs or media, whose use is neither reported nor counted",
+    ),
     tag("refused:", "code of the refusal, such as `rate_limit_exceeded`; see [errors](errors.md#gateway)"),
     tag("redacted", "something in the request was redacted"),
     tag("redact:flagged", "something was detected in the request and, as configured, left in it"),

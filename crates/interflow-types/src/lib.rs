@@ -37,7 +37,8 @@ pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::extensions::{
-    BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,
+    BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient, ResolvedNames,
+    ResponseHeadFilter, UsageLabel,
 };
 pub use flow::id::{FlowId, FlowIdError, random_token};
 pub use flow::original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};

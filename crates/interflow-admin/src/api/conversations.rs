@@ -19,7 +19,7 @@ use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
 use interflow_llm::CallUsage;
-use interflow_llm_gateway::limits::token_counts;
+use interflow_llm_gateway::gateway::token_counts;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };

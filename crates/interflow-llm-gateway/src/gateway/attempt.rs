@@ -9,19 +9,20 @@ use interflow_types::{
     Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
 };
 
-use super::access_token::AccessToken;
 use super::credential_mask::SentCredentials;
-use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
 use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
 };
 use super::served::served_model;
 use super::translation::Translation;
+use super::upstream_request::{
+    OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
+};
 use super::{
     DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
 };
 use interflow_codec::content_coding as coding;
-use interflow_limits::ServedModel;
+use interflow_limits::{ServedModel, TokenCounts};
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
@@ -65,16 +66,6 @@ impl LastFailure {
     }
 }
 
-/// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
-pub(super) struct OriginalRequest<'a> {
-    pub exchange: &'a LlmCall,
-    pub head: &'a RequestHead,
-    pub raw: &'a Bytes,
-    pub token: Option<&'a AccessToken>,
-    /// Whether its credentials are meant for a host other than its target, and have to be removed.
-    pub foreign: bool,
-}
-
 #[derive(serde::Deserialize)]
 struct Continuation {
     #[serde(default)]
@@ -104,7 +95,7 @@ pub(super) struct Attempt {
     is_reply: bool,
 }
 
-/// Whether a stream was asked for, and whether it has the form of a growing JSON array.
+/// Whether a stream was original for, and whether it has the form of a growing JSON array.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamKind {
     is_stream: bool,
@@ -165,7 +156,8 @@ impl RoutedRequest {
     pub fn cost(&self, deployment: &Deployment) -> Option<u64> {
         let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
         let output = self.call.max_output.unwrap_or(1_000).min(4_000);
-        self.gateway.price(&deployment.upstream.name, model, self.call.estimated_input.max(1), output)
+        let tokens = TokenCounts { input: self.call.estimated_input.max(1), output, ..TokenCounts::default() };
+        self.gateway.limits().cost(&deployment.upstream.name, Some(model), &tokens)
     }
 
     /// The request for this deployment. The inner error means that it cannot be made: there are no credentials, no URL
@@ -192,24 +184,24 @@ impl RoutedRequest {
         let exchange = self.call_at(deployment);
         let foreign = !upstream.is_same_host(&self.upstream);
         let (head, raw) = (&self.head, &self.raw);
-        let asked = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
+        let original = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
         let model = upstream_model(&self.table, upstream, &exchange).or(exchange.model.as_deref());
         let format = match self.translation.needed_for(upstream, model) {
             Ok(format) => format,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let format = match format {
-            Some(format) if self.translation.is_accepted(upstream, format, &asked).await? => None,
+            Some(format) if self.translation.is_accepted(upstream, format, &original).await? => None,
             format => format,
         };
         let (request, losses) = match format {
             Some(format) => {
-                let request = self.translation.request(&self.table, upstream, format, &asked).await?;
+                let request = self.translation.request(&self.table, upstream, format, &original).await?;
                 (request, self.translation.take_losses())
             }
             None => {
                 let mut losses = Losses::default();
-                (untranslated(&self.table, upstream, &asked, &mut losses).await?, losses)
+                (untranslated(&self.table, upstream, &original, &mut losses).await?, losses)
             }
         };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
@@ -446,10 +438,10 @@ impl Drop for PendingResult<'_> {
 async fn untranslated(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
-    asked: &OriginalRequest<'_>,
+    original: &OriginalRequest<'_>,
     losses: &mut Losses,
 ) -> Result<Result<Request, LlmRefusal>> {
-    let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
+    let OriginalRequest { exchange, head, raw, token, foreign } = *original;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
     if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
         return Ok(Err(refusal));

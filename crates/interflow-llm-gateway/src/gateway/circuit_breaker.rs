@@ -4,6 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use interflow_llm::LlmRefusal;
+use interflow_types::StatusCode;
+
 /// The state of one upstream or deployment: closed, open until a time, or after that waiting for a probe. `most`
 /// consecutive failures open it for `pause`; 0 disables that. The caller passes the time, so tests need no clock. All
 /// state is in atomics, because every request reads it; a race between two results costs at most a probe too many.
@@ -58,7 +61,7 @@ impl CircuitBreaker {
 
     /// Seconds until a request may be tried, at least one, for `Retry-After`.
     pub fn retry_after(&self, now: Instant) -> u64 {
-        self.remaining(now).map_or(1, |left| left.as_secs().max(1))
+        self.remaining(now).map_or(1, |remaining| remaining.as_secs().max(1))
     }
 
     /// How long it is still left alone; zero if it waits for a probe, `None` if it is used.
@@ -131,6 +134,12 @@ impl CircuitBreaker {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The error for a request whose upstream is left alone.
+pub(super) fn circuit_open(name: &str) -> LlmRefusal {
+    let message = format!("the upstream {name} failed several times in a row and is left alone for a while");
+    LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", "upstream_unavailable", message)
 }
 
 #[cfg(test)]

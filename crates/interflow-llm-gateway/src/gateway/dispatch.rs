@@ -2,16 +2,12 @@
 //!
 //! There are two ways. A request to an upstream that may not be retried is prepared in place by the last stage
 //! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that has a choice of upstreams, or may
-//! have to be repeated, is held in memory and sent by [`RouteHandler`](super::route_handler::RouteHandler), a local
-//! handler, whose flow has the gateway itself as its target.
+//! have to be repeated, is held in memory and sent by the route handler, a local handler, whose flow has the gateway itself
+//! as its target.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{
     Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, LocalHandler,
     MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
@@ -19,14 +15,13 @@ use interflow_types::{
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
-use super::translation::MAX_ERROR_TIME;
+use super::circuit_breaker::circuit_open;
+use super::upstream_error::MAX_ERROR_TIME;
+use super::upstream_request::{model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign};
 use super::{
-    LlmGateway, LlmUpstream, UpstreamTable, aws_signature, foreign_reasoning, resolve_alias, response_cache,
-    stream_usage, token_count, upstream,
+    LlmGateway, LlmUpstream, aws_signature, foreign_reasoning, response_cache, stream_usage, token_count, upstream,
 };
-use interflow_codec::content_coding as coding;
-use interflow_llm::spans::MarkError;
-use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
+use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
 /// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
 /// changed.
@@ -289,118 +284,9 @@ fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
 }
 
-pub(super) fn circuit_open(name: &str) -> LlmRefusal {
-    let message = format!("the upstream {name} failed several times in a row and is left alone for a while");
-    LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", "upstream_unavailable", message)
-}
-
 fn unsigned_error() -> LlmRefusal {
     let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
-}
-
-pub(super) fn sign(
-    upstream: &LlmUpstream,
-    token: Option<&AccessToken>,
-    head: &mut RequestHead,
-    body: &Body,
-) -> Result<(), LlmRefusal> {
-    let assumed = match token {
-        Some(AccessToken::Aws(credentials)) => Some(credentials),
-        _ => None,
-    };
-    let Some(credentials) = assumed.or(upstream.aws.as_ref()) else { return Ok(()) };
-    let bytes: &[u8] = match body {
-        Body::Empty => b"",
-        Body::Full(bytes) => bytes,
-        Body::Stream(_) => {
-            let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
-            return Err(LlmRefusal::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "payload_too_large",
-                "request_body_too_large",
-                message,
-            ));
-        }
-    };
-    let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
-    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    aws_signature::sign(
-        head,
-        bytes,
-        credentials,
-        &aws_signature::SigningScope { service: aws_signature::BEDROCK, region: &region },
-        &time,
-    );
-    Ok(())
-}
-
-/// The mapped model name, if there is one and the body contains the model, rather than the path.
-pub(super) fn model_in_body<'t>(
-    table: &'t UpstreamTable,
-    upstream: &'t LlmUpstream,
-    exchange: &'t LlmCall,
-    head: &RequestHead,
-) -> Option<&'t str> {
-    let name = upstream_model(table, upstream, exchange)?;
-    model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
-}
-
-/// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged; the provider reports
-/// what is wrong with it.
-pub(super) async fn rewrite_model(
-    table: &UpstreamTable,
-    head: &mut RequestHead,
-    raw: Bytes,
-    name: &str,
-) -> Result<Bytes> {
-    let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
-        Ok(plain) => plain,
-        Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
-    };
-    let body = plain.as_ref().unwrap_or(&raw);
-    let range = match spans::facts_held(body).await.map(|facts| facts.model) {
-        Ok(Some(range)) => range,
-        Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
-        Err(MarkError::Overloaded(e)) => return Err(e),
-    };
-    let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
-    head.headers.remove("content-encoding");
-    Ok(held.attach_to(replace_model(body, range, name)))
-}
-
-/// Models of Vertex AI have an `@` before their version, which the API expects literally.
-pub(super) const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
-
-/// The path with the mapped model name, if the path contains the model.
-pub(super) fn rename_model_in_path(
-    table: &UpstreamTable,
-    upstream: &LlmUpstream,
-    exchange: &LlmCall,
-    path: &str,
-) -> Option<String> {
-    let name = upstream_model(table, upstream, exchange)?;
-    let at = model_in_path(exchange.provider, path)?;
-    let name = encoded_as(name, MODEL_IN_PATH);
-    Some(format!("{}{name}{}", path.get(..at.start)?, path.get(at.end..)?))
-}
-
-/// A WebSocket event with the mapped model name; `None` if it needs no change.
-fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &[u8]) -> Option<Vec<u8>> {
-    if table.aliases.is_empty() && upstream.models.is_empty() {
-        return None;
-    }
-    let range = spans::facts(event).ok()?.model?;
-    let name = resolve_alias(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
-    Some(replace_model(event, range, name))
-}
-
-/// Only the name's bytes are replaced: everything else stays as the client sent it, so that prompt caches still
-/// match.
-fn replace_model(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
-    let name = serde_json::Value::from(name).to_string();
-    let inside = name.trim_matches('"').as_bytes();
-    [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
 }
 
 /// Answers every request with the same error. A local handler, so that the error is recorded and counted as a flow.
@@ -420,13 +306,4 @@ impl LocalHandler for RejectHandler {
         let response = self.refusal.to_response(self.provider, flow);
         Box::pin(std::future::ready(Ok(response)))
     }
-}
-
-/// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.
-pub(super) fn upstream_model<'t>(
-    table: &'t UpstreamTable,
-    upstream: &'t LlmUpstream,
-    exchange: &'t LlmCall,
-) -> Option<&'t str> {
-    exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
 }

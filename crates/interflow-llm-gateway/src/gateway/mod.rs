@@ -19,6 +19,8 @@ mod token_count;
 mod translated_stream;
 mod translation;
 mod upstream;
+mod upstream_error;
+mod upstream_request;
 mod wire_format;
 
 use std::sync::{Arc, OnceLock};
@@ -30,6 +32,7 @@ use interflow_types::{
     Method, MountTarget, Request, RequestHead, StatusCode, Url,
 };
 
+use interflow_limits::UsageLimiter;
 use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
@@ -39,7 +42,8 @@ pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
-pub(crate) use served::{DeliveryState, ServedBy};
+pub use served::token_counts;
+pub(crate) use served::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts};
 pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
 
@@ -47,53 +51,42 @@ pub use upstream::{LlmUpstream, SecretReader};
 /// theirs.
 pub struct LlmGateway {
     table: ArcSwap<UpstreamTable>,
-    egress: Arc<dyn HttpClient>,
-    unrecorded: Arc<dyn HttpClient>,
-    metadata: Arc<dyn HttpClient>,
-    looks: OnceLock<InspectionCheck>,
+    deps: GatewayDeps,
     endpoints: OnceLock<NamedEndpoints>,
-    prices: OnceLock<PriceFn>,
-    operator_spend: OnceLock<served::OperatorSpend>,
     cache: ResponseCache,
     pins: Arc<routing::ResponsePins>,
 }
 
-/// The cost of a request in millionths of a dollar: of provider, model, input and output tokens.
-type PriceFn = Box<dyn Fn(&str, &str, u64, u64) -> Option<u64> + Send + Sync>;
+/// What the gateway needs besides its configuration.
+pub struct GatewayDeps {
+    /// Sends requests that may be retried.
+    pub egress: Arc<dyn HttpClient>,
+    /// Sends token requests, which must not be recorded.
+    pub unrecorded: Arc<dyn HttpClient>,
+    /// Sends requests to cloud metadata services, whose addresses no other client may reach.
+    pub metadata: Arc<dyn HttpClient>,
+    /// Prices for routes with the strategy `cost`, and the ledger for copies to shadow deployments.
+    pub limits: Arc<UsageLimiter>,
+    /// Whether JSON requests to any host are inspected, because prompts must be redacted. If not, only host and path
+    /// select requests for inspection.
+    pub inspects_everywhere: InspectionCheck,
+}
 
 /// The operator's API format override for a URL and method; the last argument is true for a WebSocket.
 type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<ApiFormat> + Send + Sync>;
 
 /// Whether requests of this kind are inspected whatever their host.
-type InspectionCheck = Box<dyn Fn(EntryKind) -> bool + Send + Sync>;
+pub type InspectionCheck = Box<dyn Fn(EntryKind) -> bool + Send + Sync>;
 
 impl LlmGateway {
-    /// `egress` sends requests that may be retried, `unrecorded` token requests, which must not be recorded, and
-    /// `metadata` requests to cloud metadata services, whose addresses no other client may reach.
-    pub fn new(
-        table: UpstreamTable,
-        egress: Arc<dyn HttpClient>,
-        unrecorded: Arc<dyn HttpClient>,
-        metadata: Arc<dyn HttpClient>,
-    ) -> Arc<Self> {
+    pub fn new(table: UpstreamTable, deps: GatewayDeps) -> Arc<Self> {
         Arc::new(Self {
             table: ArcSwap::from_pointee(table),
-            egress,
-            unrecorded,
-            metadata,
-            looks: OnceLock::new(),
+            deps,
             endpoints: OnceLock::new(),
-            prices: OnceLock::new(),
-            operator_spend: OnceLock::new(),
             cache: ResponseCache::default(),
             pins: Arc::default(),
         })
-    }
-
-    /// Sets a check whether JSON requests to any host are inspected, because prompts must be redacted. If unset or
-    /// false, only host and path select requests for inspection. May be set once.
-    pub fn set_inspection_check(&self, looks: impl Fn(EntryKind) -> bool + Send + Sync + 'static) {
-        let _ = self.looks.set(Box::new(looks));
     }
 
     /// Sets the operator's API format overrides for endpoints that host and path do not identify. May be set once.
@@ -101,13 +94,8 @@ impl LlmGateway {
         let _ = self.endpoints.set(Box::new(named));
     }
 
-    /// Sets the price list for routes with the strategy `cost`. May be set once.
-    pub fn set_prices(&self, price: impl Fn(&str, &str, u64, u64) -> Option<u64> + Send + Sync + 'static) {
-        let _ = self.prices.set(Box::new(price));
-    }
-
-    fn price(&self, provider: &str, model: &str, input: u64, output: u64) -> Option<u64> {
-        self.prices.get()?(provider, model, input, output)
+    pub(crate) fn limits(&self) -> &UsageLimiter {
+        &self.deps.limits
     }
 
     pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<ApiFormat> {
@@ -115,7 +103,7 @@ impl LlmGateway {
     }
 
     pub(crate) fn inspects_everywhere(&self, transport: EntryKind) -> bool {
-        self.looks.get().is_some_and(|looks| looks(transport))
+        (self.deps.inspects_everywhere)(transport)
     }
 
     /// Compiles a configuration without activating it. `secret` resolves references (`env:`, `file:`).
@@ -174,16 +162,16 @@ impl LlmGateway {
     }
 
     pub(crate) fn egress(&self) -> &Arc<dyn HttpClient> {
-        &self.egress
+        &self.deps.egress
     }
 
     fn token_egress(&self) -> ambient::TokenEgress {
-        ambient::TokenEgress { web: Arc::clone(&self.unrecorded), metadata: Arc::clone(&self.metadata) }
+        ambient::TokenEgress { web: Arc::clone(&self.deps.unrecorded), metadata: Arc::clone(&self.deps.metadata) }
     }
 
     /// The client whose requests are not recorded.
     pub(crate) fn unrecorded(&self) -> &dyn HttpClient {
-        &*self.unrecorded
+        &*self.deps.unrecorded
     }
 
     /// A request of Interflow's own to an upstream, with the gateway's credentials.

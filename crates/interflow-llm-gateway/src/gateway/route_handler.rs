@@ -9,11 +9,10 @@ use interflow_types::{
 };
 
 use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
-use super::circuit_breaker::CircuitBreaker;
-use super::dispatch::circuit_open;
+use super::circuit_breaker::{CircuitBreaker, circuit_open};
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
-use super::{DeliveryState, LlmGateway, LlmUpstream, ServedBy, shadow};
+use super::{LlmGateway, LlmUpstream, ServedBy, UnansweredAttempts, shadow};
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
 /// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
@@ -194,8 +193,8 @@ impl Delivery {
                 break;
             }
             if self.selection.is_tried(index) {
-                let left = self.deadline.saturating_duration_since(Instant::now());
-                tokio::time::sleep(backoff.next(fastrand::f64()).min(left)).await;
+                let remaining = self.deadline.saturating_duration_since(Instant::now());
+                tokio::time::sleep(backoff.next(fastrand::f64()).min(remaining)).await;
             }
             let probe = HeldProbe::new(&route, index);
             let failure = match self.request.prepare(deployment, self.deadline).await {
@@ -216,9 +215,11 @@ impl Delivery {
                     continue;
                 }
             };
-            let before = std::mem::replace(flow.extension_mut(), DeliveryState::Underway);
             let outcomes = self.send(index, attempt, flow).await;
-            *flow.extension_mut() = outcomes.iter().map(AttemptOutcome::delivery_state).fold(before, Ord::max);
+            let unanswered = flow.extension_mut::<UnansweredAttempts>();
+            for outcome in &outcomes {
+                unanswered.end(&route.deployments[outcome.index].name, outcome.delivery_state());
+            }
             for outcome in outcomes {
                 if self.is_answer(&outcome) {
                     last.discard();
@@ -255,7 +256,7 @@ impl Delivery {
     /// Sends an attempt, the first with a hedge if the route has one. Of several outcomes an answer is the last.
     async fn send(&mut self, index: usize, attempt: Attempt, flow: &mut Flow) -> Vec<AttemptOutcome> {
         let hedge_after = self.route.hedge_after.filter(|_| self.sent == 0);
-        let first = self.begin(index, attempt, false);
+        let first = self.begin(flow, index, attempt, false);
         let Some(after) = hedge_after else { return vec![first.await] };
         tokio::pin!(first);
         if let Ok(outcome) = tokio::time::timeout(after, &mut first).await {
@@ -269,7 +270,7 @@ impl Delivery {
         };
         let Some((index, attempt)) = hedge else { return vec![first.await] };
         flow.tag("hedged");
-        let second = self.begin(index, attempt, true);
+        let second = self.begin(flow, index, attempt, true);
         tokio::pin!(second);
         // The request that loses is cancelled by its drop.
         tokio::select! {
@@ -310,6 +311,7 @@ impl Delivery {
     /// Counts an attempt and sends it. The future borrows nothing, so that another can be prepared beside it.
     fn begin(
         &mut self,
+        flow: &mut Flow,
         index: usize,
         attempt: Attempt,
         is_hedge: bool,
@@ -317,6 +319,9 @@ impl Delivery {
         self.selection.count_attempt(index);
         self.is_granted = false;
         self.sent += 1;
+        let deployment = &self.route.deployments[index];
+        let served = self.request.served_model(deployment);
+        flow.extension_mut::<UnansweredAttempts>().begin(deployment.name.clone(), served);
         let mut tags = self.tags.clone();
         tags.extend((self.retries > 0).then(|| format!("retry:{}", self.retries)));
         tags.extend(is_hedge.then(|| "hedged".to_owned()));
@@ -335,8 +340,8 @@ impl Delivery {
     fn respect_wait(&mut self, outcome: &AttemptOutcome) {
         let Ok(response) = &outcome.result else { return };
         let Some(wait) = retry_after(&response.head.headers).filter(|wait| !wait.is_zero()) else { return };
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if wait < left.min(self.route.max_retry_after + Duration::from_millis(1)) {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        if wait < remaining.min(self.route.max_retry_after + Duration::from_millis(1)) {
             self.selection.wait_until(outcome.index, Instant::now() + wait);
         } else {
             self.selection.exclude(outcome.index);

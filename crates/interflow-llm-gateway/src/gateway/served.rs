@@ -1,29 +1,83 @@
-//! Which models may serve a request, and which did: limits price requests by them rather than by the client's name.
+//! Which models may serve a request, which did, and which were sent it besides: limits price requests by them rather than
+//! by the client's name.
 
-use interflow_limits::{SHADOW_TAG, ServedModel, TagSet, TokenCounts};
-use interflow_llm::ResponseSummary;
+use interflow_limits::{ServedModel, TokenCounts};
+use interflow_llm::CallUsage;
+use interflow_types::{ByteStr, ErrorKind};
 
 use super::routing::{Deployment, Route};
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias};
+
+/// Usage in the categories that have prices.
+pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
+    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
+    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
+}
 
 /// The deployment that served a flow, once it did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedBy(pub Option<ServedModel>);
 
-/// How far a request came that the gateway sends itself, by the attempt that came farthest.
+/// How far a request came that the gateway sends itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeliveryState {
-    /// No attempt reached a provider, or the provider rejected it.
+    /// It did not reach the provider, or the provider rejected it.
     #[default]
     Unsent,
     /// The provider failed instead of answering.
     Failed,
-    /// An attempt is under way, or was given up: the provider may have generated a reply.
+    /// It is under way, or was given up: the provider may have generated a reply.
     Underway,
 }
 
-/// Called with the usage of a request of the operator's own, its tags, and the model that the response names.
-pub(super) type OperatorSpend = Box<dyn Fn(&ServedModel, &TokenCounts, Option<&str>, TagSet) + Send + Sync>;
+impl DeliveryState {
+    /// Of an attempt that ended with this error.
+    pub(crate) const fn after(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::UpstreamTimeout => Self::Underway,
+            ErrorKind::UpstreamClosed | ErrorKind::BadResponse => Self::Failed,
+            _ => Self::Unsent,
+        }
+    }
+}
+
+/// The attempts of a flow that a provider got, or may have got, without an answer for the client: those under way, those
+/// that failed or timed out, and hedges that lost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnansweredAttempts(Vec<UnansweredAttempt>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct UnansweredAttempt {
+    deployment: ByteStr,
+    pub state: DeliveryState,
+    pub served: Option<ServedModel>,
+}
+
+impl UnansweredAttempts {
+    /// Adds an attempt that is about to be sent.
+    pub fn begin(&mut self, deployment: ByteStr, served: Option<ServedModel>) {
+        self.0.push(UnansweredAttempt { deployment, state: DeliveryState::Underway, served });
+    }
+
+    /// The latest attempt at this deployment ended; one that was answered or did not arrive is no longer among these.
+    pub fn end(&mut self, deployment: &str, state: DeliveryState) {
+        let Some(at) = self.0.iter().rposition(|attempt| attempt.deployment == *deployment) else { return };
+        match state {
+            DeliveryState::Unsent => drop(self.0.remove(at)),
+            state => self.0[at].state = state,
+        }
+    }
+
+    /// The one that came farthest, which counts as the request if none was answered.
+    pub fn farthest(&self) -> Option<&UnansweredAttempt> {
+        self.0.iter().max_by_key(|attempt| attempt.state)
+    }
+
+    /// The others.
+    pub fn besides<'a>(&'a self, one: Option<&'a UnansweredAttempt>) -> impl Iterator<Item = &'a UnansweredAttempt> {
+        self.0.iter().filter(move |attempt| one.is_none_or(|one| !std::ptr::eq(*attempt, one)))
+    }
+}
 
 /// The name of the client's model at a deployment. One without a name for it is sent the one of the upstream that the
 /// client addressed.
@@ -56,20 +110,5 @@ impl LlmGateway {
             Some(route) => served(route),
             None => Vec::new(),
         }
-    }
-
-    /// Sets what counts the cost of copies for shadow deployments. May be set once.
-    pub fn set_operator_spend(
-        &self,
-        record: impl Fn(&ServedModel, &TokenCounts, Option<&str>, TagSet) + Send + Sync + 'static,
-    ) {
-        let _ = self.operator_spend.set(Box::new(record));
-    }
-
-    /// Counts the usage of a copy for a shadow deployment.
-    pub(super) fn record_shadow(&self, deployment: &Deployment, served: Option<&ServedModel>, said: &ResponseSummary) {
-        let (Some(record), Some(served), Some(usage)) = (self.operator_spend.get(), served, said.usage) else { return };
-        let tags = TagSet::from([(SHADOW_TAG.to_owned(), deployment.name.to_string())]);
-        record(served, &crate::limits::token_counts(&usage), said.model.as_deref(), tags);
     }
 }

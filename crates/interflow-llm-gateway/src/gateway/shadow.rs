@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_codec::content_coding::ContentDecoder;
+use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet, TokenCounts};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::usage::UsageScanner;
 use interflow_types::{BodyFrame, Flow};
 
+use super::LlmGateway;
 use super::attempt::{RoutedRequest, SendLimits, StreamKind, send};
+use super::routing::Deployment;
+use super::served::{DeliveryState, token_counts};
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
@@ -22,8 +26,8 @@ const MAX_RESPONSE: Duration = Duration::from_secs(600);
 pub(super) fn start(request: &RoutedRequest, flow: &Flow, tags: &[String]) {
     let Some(shadow) = &request.route.shadow else { return };
     let deployment = &shadow.deployment;
-    let wanted = fastrand::f64() < shadow.share && request.suits(deployment);
-    if !wanted || deployment.stats.busy() >= MAX_IN_PROGRESS || !deployment.health.allows(Instant::now()) {
+    let is_sampled = fastrand::f64() < shadow.share && request.suits(deployment);
+    if !is_sampled || deployment.stats.busy() >= MAX_IN_PROGRESS || !deployment.health.allows(Instant::now()) {
         return;
     }
     let tags = tags.iter().cloned().chain(["shadow".to_owned(), format!("deployment:{}", deployment.name)]).collect();
@@ -50,8 +54,20 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
     let deadline = Instant::now() + route.timeout;
     let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline, holds: false };
     let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, limits).await;
-    let Ok(response) = result else { return };
-    let is_success = response.head.status.is_success();
+    let served = request.served_model(deployment);
+    let input = request.call.estimated_input;
+    let (response, is_success) = match result {
+        Ok(response) => {
+            let is_success = response.head.status.is_success();
+            (response, is_success)
+        }
+        Err(e) => {
+            if DeliveryState::after(e.kind()) != DeliveryState::Unsent {
+                record(&request.gateway, deployment, served, input, &mut UsageScanner::new(StreamFraming::Whole));
+            }
+            return;
+        }
+    };
     let mut body = if is_success { active.follow(response.body) } else { response.body };
     let mut decoder = ContentDecoder::new(&response.head.headers, MAX_DECODED_BYTES).ok().flatten();
     let mut scanner = UsageScanner::new(StreamFraming::from_headers(&response.head.headers, request.call.grows));
@@ -70,7 +86,28 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
         }
     };
     let _ = tokio::time::timeout(MAX_RESPONSE, read).await;
-    // The provider bills the copy to the operator; the client's key did not ask for it.
-    let served = request.served_model(deployment);
-    request.gateway.record_shadow(deployment, served.as_ref(), scanner.finish());
+    if is_success {
+        record(&request.gateway, deployment, served, input, &mut scanner);
+    }
+}
+
+/// Counts what a copy used. The provider bills it to the operator; the client's key did not ask for it.
+fn record(
+    gateway: &LlmGateway,
+    deployment: &Deployment,
+    served: Option<ServedModel>,
+    input: u64,
+    scanner: &mut UsageScanner,
+) {
+    let summary = scanner.finish().clone();
+    let unreported = scanner.unreported_output();
+    let mut tokens = summary.usage.map_or_else(TokenCounts::default, |usage| token_counts(&usage));
+    let is_estimated = tokens.input == 0 || unreported > 0;
+    tokens.output = tokens.output.saturating_add(unreported);
+    if tokens.input == 0 {
+        tokens.input = input;
+    }
+    let answered = summary.model.map(|model| Arc::from(model.as_str()));
+    let tags = TagSet::from([(SHADOW_TAG.to_owned(), deployment.name.to_string())]);
+    gateway.limits().record_operator_spend(&DeploymentUsage { tokens, served, answered, is_estimated }, tags);
 }

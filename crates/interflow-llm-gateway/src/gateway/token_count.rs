@@ -9,7 +9,7 @@ use interflow_llm::{LlmCall, Operation, Provider};
 use interflow_types::{Body, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 
-use super::translation;
+use super::upstream_error::read_error;
 
 /// Says of a number of tokens whether the provider counted (`exact`) or the gateway estimated (`estimate`).
 const COUNT_HEADER: &[u8] = b"X-Interflow-Token-Count";
@@ -85,7 +85,7 @@ pub(super) fn estimate_unless_model(call: &LlmCall, error: &[u8]) -> Option<Resp
 
 /// As [`estimate_unless_model`], of an upstream that was sent the client's own request.
 pub(super) async fn estimate_instead(call: &LlmCall, head: &mut ResponseHead, body: Body, deadline: Instant) -> Body {
-    let raw = translation::read_error(&head.headers, body, deadline).await;
+    let raw = read_error(&head.headers, body, deadline).await;
     coding::strip_stale_headers(&mut head.headers);
     let Some(Response { head: estimated, body }) = estimate_unless_model(call, &raw) else { return Body::from(raw) };
     (head.status, head.reason) = (estimated.status, estimated.reason);

@@ -39,13 +39,13 @@ impl TranslatedStream {
         let (output, last_output) = (OutputCounter::default(), Instant::now());
         let stream =
             Self { body, decoder, reader, writer, call, output, over: false, last_output, ping_after: PING_AFTER };
-        stream.set_counted();
+        stream.record_count();
         stream
     }
 
-    fn set_counted(&self) {
+    fn record_count(&self) {
         let (unreported, progress) = (self.output.tokens(), ResponseProgress::Partial);
-        self.call.set_counted(CountedOutput { unreported, progress, is_upstream: true });
+        self.call.record_count(CountedOutput { unreported, progress, is_upstream: true });
     }
 
     fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
@@ -73,7 +73,7 @@ impl TranslatedStream {
             self.note(&event);
             self.writer.write(event, out);
         }
-        self.set_counted();
+        self.record_count();
     }
 
     fn note(&mut self, event: &ChatEvent) {

@@ -1,19 +1,19 @@
 //! Requests that are translated for an upstream with another wire format than the client's, and the responses to them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Body, BodyFrame, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response,
-    Result, StatusCode,
+    Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
+    StatusCode,
 };
 
-use super::attempt::OriginalRequest;
-use super::dispatch::{sign, upstream_model};
 use super::translated_stream::TranslatedStream;
 use super::upstream::client_key;
+use super::upstream_error::{MAX_ERROR_BYTES, read_error};
+use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
 use interflow_llm::event_stream::StreamFraming;
@@ -26,10 +26,6 @@ use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
 
 /// Names the wire format of the upstream that answered.
 const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
-/// Maximum size of an error response that is translated.
-const MAX_ERROR_BYTES: usize = 1 << 20;
-/// How long an error response is read; what came until then is translated.
-pub(super) const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -117,14 +113,14 @@ impl Translation {
         &mut self,
         upstream: &LlmUpstream,
         format: WireFormat,
-        asked: &OriginalRequest<'_>,
+        original: &OriginalRequest<'_>,
     ) -> Result<bool> {
         let is_near = format == WireFormat::Mistral && self.client == Some(WireFormat::OpenAiChat);
         if !is_near || self.native != Some(Provider::Mistral) {
             return Ok(false);
         }
-        let plain = match coding::decode_off_thread(&asked.head.headers, asked.raw, self.max_body as u64).await {
-            Ok(plain) => plain.unwrap_or_else(|| asked.raw.clone()),
+        let plain = match coding::decode_off_thread(&original.head.headers, original.raw, self.max_body as u64).await {
+            Ok(plain) => plain.unwrap_or_else(|| original.raw.clone()),
             Err(e) => return coding::budget_error(&e).map_or(Ok(false), Err),
         };
         let _held = PROCESS_BUDGET.reserve(plain.len() as u64 * 2)?;
@@ -141,13 +137,13 @@ impl Translation {
         table: &UpstreamTable,
         upstream: &LlmUpstream,
         format: WireFormat,
-        asked: &OriginalRequest<'_>,
+        original: &OriginalRequest<'_>,
     ) -> Result<std::result::Result<Request, LlmRefusal>> {
-        let chat = match self.chat(asked).await? {
+        let chat = match self.chat(original).await? {
             Ok(chat) => chat,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let model = upstream_model(table, upstream, asked.exchange).unwrap_or(&chat.request.model).to_owned();
+        let model = upstream_model(table, upstream, original.exchange).unwrap_or(&chat.request.model).to_owned();
         if let Err(refusal) = upstream.check_model(&model) {
             return Ok(Err(refusal));
         }
@@ -156,12 +152,12 @@ impl Translation {
             true => upstream.count_path(format, &model).unwrap_or_default(),
             false => upstream.chat_path(format, &model, chat.request.stream),
         };
-        let Some(url) = upstream.url(&path, &asked.head.headers) else { return Ok(Err(upstream.disabled())) };
+        let Some(url) = upstream.url(&path, &original.head.headers) else { return Ok(Err(upstream.disabled())) };
         let (is_openai, keeps) = (upstream.is_openai(), upstream.keeps(format));
         let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
         let assistant_after_tools = upstream.assistant_after_tools;
         let own = self.plain.clone().filter(|_| self.is_own(format));
-        let written = spans::beside(asked.raw.len(), move || {
+        let written = spans::beside(original.raw.len(), move || {
             let target = Target { format, provider, model: &model, max_tokens, is_openai, assistant_after_tools };
             // A request in its client's own format loses nothing, whatever the model of messages knows.
             let own = own.and_then(|plain| {
@@ -183,8 +179,8 @@ impl Translation {
         let (body, mut losses) = written.await.ok_or_else(|| {
             Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was")
         })?;
-        let mut headers = headers(asked.head, format, self.exchange.stream);
-        match asked.head.headers.get("anthropic-beta") {
+        let mut headers = headers(original.head, format, self.exchange.stream);
+        match original.head.headers.get("anthropic-beta") {
             Some(betas) if self.is_own(format) => headers.append_unchecked(b"anthropic-beta", betas),
             Some(_) => losses.add("anthropic-beta"),
             None => {}
@@ -192,17 +188,17 @@ impl Translation {
         self.losses = losses;
         let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
         let body = Body::from(held.attach_to(body.into_bytes()));
-        let mut head = RequestHead { url, headers, ..asked.head.clone() };
-        upstream.authorize(&mut head, asked.token);
+        let mut head = RequestHead { url, headers, ..original.head.clone() };
+        upstream.authorize(&mut head, original.token);
         // The client's own key, only for the host that it addressed.
-        if !asked.foreign
+        if !original.foreign
             && !upstream.has_key()
-            && let Some(key) = client_key(asked.head)
+            && let Some(key) = client_key(original.head)
         {
-            upstream.set_key(&mut head, &key);
+            upstream.put_key(&mut head, &key);
         }
         if upstream.signs()
-            && let Err(refusal) = sign(upstream, asked.token, &mut head, &body)
+            && let Err(refusal) = sign(upstream, original.token, &mut head, &body)
         {
             return Ok(Err(refusal));
         }
@@ -212,14 +208,14 @@ impl Translation {
     /// The client's request in the message model, parsed once.
     async fn chat(
         &mut self,
-        asked: &OriginalRequest<'_>,
+        original: &OriginalRequest<'_>,
     ) -> Result<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>> {
         if let Some(parsed) = &self.parsed {
             return Ok(parsed.clone());
         }
-        let parsed = match coding::decode_off_thread(&asked.head.headers, asked.raw, self.max_body as u64).await {
+        let parsed = match coding::decode_off_thread(&original.head.headers, original.raw, self.max_body as u64).await {
             Ok(plain) => {
-                let (body, client) = (plain.unwrap_or_else(|| asked.raw.clone()), self.client);
+                let (body, client) = (plain.unwrap_or_else(|| original.raw.clone()), self.client);
                 self.plain = Some(body.clone());
                 // The tree takes several times the size of the body.
                 let _held = PROCESS_BUDGET.reserve(body.len() as u64 * 2)?;
@@ -357,7 +353,7 @@ impl Translation {
         let framing = match (format, StreamFraming::from_headers(headers, false)) {
             // Ollama's lines may come without their media type.
             (WireFormat::Ollama, StreamFraming::Whole) => StreamFraming::Lines,
-            // Some servers give a whole reply although a stream was asked for.
+            // Some servers give a whole reply although a stream was original for.
             (_, StreamFraming::Whole) => {
                 return self.whole(client, format, headers, body, losses).await;
             }
@@ -442,28 +438,6 @@ fn is_passed_on(name: &[u8]) -> bool {
         || name.starts_with(b"anthropic-ratelimit-")
         || [&b"retry-after"[..], b"retry-after-ms", b"request-id", b"x-request-id", b"x-amzn-requestid"]
             .contains(&name.as_slice())
-}
-
-/// The body of an error without its content coding, as far as it came in [`MAX_ERROR_TIME`] and before the deadline.
-pub(super) async fn read_error(headers: &Headers, body: Body, deadline: Instant) -> Bytes {
-    read_until(headers, body, MAX_ERROR_BYTES, deadline.min(Instant::now() + MAX_ERROR_TIME)).await
-}
-
-/// A body without its content coding, as far as it came until then.
-async fn read_until(headers: &Headers, mut body: Body, max: usize, until: Instant) -> Bytes {
-    let mut raw = Vec::new();
-    while raw.len() < max
-        && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await
-    {
-        if let BodyFrame::Data(data) = frame {
-            raw.extend_from_slice(&data);
-        }
-    }
-    let raw = Bytes::from(raw);
-    match coding::decode_off_thread(headers, &raw, max as u64).await {
-        Ok(plain) => plain.unwrap_or(raw),
-        Err(_) => Bytes::new(),
-    }
 }
 
 /// A whole body without its content coding.

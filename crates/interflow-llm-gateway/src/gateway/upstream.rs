@@ -71,7 +71,7 @@ impl LlmUpstream {
             (None, None) => profile_credentials(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
-        let formats = super::wire_format::formats(provider, config.format.as_deref())?;
+        let formats = formats(provider, config.format.as_deref())?;
         let source = AccessTokenSource::from_config(config, provider, aws.as_ref(), secret)?;
         let attempt_limits = AttemptLimits::new(config.attempt_timeout, config.first_token_timeout);
         // The key's place is added to the message by the caller.
@@ -277,12 +277,12 @@ impl LlmUpstream {
         if bearer.is_some() {
             head.headers.append_unchecked(b"Authorization", format!("Bearer {key}").as_bytes());
         } else {
-            self.set_key(head, key);
+            self.put_key(head, key);
         }
     }
 
     /// Puts a key where the provider expects it.
-    pub(super) fn set_key(&self, head: &mut RequestHead, key: &str) {
+    pub(super) fn put_key(&self, head: &mut RequestHead, key: &str) {
         let (name, value) = match self.provider {
             Provider::Anthropic => ("x-api-key", key.to_owned()),
             Provider::Azure => ("api-key", key.to_owned()),
@@ -304,8 +304,8 @@ pub(super) fn client_key(head: &RequestHead) -> Option<String> {
         let mut pairs = head.url.query()?.split('&');
         pairs.find_map(|pair| pair.strip_prefix("key=")).map(interflow_types::percent::decoded_lossy)
     };
-    let found = bearer.or_else(|| ["x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|name| field(name)));
-    found.or_else(query).filter(|key| !key.is_empty())
+    let in_field = bearer.or_else(|| ["x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|name| field(name)));
+    in_field.or_else(query).filter(|key| !key.is_empty())
 }
 
 /// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.
@@ -331,6 +331,39 @@ fn without_key(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
     if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
+}
+
+/// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
+///
+/// # Errors
+/// The format is unknown, or not one of the API's.
+fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
+    let spoken: &[WireFormat] = match provider {
+        Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
+        Provider::Mistral => &[WireFormat::Mistral, WireFormat::OpenAiChat],
+        Provider::Anthropic => &[WireFormat::Anthropic],
+        Provider::Gemini => &[WireFormat::Gemini],
+        // Claude is there too, by its model's name.
+        Provider::Vertex => &[WireFormat::Gemini, WireFormat::Anthropic],
+        Provider::Bedrock => &[WireFormat::Bedrock],
+        Provider::Cohere => &[WireFormat::Cohere],
+        Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
+        Provider::Unknown => &[],
+    };
+    // Mistral takes a part of OpenAI's Chat Completions only: the client's requests are examined.
+    let Some(name) = configured else {
+        let count = if provider == Provider::Mistral { 1 } else { spoken.len() };
+        return Ok(spoken[..count].to_vec());
+    };
+    let format = WireFormat::from_name(name).ok_or_else(|| {
+        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
+    })?;
+    if !spoken.contains(&format) {
+        let names: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
+        let (kind, names) = (provider.as_str(), names.join(" or "));
+        return Err(format!("format: an upstream of the kind {kind} speaks {names}, not {name}; set kind as well"));
+    }
+    Ok(vec![format])
 }
 
 /// The keys of an AWS profile.

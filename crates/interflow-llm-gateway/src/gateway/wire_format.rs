@@ -1,45 +1,14 @@
 //! The wire formats of upstreams, and the paths at which they take requests.
 
-use interflow_types::percent::{COMPONENT, encoded_as};
+use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{Method, StatusCode};
 
-use super::LlmUpstream;
-use super::dispatch::MODEL_IN_PATH;
+use super::upstream::LlmUpstream;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, Provider};
 
-/// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
-///
-/// # Errors
-/// The format is unknown, or not one of the API's.
-pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
-    let spoken: &[WireFormat] = match provider {
-        Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
-        Provider::Mistral => &[WireFormat::Mistral, WireFormat::OpenAiChat],
-        Provider::Anthropic => &[WireFormat::Anthropic],
-        Provider::Gemini => &[WireFormat::Gemini],
-        // Claude is there too, by its model's name.
-        Provider::Vertex => &[WireFormat::Gemini, WireFormat::Anthropic],
-        Provider::Bedrock => &[WireFormat::Bedrock],
-        Provider::Cohere => &[WireFormat::Cohere],
-        Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
-        Provider::Unknown => &[],
-    };
-    // Mistral takes a part of OpenAI's Chat Completions only: the client's requests are examined.
-    let Some(name) = configured else {
-        let count = if provider == Provider::Mistral { 1 } else { spoken.len() };
-        return Ok(spoken[..count].to_vec());
-    };
-    let format = WireFormat::from_name(name).ok_or_else(|| {
-        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
-    })?;
-    if !spoken.contains(&format) {
-        let known: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
-        let (kind, known) = (provider.as_str(), known.join(" or "));
-        return Err(format!("format: an upstream of the kind {kind} speaks {known}, not {name}; set kind as well"));
-    }
-    Ok(vec![format])
-}
+/// Models of Vertex AI have an `@` before their version, which the API expects literally.
+pub(super) const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
 
 impl LlmUpstream {
     /// The client's format, if a request has to be translated from it; `path` is the one at the upstream.

@@ -19,8 +19,9 @@ use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{TextEdit, texts_of_json};
-use crate::gateway::LlmGateway;
+use crate::gateway::{GatewayDeps, LlmGateway};
 use crate::redaction::event_rewriter::{EventRewriter, TextRewriter};
+use interflow_limits::{QuotaConfig, UsageLimiter};
 
 struct Nowhere;
 
@@ -35,7 +36,15 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
     let config = LlmConfig { guardrail, ..LlmConfig::default() };
     let table = LlmGateway::compile(&config, &|_| Err("none".into())).unwrap();
     let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
-    let gateway = LlmGateway::new(table, Arc::clone(&client), Arc::clone(&client), Arc::clone(&client));
+    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new(".")).unwrap();
+    let deps = GatewayDeps {
+        egress: Arc::clone(&client),
+        unrecorded: Arc::clone(&client),
+        metadata: Arc::clone(&client),
+        limits,
+        inspects_everywhere: Box::new(|_| false),
+    };
+    let gateway = LlmGateway::new(table, deps);
     GuardrailService::new(&config, std::path::Path::new("."), gateway, client).unwrap()
 }
 

@@ -9,7 +9,7 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{EntryKind, Flow, Method, RequestHead, StatusCode};
 
 /// Requests in progress, and their limit. Relaxed atomics suffice: the counter guards no other data.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Capacity {
     max: AtomicUsize,
     in_use: Arc<AtomicUsize>,
@@ -28,8 +28,13 @@ impl Drop for Slot {
 }
 
 impl Capacity {
-    /// Sets the limit; 0: none. Requests in progress stay, even if there are more of them than the new limit.
-    pub fn set(&self, max: usize) {
+    /// 0: no limit.
+    pub fn new(max: usize) -> Self {
+        Self { max: AtomicUsize::new(max), in_use: Arc::default() }
+    }
+
+    /// Changes the limit. Requests in progress stay, even if there are more of them than the new limit.
+    pub fn limit(&self, max: usize) {
         self.max.store(max, Relaxed);
     }
 
@@ -50,7 +55,7 @@ impl Capacity {
         let max = self.max.load(Relaxed);
         if max > 0 && before >= max {
             let message = format!(
-                "the gateway serves {max} requests at once, and all places are taken: come back in a moment, or raise \
+                "too many concurrent requests: the gateway serves {max} at once; retry, or raise \
                  gateway.max_concurrent_requests"
             );
             let code = "concurrency_exceeded";

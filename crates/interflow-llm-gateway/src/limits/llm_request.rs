@@ -22,6 +22,7 @@ pub(super) struct LlmRequest {
     /// Input tokens that the request is estimated at; 0 until the body was read.
     pub estimated: u64,
     pub max_output: Option<u64>,
+    pub is_max_output_invalid: bool,
     pub choices: u64,
     /// Whether the path names the model, which then wins over the body: it is what the provider uses.
     pub by_path: bool,
@@ -32,15 +33,25 @@ impl LlmRequest {
     pub fn from_request(flow: &Flow, head: &RequestHead) -> Option<Self> {
         let url = &head.url;
         let by_path = |provider| model_in_path(provider, &url.path).is_some();
-        let seen = || detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
+        let detect = || detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
         // The extension was set by the detector, which also knows the gateway's routes. Without it, the head alone
         // has to do.
         let note = flow.extension::<LlmCall>().filter(|e| e.provider != Provider::Unknown || e.upstream.is_some());
         let Some(note) = note else {
-            let call = seen()?;
+            let call = detect()?;
             let model = call.model.as_ref().map(|m| m.as_str().into());
             let (name, by_path) = (call.provider.as_str().into(), by_path(call.provider));
-            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None, choices: 0, by_path });
+            return Some(Self {
+                call,
+                name,
+                route: None,
+                model,
+                estimated: 0,
+                max_output: None,
+                is_max_output_invalid: false,
+                choices: 0,
+                by_path,
+            });
         };
         let call = DetectedCall {
             provider: note.provider,
@@ -56,6 +67,7 @@ impl LlmRequest {
             model: note.model.as_ref().map(|m| m.as_str().into()),
             estimated: note.estimated_input,
             max_output: note.max_output,
+            is_max_output_invalid: note.is_max_output_invalid,
             choices: note.choices,
             by_path: by_path(note.provider),
             call,
@@ -64,14 +76,15 @@ impl LlmRequest {
 
     /// Adds the usage requested by the body. The larger of two estimates counts, so that a limit is not evaded by a
     /// body that reads differently here. Returns the models that the body names.
-    pub fn merge_usage(&mut self, wanted: RequestedUsage) -> NamedModels {
+    pub fn merge_usage(&mut self, requested: RequestedUsage) -> NamedModels {
         if !self.by_path {
-            self.model = wanted.model.or(self.model.take());
+            self.model = requested.model.or(self.model.take());
         }
-        self.estimated = self.estimated.max(wanted.estimated);
-        self.max_output = self.max_output.max(wanted.max_output);
-        self.choices = self.choices.max(wanted.choices);
-        wanted.named
+        self.estimated = self.estimated.max(requested.estimated);
+        self.max_output = self.max_output.max(requested.max_output);
+        self.is_max_output_invalid |= requested.is_max_output_invalid;
+        self.choices = self.choices.max(requested.choices);
+        requested.named
     }
 
     /// The most that the request uses: its own maximum, if it states one.
@@ -128,6 +141,7 @@ pub(super) struct RequestedUsage {
     pub model: Option<Arc<str>>,
     pub estimated: u64,
     pub max_output: Option<u64>,
+    pub is_max_output_invalid: bool,
     pub choices: u64,
     /// Whether the model is ambiguous, so that no scope with a list of models can allow it.
     pub unclear: bool,
@@ -138,7 +152,7 @@ pub(super) struct RequestedUsage {
 /// parser might use the other value.
 pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
     // The estimate is replaced by the provider's count at the end.
-    let estimated = usage::estimated_tokens(body.len());
+    let estimated = estimated_by_length(headers, body.len());
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
     let plain = plain.as_ref().unwrap_or(body);
@@ -148,10 +162,20 @@ pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> Requeste
         model: named.model.as_deref().map(Into::into),
         estimated,
         max_output: facts.max_output.max(named.most_of_batch()),
+        is_max_output_invalid: facts.is_max_output_invalid || named.has_invalid_maximum(),
         choices: facts.choices,
         unclear: named.is_unclear,
         named,
     }
+}
+
+/// Bytes of a form per token: most of it is audio, or an image.
+const FORM_BYTES_PER_TOKEN: usize = 1_000;
+
+/// Input tokens of a body whose texts and media are not located.
+pub(super) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
+    let is_form = headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
+    if is_form { length.div_ceil(FORM_BYTES_PER_TOKEN) as u64 } else { usage::estimated_tokens(length) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ mod scope;
 mod settlement;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
@@ -19,14 +21,14 @@ use interflow_limits::{
     KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
     TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
-use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
+use interflow_llm::{LlmCall, Operation, Provider, provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
-use crate::gateway::{ServedBy, StreamUsageWanted};
+use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
@@ -73,12 +75,12 @@ impl KeyRules {
     }
 
     /// The key that the request carries: the gateway's own header wins over the places of the provider SDKs.
-    fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
+    fn presented(&self, head: &RequestHead) -> Option<PresentedKey> {
         self.own(head).or_else(|| credentials::presented_key(head))
     }
 
-    /// As [`shown`](Self::shown), for endpoints that no provider's SDK calls.
-    fn shown_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
+    /// As [`presented`](Self::presented), for endpoints that no provider's SDK calls.
+    fn presented_in_fields(&self, head: &RequestHead) -> Option<PresentedKey> {
         self.own(head).or_else(|| credentials::presented_key_in_fields(head))
     }
 
@@ -107,16 +109,10 @@ pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
     limits: Arc<UsageLimiter>,
-    upstream_has_key: ProviderKeyCheck,
-    deployments: OnceLock<DeploymentsFn>,
+    /// Knows to which upstreams it adds a key, and which models may serve a request, by which it is priced.
+    gateway: Arc<LlmGateway>,
     capacity: Capacity,
 }
-
-/// The models that may serve a request: of the addressed upstream, the route and the requested model.
-type DeploymentsFn = Box<dyn Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync>;
-
-/// Whether the gateway adds its own key to requests to the upstream with this name.
-pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// State kept with a flow until it ends. `status` tells whether a provider answered, and how.
 #[derive(Default)]
@@ -135,40 +131,34 @@ impl FlowReservation {
     }
 }
 
+/// How long the answer of a provider is awaited, for its usage, when its client has left.
+const MAX_ABANDONED: Duration = Duration::from_secs(600);
+
 /// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
 const MAX_INSPECTED_BODY: usize = 64 << 20;
 
 impl LimitStage {
+    /// At most `max_concurrent` requests pass at once on the gateway port; 0: no limit.
     pub fn new(
         keys: Arc<KeyStore>,
         rules: KeyRules,
         limits: Arc<UsageLimiter>,
-        upstream_has_key: ProviderKeyCheck,
+        gateway: Arc<LlmGateway>,
+        max_concurrent: usize,
     ) -> Self {
-        let (rules, deployments) = (ArcSwap::from_pointee(rules), OnceLock::new());
-        Self { keys, rules, limits, upstream_has_key, deployments, capacity: Capacity::default() }
+        let (rules, capacity) = (ArcSwap::from_pointee(rules), Capacity::new(max_concurrent));
+        Self { keys, rules, limits, gateway, capacity }
     }
 
-    /// Sets how the models that may serve a request are found, by which it is priced. May be set once.
-    pub fn set_deployments(
-        &self,
-        deployments: impl Fn(&str, Option<&str>, &str) -> Vec<ServedModel> + Send + Sync + 'static,
-    ) {
-        let _ = self.deployments.set(Box::new(deployments));
-    }
-
-    pub fn set_rules(&self, rules: KeyRules) {
+    /// Activates other rules, and another limit of concurrent requests, for the next request.
+    pub fn activate(&self, rules: KeyRules, max_concurrent: usize) {
         self.rules.store(Arc::new(rules));
-    }
-
-    /// Limits concurrent requests on the gateway port; 0: no limit. Takes effect for the next request.
-    pub fn set_capacity(&self, max: usize) {
-        self.capacity.set(max);
+        self.capacity.limit(max_concurrent);
     }
 
     /// Whether a request carries a virtual key, valid or not, in a header field where keys are looked for.
     pub fn shows_virtual_key(&self, head: &RequestHead) -> bool {
-        match self.rules.load().shown_in_fields(head) {
+        match self.rules.load().presented_in_fields(head) {
             Some(PresentedKey::Own(_)) => true,
             Some(PresentedKey::Provider(text)) => credentials::is_virtual_key(&text),
             None => false,
@@ -188,12 +178,12 @@ impl LimitStage {
         let rules = self.rules.load();
         let gateway = flow.transport == EntryKind::Gateway;
         let called = LlmRequest::from_request(flow, head);
-        let shown = rules.shown(head);
+        let presented = rules.presented(head);
         if let Some(KeyedEndpoint { provider: Some(name), uses_credentials }) = flow.extension().copied() {
             return check_endpoint_key(&rules, ring, flow, head, name, uses_credentials);
         }
         let Some(called) = called else {
-            return match shown {
+            return match presented {
                 // A virtual key is a secret between the client and this gateway; an unknown provider would learn it.
                 Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
                     Err(rejections::reject_unknown_provider(flow))
@@ -214,7 +204,7 @@ impl LimitStage {
             tags.iter().map(|(name, value)| format!("{name}={value}")).for_each(|tag| flow.tag(tag));
         }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
-        let key = match &shown {
+        let key = match &presented {
             None if required => {
                 return Err(rejections::reject_key(flow, called.call.provider, &KeyRejection::Missing));
             }
@@ -225,7 +215,7 @@ impl LimitStage {
                 Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
                     return Ok(());
                 }
-                found => found,
+                other => other,
             },
         };
         let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
@@ -239,7 +229,7 @@ impl LimitStage {
         // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
-        match (secret, &shown) {
+        match (secret, &presented) {
             (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
             // A virtual key beside the client's own credentials only identifies it; the credentials stay.
             (None, Some(PresentedKey::Own(_))) => Ok(()),
@@ -253,7 +243,7 @@ impl LimitStage {
     }
 
     fn gateway_adds_key(&self, called: &LlmRequest) -> bool {
-        called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
+        called.route.as_deref().is_some_and(|name| self.gateway.holds_key_of(name))
     }
 
     /// Reserves usage, once the model is known. The body is returned unchanged.
@@ -278,18 +268,22 @@ impl LimitStage {
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
-        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches);
-        let known = called.model.is_some() && called.estimated > 0 && !is_deferrable;
-        // The body is read only if a scope or a limit depends on what it requests.
-        let (body, asked) = match listed || limited && !known {
+        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches | Operation::Other);
+        let is_read = called.model.is_some() && called.estimated > 0 && !is_deferrable;
+        // The body is read only if a scope, a limit or a reservation that is charged depends on what it requests.
+        let starts_run = provider::starts_run(head.url.path_only());
+        let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(head, body).await.map_err(|e| match e {
                 RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
-        let is_unclear = asked.as_ref().is_some_and(|a| a.unclear);
-        let named = asked.map(|asked| called.merge_usage(asked)).unwrap_or_default();
+        let is_unclear = requested.as_ref().is_some_and(|r| r.unclear);
+        let named = requested.map(|requested| called.merge_usage(requested)).unwrap_or_default();
+        if limited && called.is_max_output_invalid && !operation.is_free() {
+            return Err(rejections::reject_max_tokens(flow, called.call.provider));
+        }
         if let Some(key) = &key {
             scope::check_call(key, &mut called, head, &named, is_unclear)
                 .map_err(|(why, group)| rejections::reject_scope(flow, &called, key, why, group.as_deref()))?;
@@ -308,6 +302,11 @@ impl LimitStage {
             tags,
             deployments,
         };
+        if called.estimated == 0 && !operation.is_free() {
+            // Its body was not read, or could not be.
+            let length = head.headers.get_str("content-length").and_then(|text| text.parse().ok());
+            called.estimated = length.map_or(0, |length| llm_request::estimated_by_length(&head.headers, length));
+        }
         let estimate = called.usage_estimate();
         // Other usage need not be asked for.
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
@@ -316,7 +315,11 @@ impl LimitStage {
             Ok(grant) => {
                 let held = flow.extension_mut::<FlowReservation>();
                 held.hold(grant);
-                held.is_deferred = named.is_background || operation == Operation::Batches;
+                let is_batch = operation == Operation::Batches && named.states_every_maximum();
+                held.is_deferred = named.is_background || is_batch || starts_run;
+                if settlement::outlives_client(flow) {
+                    flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
+                }
                 Ok(body)
             }
             Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
@@ -326,11 +329,9 @@ impl LimitStage {
 
 impl LimitStage {
     fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
-        let (Some(find), Some(model), Some(upstream)) = (self.deployments.get(), &called.model, &called.route) else {
-            return Vec::new();
-        };
+        let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
         let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
-        find(upstream, route, model)
+        self.gateway.deployments_of(upstream, route, model)
     }
 
     /// Reserves usage for a request that a component answers itself.
@@ -444,6 +445,12 @@ impl Stage for LimitStage {
         if flow.extension::<LlmCall>().is_none_or(is_realtime) {
             return;
         }
+        if flow.extension::<OutlivesClient>().is_some_and(|outlives| outlives.is_abandoned.load(Relaxed)) {
+            flow.tag("client-left");
+        }
+        if settlement::is_unaccounted(flow) {
+            flow.tag("unaccounted");
+        }
         if let Some(ChargedUsage { usage, .. }) = charged_usage(flow).filter(|charged| charged.is_estimated) {
             flow.tag(format!("estimated:{}+{}", usage.input, usage.output));
         }
@@ -452,16 +459,7 @@ impl Stage for LimitStage {
     fn done(&self, flow: &Flow) {
         let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let Some(charged) = charged_usage(flow) else { return grant.commit(&TokenCounts::default()) };
-        let answered = flow.extension::<LlmCall>().and_then(|call| call.summary().model);
-        // A batch is priced by the models of its requests.
-        let is_batch = flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Batches);
-        let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref()).filter(|_| !is_batch);
-        let tokens = token_counts(&charged.usage);
-        match charged.is_estimated {
-            true => grant.commit_counted(&tokens, served, answered.as_deref()),
-            false => grant.commit_as(&tokens, served, answered.as_deref()),
-        }
+        grant.commit_all(&settlement::deployment_usages(flow));
     }
 }
 
@@ -476,14 +474,14 @@ fn check_endpoint_key(
     uses_credentials: bool,
 ) -> Result<(), EarlyExit> {
     let required = rules.requires_key(flow, uses_credentials);
-    let key = match rules.shown_in_fields(head) {
+    let key = match rules.presented_in_fields(head) {
         None if required => Err(KeyRejection::Missing),
         None => return Ok(()),
         Some(PresentedKey::Own(text)) => ring.find_now(&text),
         Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
             // A credential that is not for this gateway; it goes nowhere.
             Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
-            found => found,
+            other => other,
         },
     };
     let key = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
@@ -509,12 +507,6 @@ fn identify_user(flow: &mut Flow, key: &VirtualKey) {
     }
 }
 
-/// Usage in the categories that have prices.
-pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
-    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
-    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
-}
-
 enum RequestBodyError {
     TooLarge,
     Broken(interflow_types::Error),
@@ -527,8 +519,8 @@ async fn read_requested_usage(
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
     match body.collect(MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
-            let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
-            Ok((Body::with_trailers(bytes, trailers), Some(wanted)))
+            let requested = llm_request::requested_usage(&head.headers, &bytes).await;
+            Ok((Body::with_trailers(bytes, trailers), Some(requested)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
         Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),

@@ -28,6 +28,8 @@ pub(super) struct NamedModels {
     pub is_background: bool,
     /// The maximum of output tokens, for requests of a batch.
     pub max_tokens: Option<u64>,
+    /// Whether that is no whole number.
+    is_maximum_invalid: bool,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -64,10 +66,19 @@ impl<'de> Deserialize<'de> for NamedModels {
                         }
                         "background" => named.is_background |= members.next_value::<Value>()? == true,
                         "max_tokens" => {
-                            let most = members.next_value::<Value>()?;
-                            let most = most.as_str().map_or_else(|| most.as_f64(), |text| text.trim().parse().ok());
-                            let most = most.map(|n| n.ceil() as u64);
-                            named.max_tokens = named.max_tokens.max(most);
+                            named.add_maximum(&members.next_value()?);
+                        }
+                        // Gemini's batch, whose model is in the path.
+                        "batch" => {
+                            let batch = members.next_value::<Value>()?;
+                            let config = either(&batch, "input_config", "inputConfig");
+                            let items = config["requests"]["requests"].as_array().into_iter().flatten();
+                            named.items.extend(items.map(|item| {
+                                let config = either(&item["request"], "generation_config", "generationConfig");
+                                let mut named = Self::Value::default();
+                                named.add_maximum(either(config, "max_output_tokens", "maxOutputTokens"));
+                                named
+                            }));
                         }
                         "requests" => {
                             let items = members.next_value::<Vec<BatchItem>>()?;
@@ -98,6 +109,24 @@ impl NamedModels {
         self.others.iter().chain(of_items).map(String::as_str)
     }
 
+    fn add_maximum(&mut self, value: &Value) {
+        let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.trim().parse().ok());
+        match number {
+            Some(n) if n.fract() == 0.0 && n >= 0.0 => self.max_tokens = self.max_tokens.max(Some(n as u64)),
+            _ => self.is_maximum_invalid |= !value.is_null(),
+        }
+    }
+
+    /// Whether the maximum of output tokens of a request of a batch is no whole number.
+    pub fn has_invalid_maximum(&self) -> bool {
+        self.items.iter().any(|item| item.is_maximum_invalid)
+    }
+
+    /// Whether every request of a batch states its maximum of output tokens.
+    pub fn states_every_maximum(&self) -> bool {
+        !self.items.is_empty() && self.items.iter().all(|item| item.max_tokens.is_some())
+    }
+
     /// The output tokens of all requests of a batch at most; `None` if it is none.
     pub fn most_of_batch(&self) -> Option<u64> {
         let add = |sum: u64, item: &Self| sum.saturating_add(item.max_tokens.unwrap_or_default());
@@ -115,6 +144,11 @@ impl NamedModels {
         let is_clear = |item: &Self| item.model.is_some() && !item.is_unclear;
         !self.is_unclear && !self.items.is_empty() && self.items.iter().all(is_clear)
     }
+}
+
+/// The member of an object under either of its two spellings.
+fn either<'v>(object: &'v Value, snake: &str, camel: &str) -> &'v Value {
+    object.get(snake).unwrap_or(&object[camel])
 }
 
 /// Adds the models of a list of alternatives: names, objects with a `model`, or lists by name.
@@ -213,5 +247,28 @@ mod tests {
             let named: NamedModels = serde_json::from_str(body).unwrap();
             assert_eq!(named.is_batch_of_models(), is_clear, "{body}");
         }
+    }
+
+    #[test]
+    fn the_maxima_of_a_batch_are_summed() {
+        let gemini = |config: &str, maximum: &str| {
+            format!(
+                r#"{{"batch":{{"{config}":{{"requests":{{"requests":[{{"request":{{"generationConfig":{maximum}}}}},
+                {{"request":{{"generation_config":{{"max_output_tokens":5}}}}}}]}}}}}}}}"#
+            )
+        };
+        for (body, most, is_stated, is_invalid) in [
+            (r#"{"requests":[{"params":{"max_tokens":1}},{"params":{"max_tokens":"7"}}]}"#.into(), 8, true, false),
+            (r#"{"requests":[{"params":{"max_tokens":-1}},{"params":{"max_tokens":2}}]}"#.into(), 2, false, true),
+            (gemini("input_config", r#"{"maxOutputTokens":9}"#), 14, true, false),
+            (gemini("inputConfig", "{}"), 5, false, false),
+            (gemini("inputConfig", r#"{"maxOutputTokens":1.5}"#), 5, false, true),
+        ] {
+            let named: NamedModels = serde_json::from_str(&body).unwrap();
+            let read = (named.most_of_batch(), named.states_every_maximum(), named.has_invalid_maximum());
+            assert_eq!(read, (Some(most), is_stated, is_invalid), "{body}");
+        }
+        let named: NamedModels = serde_json::from_str(r#"{"batch":true}"#).unwrap();
+        assert_eq!(named.most_of_batch(), None);
     }
 }

@@ -34,6 +34,14 @@ pub(super) fn reject_tags(flow: &mut Flow, provider: Provider, why: &str) -> Ear
     reject(flow, provider, &refusal)
 }
 
+/// The maximum of output tokens is none: 400, as the providers' APIs do. What it would use could not be reserved.
+pub(super) fn reject_max_tokens(flow: &mut Flow, provider: Provider) -> EarlyExit {
+    let message = "the maximum of output tokens (max_tokens and the like) is not a whole number from 0 to 4294967295: send \
+                   one, or leave it out";
+    let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_max_tokens", message);
+    reject(flow, provider, &refusal)
+}
+
 /// The key is valid, but its scope does not allow this request: 403.
 pub(super) fn reject_scope(
     flow: &mut Flow,

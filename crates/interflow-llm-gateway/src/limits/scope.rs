@@ -70,7 +70,7 @@ pub(super) fn check_call(
     let form = allowed_path(key, &provider, called.route.as_deref(), path).map_err(|why| (why, None))?;
     let check = |model: Option<&str>| key.allows(&ScopeRequest { provider: &provider, model, path: &form });
     let is_batch = called.call.operation == Operation::Batches
-        && path.trim_end_matches('/').ends_with("/v1/messages/batches")
+        && (called.by_path || path.trim_end_matches('/').ends_with("/v1/messages/batches"))
         && !is_unclear;
     // The requests of other batches are in a file that the provider holds.
     let is_unknown = called.call.operation == Operation::Batches && (!is_batch || named.items.is_empty());

@@ -1,11 +1,13 @@
 //! What a request is charged when it ends: as the provider reports, and by count whatever no report covers.
 
-use interflow_limits::TokenCounts;
-use interflow_llm::{CallUsage, LlmCall, Operation, ResponseProgress};
-use interflow_types::{ErrorKind, ErrorSource, Flow, StatusCode};
+use std::sync::Arc;
+
+use interflow_limits::{DeploymentUsage, TokenCounts};
+use interflow_llm::{CallUsage, LlmCall, Operation, Provider, ResponseProgress};
+use interflow_types::{EntryKind, ErrorSource, Flow, StatusCode};
 
 use super::FlowReservation;
-use crate::gateway::{DeliveryState, response_cache};
+use crate::gateway::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts, response_cache, token_counts};
 
 /// The usage that a request is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +25,11 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
         return None;
     }
     let (reported, counted) = (call.usage(), call.counted());
-    let held = flow.extension::<FlowReservation>();
-    // Without limits, the status is that of the client's response.
-    let answered = || flow.status.filter(|_| flow.timings.first_byte.is_some());
-    let reach = reach(flow, held.and_then(|held| held.status).or_else(answered));
+    let (held, reach) = (flow.extension::<FlowReservation>(), reach(flow));
     if reported.is_none() && counted.unreported == 0 && reach == DeliveryState::Unsent {
         return None;
     }
-    let estimated = TokenCounts { input: call.estimated_input, ..TokenCounts::default() };
-    let reserved = held.and_then(|held| held.reserved).unwrap_or(estimated);
+    let reserved = reserved(flow, call);
     let mut usage = reported.unwrap_or_default();
     let mut is_estimated = reported.is_none() || counted.unreported > 0;
     usage.output = usage.output.saturating_add(counted.unreported);
@@ -57,14 +55,86 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
     Some(ChargedUsage { usage, is_estimated })
 }
 
+/// What the request of a flow used, by deployment: first the request itself, then the attempts that a provider got besides,
+/// which are charged their input. Nothing of them reached the client.
+pub(super) fn deployment_usages(flow: &Flow) -> Vec<DeploymentUsage> {
+    let Some((call, charged)) = flow.extension::<LlmCall>().zip(charged_usage(flow)) else {
+        return vec![DeploymentUsage::default()];
+    };
+    let main = farthest_unanswered(flow);
+    // A batch is priced by the models of its requests.
+    let is_batch = call.operation == Operation::Batches;
+    let answered_by = flow.extension::<ServedBy>().and_then(|by| by.0.clone());
+    let served = answered_by.or_else(|| main?.served.clone()).filter(|_| !is_batch);
+    let request = DeploymentUsage {
+        tokens: token_counts(&charged.usage),
+        served,
+        answered: call.summary().model.map(|model| Arc::from(model.as_str())),
+        is_estimated: charged.is_estimated,
+    };
+    let input = TokenCounts { input: reserved(flow, call).input, ..TokenCounts::default() };
+    let unanswered = flow.extension::<UnansweredAttempts>().into_iter().flat_map(|attempts| attempts.besides(main));
+    let besides = unanswered.map(|attempt| DeploymentUsage {
+        tokens: input,
+        served: attempt.served.clone(),
+        answered: None,
+        is_estimated: true,
+    });
+    [request].into_iter().chain(besides).collect()
+}
+
+/// Whether a request reached a provider that may bill for what is neither reported nor counted: files, jobs, media.
+pub(super) fn is_unaccounted(flow: &Flow) -> bool {
+    let Some(call) = flow.extension::<LlmCall>() else { return false };
+    let is_deferred = flow.extension::<FlowReservation>().is_some_and(|held| held.is_deferred);
+    let is_reserved = is_deferred && reserved(flow, call).output > 0;
+    matches!(call.operation, Operation::Other | Operation::Batches)
+        && call.usage().is_none()
+        && call.counted().unreported == 0
+        && !is_reserved
+        && reach(flow) == DeliveryState::Underway
+}
+
+/// Whether a request of the gateway is answered, and billed, as a whole though its client leaves: not a stream. Ollama's
+/// servers stop then.
+pub(super) fn outlives_client(flow: &Flow) -> bool {
+    flow.transport == EntryKind::Gateway
+        && flow.extension::<LlmCall>().is_some_and(|call| {
+            let is_whole = !call.stream && call.operation != Operation::Realtime;
+            is_whole && call.operation.generates() && call.provider != Provider::Ollama
+        })
+}
+
+/// What was reserved for a request, or else the estimate of its input.
+fn reserved(flow: &Flow, call: &LlmCall) -> TokenCounts {
+    let estimated = TokenCounts { input: call.estimated_input, ..TokenCounts::default() };
+    flow.extension::<FlowReservation>().and_then(|held| held.reserved).unwrap_or(estimated)
+}
+
+/// The attempt that counts as the request, since none was answered.
+fn farthest_unanswered(flow: &Flow) -> Option<&UnansweredAttempt> {
+    let is_answered = status(flow).is_some_and(is_answer);
+    flow.extension::<UnansweredAttempts>().filter(|_| !is_answered)?.farthest()
+}
+
+/// The status with which the provider answered; without limits, that of the client's response.
+fn status(flow: &Flow) -> Option<StatusCode> {
+    let answered = || flow.status.filter(|_| flow.timings.first_byte.is_some());
+    flow.extension::<FlowReservation>().and_then(|held| held.status).or_else(answered)
+}
+
+fn is_answer(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
+}
+
 /// How far the request came: one that was answered with success counts as under way, since its response may be cut.
-fn reach(flow: &Flow, status: Option<StatusCode>) -> DeliveryState {
-    let delivered = flow.extension::<DeliveryState>().copied().unwrap_or_default();
-    match status {
-        Some(status) if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS => DeliveryState::Underway,
+fn reach(flow: &Flow) -> DeliveryState {
+    let farthest = || farthest_unanswered(flow).map_or(DeliveryState::Unsent, |attempt| attempt.state);
+    match status(flow) {
+        Some(status) if is_answer(status) => DeliveryState::Underway,
         // The provider's, or the gateway's own after attempts that failed.
-        Some(_) => delivered,
-        None if flow.timings.request_sent.is_none() => delivered,
+        Some(_) => farthest(),
+        None if flow.timings.request_sent.is_none() => farthest(),
         None => match flow.error_kind {
             Some(kind) if kind.error_source() == ErrorSource::Upstream => DeliveryState::after(kind),
             // Its client left, or a stage refused the answer.
@@ -73,23 +143,11 @@ fn reach(flow: &Flow, status: Option<StatusCode>) -> DeliveryState {
     }
 }
 
-impl DeliveryState {
-    /// Of an attempt that ended with this error.
-    pub(crate) const fn after(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::UpstreamTimeout => Self::Underway,
-            ErrorKind::UpstreamClosed | ErrorKind::BadResponse => Self::Failed,
-            _ => Self::Unsent,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use interflow_limits::ServedModel;
     use interflow_llm::CountedOutput;
-    use interflow_types::{Authority, ClientInfo, EntryKind, Scheme, Timestamp};
+    use interflow_types::{Authority, ClientInfo, ErrorKind, Scheme, Timestamp};
 
     use super::*;
 
@@ -115,7 +173,11 @@ mod tests {
         ] {
             let call = LlmCall { operation: Operation::Responses, ..LlmCall::default() };
             call.merge_summary(&interflow_llm::ResponseSummary { usage: reported, ..Default::default() });
-            call.set_counted(CountedOutput { unreported: 0, progress: ResponseProgress::Complete, is_upstream: false });
+            call.record_count(CountedOutput {
+                unreported: 0,
+                progress: ResponseProgress::Complete,
+                is_upstream: false,
+            });
             let mut flow = flow(call);
             let held = flow.extension_mut::<FlowReservation>();
             (held.status, held.is_deferred) = (StatusCode::from_u16(status).ok(), true);
@@ -148,6 +210,16 @@ mod tests {
         }
     }
 
+    fn served(deployment: &str) -> Option<ServedModel> {
+        Some(ServedModel { provider: deployment.into(), model: "m".into() })
+    }
+
+    /// The deployment, input and output of everything that is charged.
+    fn usages(flow: &Flow) -> Vec<(String, u64, u64)> {
+        let name = |usage: &DeploymentUsage| usage.served.as_ref().map(|s| s.provider.to_string()).unwrap_or_default();
+        deployment_usages(flow).iter().map(|usage| (name(usage), usage.tokens.input, usage.tokens.output)).collect()
+    }
+
     #[test]
     fn attempts_of_the_gateway_are_charged_by_how_far_they_came() {
         for (state, status, expected) in [
@@ -158,9 +230,43 @@ mod tests {
             (DeliveryState::Unsent, Some(429), None),
         ] {
             let mut flow = flow(LlmCall { operation: Operation::Chat, ..LlmCall::default() });
-            *flow.extension_mut() = state;
+            let attempts = flow.extension_mut::<UnansweredAttempts>();
+            attempts.begin("a".into(), served("a"));
+            attempts.end("a", state);
             flow.extension_mut::<FlowReservation>().status = status.and_then(|s| StatusCode::from_u16(s).ok());
             assert_eq!(charged(&flow), expected, "{state:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn every_attempt_that_a_provider_got_is_charged() {
+        let (late, failed, won) = (DeliveryState::Underway, DeliveryState::Failed, DeliveryState::Unsent);
+        let all = |of: &[(&str, u64, u64)]| of.iter().map(|(a, b, c)| ((*a).to_owned(), *b, *c)).collect::<Vec<_>>();
+        for (ends, status, expected) in [
+            // One timed out, and the next one answered; `c` is a hedge that lost.
+            (
+                vec![("a", Some(late)), ("c", None), ("b", Some(won))],
+                200,
+                all(&[("b", 9, 40), ("a", 10, 0), ("c", 10, 0)]),
+            ),
+            (vec![("a", Some(failed)), ("b", Some(late))], 504, all(&[("b", 10, 1_000), ("a", 10, 0)])),
+            (vec![("a", Some(won)), ("b", Some(failed))], 502, all(&[("b", 10, 0)])),
+            (vec![("a", Some(won)), ("b", Some(won))], 429, all(&[("", 0, 0)])),
+        ] {
+            let mut flow = flow(LlmCall { operation: Operation::Chat, ..LlmCall::default() });
+            let attempts = flow.extension_mut::<UnansweredAttempts>();
+            for (name, end) in ends {
+                attempts.begin(name.into(), served(name));
+                end.into_iter().for_each(|state| attempts.end(name, state));
+            }
+            if status == 200 {
+                *flow.extension_mut() = ServedBy(served("b"));
+                let usage = Some(CallUsage { input: 9, output: 40, ..CallUsage::default() });
+                let call = flow.extension::<LlmCall>().unwrap();
+                call.merge_summary(&interflow_llm::ResponseSummary { usage, ..Default::default() });
+            }
+            flow.extension_mut::<FlowReservation>().status = StatusCode::from_u16(status).ok();
+            assert_eq!(usages(&flow), expected, "{status}");
         }
     }
 
@@ -178,7 +284,7 @@ mod tests {
         ] {
             let call = LlmCall { stream, operation: Operation::Chat, ..LlmCall::default() };
             call.merge_summary(&interflow_llm::ResponseSummary { usage: reported, ..Default::default() });
-            call.set_counted(CountedOutput { unreported, progress, is_upstream: false });
+            call.record_count(CountedOutput { unreported, progress, is_upstream: false });
             let mut flow = flow(call);
             flow.extension_mut::<FlowReservation>().status = Some(StatusCode::OK);
             assert_eq!(charged(&flow), expected, "{stream} {reported:?} {unreported} {progress:?}");

@@ -164,7 +164,7 @@ impl Default for LlmMetrics {
 }
 
 impl LlmMetrics {
-    pub fn set_capacity(&self, max: u64) {
+    pub fn record_capacity(&self, max: u64) {
         self.capacity.store(max, Relaxed);
     }
 

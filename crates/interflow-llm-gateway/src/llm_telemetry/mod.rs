@@ -25,7 +25,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::gateway::ServedBy;
+use crate::gateway::{ServedBy, token_counts};
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
@@ -103,10 +103,10 @@ impl ResponseFindings {
         if passed.unread {
             flow.tag("redact:unread");
         }
-        let told = flow.extension_mut::<RedactionFindings>();
-        told.micros += passed.micros;
+        let findings = flow.extension_mut::<RedactionFindings>();
+        findings.micros += passed.micros;
         for (kind, n) in passed.found {
-            *told.response.entry(kind).or_default() += n;
+            *findings.response.entry(kind).or_default() += n;
         }
         if let Some(cut) = passed.cut {
             flow.tag(format!("refused:{}", cut.code));
@@ -203,10 +203,11 @@ impl LlmTelemetry {
         home: &Path,
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
+        max_concurrent: usize,
     ) -> Result<Arc<Self>, String> {
         let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
         let prepared = service.prepare(audit, telemetry, home)?;
-        service.activate(prepared);
+        service.activate(prepared, max_concurrent);
         Ok(Arc::new(service))
     }
 
@@ -252,13 +253,10 @@ impl LlmTelemetry {
         }
     }
 
-    pub fn activate(&self, prepared: PreparedTelemetry) {
+    /// Activates a configuration. `max_concurrent` is the limit on concurrent requests reported as a metric; 0: none.
+    pub fn activate(&self, prepared: PreparedTelemetry, max_concurrent: usize) {
         self.out.store(Arc::new(prepared.0));
-    }
-
-    /// Sets the limit on concurrent requests reported as a metric; 0: none.
-    pub fn set_capacity(&self, max: usize) {
-        self.metrics.set_capacity(max as u64);
+        self.metrics.record_capacity(max_concurrent as u64);
     }
 
     /// What was counted since the start.
@@ -315,8 +313,8 @@ impl Stage for LlmTelemetryStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if seen && scope.transport != EntryKind::Internal {
+        let is_inspected = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        if is_inspected && scope.transport != EntryKind::Internal {
             PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done)
         } else {
             PhaseSet::NONE
@@ -349,7 +347,7 @@ impl Stage for LlmTelemetryStage {
         let charged = || crate::limits::charged_usage(flow).map(|charged| charged.usage);
         let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
-            let tokens = crate::limits::token_counts(&u);
+            let tokens = token_counts(&u);
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
             let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
             let answered = exchange.summary().model;

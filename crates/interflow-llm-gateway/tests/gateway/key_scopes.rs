@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::Gate;
 
 /// A key of the keys file, whose secret is `ifk_` and its name.
-fn key(id: &str, more: &str) -> String {
+pub fn key(id: &str, more: &str) -> String {
     let hash = hex::encode(Sha256::digest(format!("ifk_{id}")));
     format!("[[key]]\nid = \"{id}\"\nhash = \"sha256:{hash}\"\n{more}\n")
 }
@@ -18,9 +18,6 @@ async fn gate(origin: &Origin, keys: &[String]) -> Gate {
     Gate::with(origin, |parts| {
         parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
         parts.keys = keys.concat();
-        for upstream in parts.llm.provider.values_mut() {
-            upstream.api_key = Some("sk-operator".into());
-        }
     })
     .await
 }

@@ -3,7 +3,10 @@
 mod answers;
 mod attempts;
 mod bad_input;
+mod charges;
 mod coalescing;
+mod corpus;
+mod corpus_cases;
 mod credentials;
 mod deployments;
 mod key_scopes;
@@ -26,7 +29,7 @@ use std::sync::Arc;
 use interflow_limits::{KeyStore, KeysConfig, QuotaConfig, UsageLimiter};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::ProviderDetector;
-use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage};
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
@@ -45,6 +48,7 @@ pub const MAIL: &str = "anna.berg@firm.com";
 pub struct Gate {
     pub proxy: Proxy,
     pub gateway: Arc<LlmGateway>,
+    pub limits: Arc<UsageLimiter>,
 }
 
 pub struct Components<'a> {
@@ -53,6 +57,7 @@ pub struct Components<'a> {
     pub trusted: Vec<&'a Origin>,
     /// Virtual keys, in the format of the keys file.
     pub keys: String,
+    pub quota: QuotaConfig,
 }
 
 impl Gate {
@@ -66,6 +71,7 @@ impl Gate {
             llm: LlmConfig::default(),
             trusted: Vec::new(),
             keys: String::new(),
+            quota: QuotaConfig::default(),
         };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
@@ -75,18 +81,25 @@ impl Gate {
             components.llm.provider.insert(name.into(), at);
         }
         change(&mut components);
+        if !components.keys.is_empty() {
+            components.llm.provider.values_mut().for_each(|at| {
+                at.api_key.get_or_insert_with(|| "sk-real".into());
+            });
+        }
         let secret = |text: &str| Ok(text.to_owned());
         let local = LocalClient::default();
-        let gateway = LlmGateway::new(
-            LlmGateway::compile(&components.llm, &secret).unwrap(),
-            Arc::new(local.clone()),
-            Arc::new(local.clone()),
-            Arc::new(local.clone()),
-        );
         let redaction =
             RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::new(local.clone())).unwrap();
         let service = Arc::clone(&redaction);
-        gateway.set_inspection_check(move |transport| service.redacts(transport));
+        let limits = UsageLimiter::new(&components.quota, Path::new("/")).unwrap();
+        let deps = GatewayDeps {
+            egress: Arc::new(local.clone()),
+            unrecorded: Arc::new(local.clone()),
+            metadata: Arc::new(local.clone()),
+            limits: Arc::clone(&limits),
+            inspects_everywhere: Box::new(move |transport| service.redacts(transport)),
+        };
+        let gateway = LlmGateway::new(LlmGateway::compile(&components.llm, &secret).unwrap(), deps);
         let [redact, restore] = redaction.stages();
         let mut stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(CredentialMask::default()),
@@ -96,7 +109,7 @@ impl Gate {
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
         if !components.keys.is_empty() {
-            stages.insert(2, limits(&components.keys));
+            stages.insert(2, limit_stage(&components.keys, &limits, &gateway));
         }
         let proxy = Proxy::with_components(
             &components.trusted,
@@ -105,7 +118,7 @@ impl Gate {
             local,
             |_| (),
         );
-        Self { proxy, gateway }
+        Self { proxy, gateway, limits }
     }
 
     /// A POST to the gateway port.
@@ -123,13 +136,13 @@ impl Gate {
 }
 
 /// The stage of limits with these keys.
-fn limits(keys: &str) -> Arc<dyn Stage> {
+fn limit_stage(keys: &str, limits: &Arc<UsageLimiter>, gateway: &Arc<LlmGateway>) -> Arc<dyn Stage> {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("keys.toml");
     std::fs::write(&path, keys).unwrap();
     let store = Arc::new(KeyStore::open(&path).unwrap());
-    let limits = UsageLimiter::new(&QuotaConfig::default(), home.path()).unwrap();
-    Arc::new(LimitStage::new(store, KeyRules::new(&KeysConfig::default()).unwrap(), limits, Arc::new(|_| true)))
+    let rules = KeyRules::new(&KeysConfig::default()).unwrap();
+    Arc::new(LimitStage::new(store, rules, Arc::clone(limits), Arc::clone(gateway), 0))
 }
 
 /// A provider that answers every request with these bytes.

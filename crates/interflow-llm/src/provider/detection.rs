@@ -48,8 +48,8 @@ const SHARED_HOSTS: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githu
 /// `None` if it is not a known call.
 pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers: &Headers) -> Option<DetectedCall> {
     let (only_path, query) = path.split_once('?').unwrap_or((path, ""));
-    let known = host.name().and_then(provider_of_host);
-    let provider = match known {
+    let by_host = host.name().and_then(provider_of_host);
+    let provider = match by_host {
         Some(provider) => provider,
         None => provider_of_path(only_path, port, headers)?,
     };
@@ -62,7 +62,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
         Operation::Lookup => !mixed || operation_by_suffix(provider, only_path).is_known(),
         _ => true,
     };
-    (spoken || known.is_some() && !mixed).then_some(call)
+    (spoken || by_host.is_some() && !mixed).then_some(call)
 }
 
 /// Whether only the body can tell if a request at this path is a call: local models and resellers use paths that other
@@ -252,7 +252,7 @@ fn is_api_segment(segment: &[u8]) -> bool {
 }
 
 /// Operations by path suffix; the first match counts, so longer suffixes come before shorter ones.
-const PATH_SUFFIXES: [(&str, Operation); 26] = [
+const PATH_SUFFIXES: [(&str, Operation); 27] = [
     ("/chat/completions", Operation::Chat),
     ("/agents/completions", Operation::Chat),
     ("/v1/conversations", Operation::Chat),
@@ -280,6 +280,7 @@ const PATH_SUFFIXES: [(&str, Operation); 26] = [
     ("/v1/batches", Operation::Batches),
     ("/v1/tokenize", Operation::CountTokens),
     ("/openai/batches", Operation::Batches),
+    ("/v1/batch/jobs", Operation::Batches),
 ];
 
 /// Telemetry endpoints of agents and SDKs, by path: Claude Code, Codex, OpenAI's Agents SDK.
@@ -372,6 +373,13 @@ fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
     suffix.map_or(Operation::Other, |(_, operation)| *operation)
 }
 
+/// Whether a path starts or continues a run of OpenAI's Assistants, which generates after it was answered.
+pub fn starts_run(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    let is_run = path.ends_with("/runs") || path.ends_with("/submit_tool_outputs");
+    is_run && path.contains("/threads/")
+}
+
 /// Splits `…/models/{model}:{verb}` of Gemini and Vertex; `None` for an unknown verb.
 fn google_verb(path: &str) -> Option<(&str, &str)> {
     let last = path.rsplit('/').next()?;
@@ -383,6 +391,8 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
             | "countTokens"
             | "embedContent"
             | "batchEmbedContents"
+            | "batchGenerateContent"
+            | "asyncBatchEmbedContent"
             | "rawPredict"
             | "streamRawPredict"
     );
@@ -401,6 +411,7 @@ fn google(call: &mut DetectedCall, path: &str, query: &str) {
         "generateContent" => (Operation::Chat, Some(false)),
         "streamRawPredict" | "rawPredict" => (Operation::Chat, None),
         "countTokens" => (Operation::CountTokens, Some(false)),
+        "batchGenerateContent" | "asyncBatchEmbedContent" => (Operation::Batches, Some(false)),
         _ => (Operation::Embeddings, Some(false)),
     };
     call.operation = operation;
@@ -480,6 +491,12 @@ mod tests {
             ),
             ("generativelanguage.googleapis.com", "/v1beta/models/g-2:generateContent", ("gemini", "chat", m("g-2"))),
             ("generativelanguage.googleapis.com", "/v1beta/openai/chat/completions", ("gemini", "chat", None)),
+            (
+                "generativelanguage.googleapis.com",
+                "/v1beta/models/g-2:batchGenerateContent",
+                ("gemini", "batches", m("g-2")),
+            ),
+            ("api.mistral.ai", "/v1/batch/jobs", ("mistral", "batches", None)),
             (
                 "us-east5-aiplatform.googleapis.com",
                 "/v1/projects/p/locations/l/publishers/anthropic/models/c@1:streamRawPredict",

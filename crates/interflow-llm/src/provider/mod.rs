@@ -4,9 +4,10 @@ mod detection;
 
 use interflow_types::ByteStr;
 
-pub use detection::{by_shape, call_for_path, detect_by_body, detect_by_members, is_bedrock, is_sign_in, may_be_call};
-
-pub use detection::{detect_call, model_in_path};
+pub use detection::{
+    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, is_bedrock, is_sign_in, may_be_call,
+    model_in_path, starts_run,
+};
 
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -104,7 +105,7 @@ impl Operation {
 
     /// Whether a request of it costs nothing.
     pub const fn is_free(self) -> bool {
-        matches!(self, Self::CountTokens | Self::Files | Self::Lookup | Self::Telemetry)
+        matches!(self, Self::CountTokens | Self::Files | Self::Lookup | Self::Telemetry | Self::Side)
     }
 
     /// Whether a response to it has output tokens.

@@ -105,6 +105,25 @@ pub(super) fn limits_output(name: &[u8]) -> bool {
     )
 }
 
+/// A value that is no limit on output tokens: negative, a fraction, too large, a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidLimit;
+
+/// The largest limit on output tokens that is taken for one.
+const MAX_OUTPUT_LIMIT: f64 = u32::MAX as f64;
+
+/// The limit on output tokens that a scalar or the content of a string states; `None` for `null`, for a negative number of
+/// Ollama's, which means no limit, and for a word in a nested object, which may be a client's own.
+pub(super) fn output_limit(name: &[u8], value: &[u8], depth: usize) -> Result<Option<u64>, InvalidLimit> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
+    match number {
+        None if value == b"null" || depth > 1 => Ok(None),
+        Some(number) if name == b"num_predict" && number < 0.0 => Ok(None),
+        Some(number) if number.fract() == 0.0 && (0.0..=MAX_OUTPUT_LIMIT).contains(&number) => Ok(Some(number as u64)),
+        _ => Err(InvalidLimit),
+    }
+}
+
 /// Whether a number is one of the API: short or a fraction, or by its name a seed, a time or an amount.
 pub(super) fn is_number_of_api(name: &[u8], value: &[u8]) -> bool {
     const ENDS: [&[u8]; 9] =

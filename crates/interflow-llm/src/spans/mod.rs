@@ -112,6 +112,8 @@ pub struct MarkedText {
     pub stream: Option<bool>,
     /// The largest limit on output tokens: an API may know several names for it.
     pub max_output: Option<u64>,
+    /// Whether a limit on output tokens is not a whole number that an API takes: negative, a fraction, too large, a word.
+    pub is_max_output_invalid: bool,
     /// How many choices are asked for; 0 if the body does not say.
     pub choices: u64,
     /// The first message of the conversation, which identifies it in clients that send no id.

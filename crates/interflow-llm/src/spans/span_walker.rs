@@ -462,8 +462,11 @@ impl<'j> SpanWalker<'j> {
     }
 
     fn limit_output(&mut self, range: &Range<usize>) {
-        if self.frames.len() <= 2 && fields::limits_output(&self.word(&self.key())) {
-            self.out.max_output = fields::whole_number(self.bytes(range).trim_ascii()).max(self.out.max_output);
+        let (depth, name) = (self.frames.len(), self.key());
+        if depth <= 2 && fields::limits_output(&self.word(&name)) {
+            let limit = fields::output_limit(&self.word(&name), self.bytes(range).trim_ascii(), depth);
+            self.out.is_max_output_invalid |= limit.is_err();
+            self.out.max_output = limit.unwrap_or_default().max(self.out.max_output);
         }
     }
 

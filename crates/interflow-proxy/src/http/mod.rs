@@ -7,6 +7,7 @@ pub(crate) mod grpc;
 pub(crate) mod hop_by_hop;
 pub(crate) mod loop_detection;
 pub(crate) mod messages;
+mod outlive;
 pub(crate) mod pipeline;
 pub(crate) mod response;
 pub(crate) mod upgrade;

@@ -7,8 +7,8 @@ use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
     Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, LocalHandler, MaybeFuture,
-    NotRecorded, Phase, Request, RequestHead, RequestId, RequestVerdict, Response, ResponseHead, ResponseHeadFilter,
-    Result, TunnelVerdict,
+    NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestId, RequestVerdict, Response, ResponseHead,
+    ResponseHeadFilter, Result, TunnelVerdict,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -19,12 +19,13 @@ use crate::http::error_response::error_response;
 use crate::http::expect_continue::PendingExpectation;
 use crate::http::hop_by_hop::{self, MaxForwards};
 use crate::http::loop_detection::ReceivedVia;
+use crate::http::outlive::outlive_client;
 use crate::http::response::{exit_early, fail};
 use crate::http::{body_preview, grpc, upgrade};
 use crate::observe::flow_guard::FlowGuard;
 use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
-use crate::upstream::route;
+use crate::upstream::route::{self, SelectedRoute};
 
 /// A request as it enters the pipeline, with its flow. Boxed, because it is moved between futures before they first
 /// run.
@@ -181,8 +182,14 @@ async fn exchange(
         Ok(admitted) => admitted,
         Err(end) => return exit_early(guard, &config, &head, end),
     };
+    let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
     if let Some(handler) = handler {
-        return Box::pin(serve_locally(guard, &config, head, body, &*handler)).await;
+        let login = guard.login().cloned();
+        let served = serve_locally(guard, config, head, body, handler);
+        return match outlives {
+            Some(terms) => outlive_client(terms, login, served).await,
+            None => Box::pin(served).await,
+        };
     }
     // Tested after the request stages, which may add or remove `Authorization`.
     let exclusive = conn.exclusive_upstream(&head.headers);
@@ -210,6 +217,25 @@ async fn exchange(
     }
     // After the decision on the route, because only some routes can loop.
     config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
+    match outlives {
+        Some(terms) => {
+            let login = guard.login().cloned();
+            outlive_client(terms, login, send_and_deliver(guard, config, head, leaving, route, body, interim)).await
+        }
+        None => send_and_deliver(guard, config, head, leaving, route, body, interim).await,
+    }
+}
+
+/// Sends the request, of which `leaving` is the head if it differs for the origin, and delivers its response.
+async fn send_and_deliver(
+    mut guard: FlowGuard,
+    config: Arc<ActiveConfig>,
+    head: RequestHead,
+    leaving: Option<RequestHead>,
+    route: SelectedRoute,
+    body: Body,
+    interim: InformationalSender,
+) -> ServiceReply {
     let leaving = leaving.as_ref().unwrap_or(&head);
     let answer = match send(&mut guard, &config.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,
@@ -246,16 +272,16 @@ pub(crate) async fn before_send(
 /// Answers the request from a local handler. Its response goes through the response phases like an origin's.
 async fn serve_locally(
     mut guard: FlowGuard,
-    config: &ActiveConfig,
+    config: Arc<ActiveConfig>,
     head: RequestHead,
     body: Body,
-    handler: &dyn LocalHandler,
+    handler: Arc<dyn LocalHandler>,
 ) -> ServiceReply {
     let body = guard.request_body(body, &head);
     let served = handler.serve(&mut guard.flow, Request { head: head.clone(), body }).await;
     match served {
-        Ok(Response { head: answered, body }) => deliver(guard, config, &head, answered, body).await,
-        Err(e) => fail(guard, config, &head, &e),
+        Ok(Response { head: answered, body }) => deliver(guard, &config, &head, answered, body).await,
+        Err(e) => fail(guard, &config, &head, &e),
     }
 }
 
@@ -338,7 +364,7 @@ pub(crate) async fn send(
     interim: &InformationalSender,
 ) -> Result<UpstreamResponse> {
     let filter = ResponseHeadFilter::for_flow(&guard.flow);
-    // 1xx heads are kept and recorded after the exchange, because `tracker` is borrowed by the report until then.
+    // 1xx heads are kept and recorded after the exchange, because `guard` is borrowed by the report until then.
     let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
     let mut forward = |head| relay.relay(head);
     let answer = egress.send_parts(route, head, body, &mut guard.upstream_report(&mut forward)).await;

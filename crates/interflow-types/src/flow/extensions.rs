@@ -1,7 +1,9 @@
 //! Extensions of a flow by which a feature changes what the request pipeline does, without the pipeline naming the
 //! feature.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -18,6 +20,15 @@ pub type RenderError = fn(&Flow, &Error) -> Response;
 /// The name under which usage limits count this request when it is not an LLM request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageLabel(pub Option<&'static str>);
+
+/// Asks that the exchange with the origin goes on if its client leaves, at most for this time: its response is then read to
+/// its end and discarded. Set before the request is sent.
+#[derive(Clone, Debug, Default)]
+pub struct OutlivesClient {
+    pub limit: Option<Duration>,
+    /// Whether the client left.
+    pub is_abandoned: Arc<AtomicBool>,
+}
 
 /// Marks a flow that must not be recorded, neither its content nor its metadata.
 #[derive(Clone, Copy, Debug, Default)]

@@ -32,8 +32,8 @@ impl TelemetryComponent {
             AuditLog::check(&audit, home.path())?;
             audit.enabled = false;
         }
-        let accounts = LlmTelemetry::new(&audit, &config.telemetry, home.path(), limits, egress)?;
-        accounts.set_capacity(config.gateway.max_concurrent_requests);
+        let most = config.gateway.max_concurrent_requests;
+        let accounts = LlmTelemetry::new(&audit, &config.telemetry, home.path(), limits, egress, most)?;
         Ok(Self { home: home.path().to_owned(), stage: Arc::new(LlmTelemetryStage(Arc::clone(&accounts))), accounts })
     }
 
@@ -48,9 +48,6 @@ impl Component for TelemetryComponent {
         let prepared = self.accounts.prepare(&config.audit, &config.telemetry, &self.home)?;
         let accounts = Arc::clone(&self.accounts);
         let capacity = config.gateway.max_concurrent_requests;
-        Ok(Box::new(move || {
-            accounts.activate(prepared);
-            accounts.set_capacity(capacity);
-        }))
+        Ok(Box::new(move || accounts.activate(prepared, capacity)))
     }
 }

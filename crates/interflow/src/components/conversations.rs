@@ -6,7 +6,7 @@ use interflow_conversations::conversations::CallPricing;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, UsageLimiter};
-use interflow_llm_gateway::limits::token_counts;
+use interflow_llm_gateway::gateway::token_counts;
 use interflow_store::RecordStore;
 
 use crate::instance::config::InterflowConfig;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter, VirtualKeyRing};
-use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
+use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::limits::{KeyRules, LimitStage};
 use interflow_store::shared::SpendStore;
 use interflow_types::HttpClient;
 
@@ -29,19 +30,17 @@ impl LimitsComponent {
     /// `unrecorded` posts budget alerts.
     ///
     /// # Errors
-    /// The configuration, the keys file or the price list is invalid.
+    /// The configuration or the keys file is invalid.
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
-        upstream_has_key: ProviderKeyCheck,
+        limits: Arc<UsageLimiter>,
+        gateway: &Arc<LlmGateway>,
         unrecorded: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
-        let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
-        let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
-        let keys = Arc::new(keys);
-        let stage =
-            LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
-        stage.set_capacity(config.gateway.max_concurrent_requests);
+        let keys = Arc::new(KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?);
+        let (rules, most) = (KeyRules::new(&config.keys)?, config.gateway.max_concurrent_requests);
+        let stage = LimitStage::new(Arc::clone(&keys), rules, Arc::clone(&limits), Arc::clone(gateway), most);
         limits.set_alert_sender(AlertSender::new(unrecorded));
         let budgets = (!home.is_read_only()).then(|| BudgetFile::restore(&limits, &home.join("budgets.json")));
         let is_warned = Arc::new(AtomicBool::new(false));
@@ -122,8 +121,7 @@ impl Component for LimitsComponent {
             keys.set(path, ring);
             limits.activate(prepared);
             limits.spend_ledger().iter().for_each(|ledger| ledger.set_keep(keep_spend));
-            stage.set_rules(rules);
-            stage.set_capacity(capacity);
+            stage.activate(rules, capacity);
         }))
     }
 }

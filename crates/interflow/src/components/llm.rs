@@ -5,12 +5,14 @@ use std::sync::Arc;
 use interflow_admin::metrics::table;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::RedisServer;
+use interflow_limits::{RedisServer, UsageLimiter};
 use interflow_llm::CacheStoreKind;
 use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{
-    CacheStats, DeploymentState, DeploymentView, Dispatcher, LlmGateway, LlmGatewayMount, LlmRouteView, PreparedCache,
+    CacheStats, DeploymentState, DeploymentView, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount, LlmRouteView,
+    PreparedCache,
 };
+use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
 
@@ -32,10 +34,23 @@ impl LlmComponent {
     ///
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
-    pub fn new(config: &InterflowConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
+    pub fn new(
+        config: &InterflowConfig,
+        home: &DataDir,
+        local: &LocalClient,
+        limits: &Arc<UsageLimiter>,
+        redaction: &Arc<RedactionService>,
+    ) -> Result<Self, String> {
         let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
-        let (unrecorded, metadata) = (Arc::new(local.unrecorded()), Arc::new(local.metadata()));
-        let gateway = LlmGateway::new(table, Arc::new(local.clone()), unrecorded, metadata);
+        let redaction = Arc::clone(redaction);
+        let deps = GatewayDeps {
+            egress: Arc::new(local.clone()),
+            unrecorded: Arc::new(local.unrecorded()),
+            metadata: Arc::new(local.metadata()),
+            limits: Arc::clone(limits),
+            inspects_everywhere: Box::new(move |transport| redaction.redacts(transport)),
+        };
+        let gateway = LlmGateway::new(table, deps);
         gateway.cache().activate(prepare_cache(&gateway, config, home)?);
         Ok(Self {
             home: home.clone(),

@@ -25,7 +25,7 @@ use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::TokenCounts;
+use interflow_limits::UsageLimiter;
 use interflow_llm_gateway::gateway::{CredentialMask, LlmGateway};
 use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
@@ -114,22 +114,11 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let llm = Arc::new(LlmComponent::new(config, home, &local)?);
-        let gateway = Arc::clone(&llm.gateway);
-        let unrecorded = Arc::new(local.unrecorded());
-        let has_key = Arc::new(move |name: &str| gateway.holds_key_of(name));
-        let limits = Arc::new(LimitsComponent::new(config, home, has_key, Arc::clone(&unrecorded) as _)?);
-        let gateway = Arc::clone(&llm.gateway);
-        limits.stage.set_deployments(move |upstream, route, model| gateway.deployments_of(upstream, route, model));
-        let operator = Arc::clone(&limits.limits);
-        llm.gateway.set_operator_spend(move |served, tokens, answered, tags| {
-            operator.record_operator_spend(served, tokens, answered, tags);
-        });
-        let prices = Arc::clone(&limits.limits);
-        llm.gateway.set_prices(move |provider, model, input, output| {
-            prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
-        });
+        let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, home, &local, &limits, &redaction.redaction)?);
+        let unrecorded = Arc::new(local.unrecorded());
+        let limits = Arc::new(LimitsComponent::new(config, home, limits, &llm.gateway, Arc::clone(&unrecorded) as _)?);
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
@@ -142,8 +131,6 @@ impl ComponentSet {
             &guardrails.guardrails,
         )?);
         let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();
-        let redaction_check = Arc::clone(&redaction.redaction);
-        llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RulesComponent::new(config, home, &local, store)?);
         let names = Arc::new(AddressNames::new(&config.dns));

@@ -1,0 +1,135 @@
+//! The request as an upstream takes it: with its name of the model, and signed.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::spans::MarkError;
+use interflow_llm::{LlmCall, LlmRefusal, model_in_path, spans};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::percent::encoded_as;
+use interflow_types::{Body, RequestHead, Result, StatusCode};
+
+use super::access_token::AccessToken;
+use super::wire_format::MODEL_IN_PATH;
+use super::{LlmUpstream, UpstreamTable, aws_signature, resolve_alias};
+
+/// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
+pub(super) struct OriginalRequest<'a> {
+    pub exchange: &'a LlmCall,
+    pub head: &'a RequestHead,
+    pub raw: &'a Bytes,
+    pub token: Option<&'a AccessToken>,
+    /// Whether its credentials are meant for a host other than its target, and have to be removed.
+    pub foreign: bool,
+}
+
+/// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.
+pub(super) fn upstream_model<'t>(
+    table: &'t UpstreamTable,
+    upstream: &'t LlmUpstream,
+    exchange: &'t LlmCall,
+) -> Option<&'t str> {
+    exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
+}
+
+/// The mapped model name, if there is one and the body contains the model, rather than the path.
+pub(super) fn model_in_body<'t>(
+    table: &'t UpstreamTable,
+    upstream: &'t LlmUpstream,
+    exchange: &'t LlmCall,
+    head: &RequestHead,
+) -> Option<&'t str> {
+    let name = upstream_model(table, upstream, exchange)?;
+    model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
+}
+
+/// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged; the provider reports
+/// what is wrong with it.
+pub(super) async fn rewrite_model(
+    table: &UpstreamTable,
+    head: &mut RequestHead,
+    raw: Bytes,
+    name: &str,
+) -> Result<Bytes> {
+    let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
+        Ok(plain) => plain,
+        Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
+    };
+    let body = plain.as_ref().unwrap_or(&raw);
+    let range = match spans::facts_held(body).await.map(|facts| facts.model) {
+        Ok(Some(range)) => range,
+        Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
+        Err(MarkError::Overloaded(e)) => return Err(e),
+    };
+    let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
+    head.headers.remove("content-encoding");
+    Ok(held.attach_to(replace_model(body, range, name)))
+}
+
+/// The path with the mapped model name, if the path contains the model.
+pub(super) fn rename_model_in_path(
+    table: &UpstreamTable,
+    upstream: &LlmUpstream,
+    exchange: &LlmCall,
+    path: &str,
+) -> Option<String> {
+    let name = upstream_model(table, upstream, exchange)?;
+    let at = model_in_path(exchange.provider, path)?;
+    let name = encoded_as(name, MODEL_IN_PATH);
+    Some(format!("{}{name}{}", path.get(..at.start)?, path.get(at.end..)?))
+}
+
+/// A WebSocket event with the mapped model name; `None` if it needs no change.
+pub(super) fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &[u8]) -> Option<Vec<u8>> {
+    if table.aliases.is_empty() && upstream.models.is_empty() {
+        return None;
+    }
+    let range = spans::facts(event).ok()?.model?;
+    let name = resolve_alias(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
+    Some(replace_model(event, range, name))
+}
+
+/// Only the name's bytes are replaced: everything else stays as the client sent it, so that prompt caches still
+/// match.
+fn replace_model(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
+    let name = serde_json::Value::from(name).to_string();
+    let inside = name.trim_matches('"').as_bytes();
+    [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
+}
+
+pub(super) fn sign(
+    upstream: &LlmUpstream,
+    token: Option<&AccessToken>,
+    head: &mut RequestHead,
+    body: &Body,
+) -> Result<(), LlmRefusal> {
+    let assumed = match token {
+        Some(AccessToken::Aws(credentials)) => Some(credentials),
+        _ => None,
+    };
+    let Some(credentials) = assumed.or(upstream.aws.as_ref()) else { return Ok(()) };
+    let bytes: &[u8] = match body {
+        Body::Empty => b"",
+        Body::Full(bytes) => bytes,
+        Body::Stream(_) => {
+            let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
+            return Err(LlmRefusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "payload_too_large",
+                "request_body_too_large",
+                message,
+            ));
+        }
+    };
+    let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    aws_signature::sign(
+        head,
+        bytes,
+        credentials,
+        &aws_signature::SigningScope { service: aws_signature::BEDROCK, region: &region },
+        &time,
+    );
+    Ok(())
+}

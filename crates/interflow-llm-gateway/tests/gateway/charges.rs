@@ -1,0 +1,250 @@
+//! A call that reached a provider is never free: attempts besides the one that answered, copies, and endpoints whose usage
+//! no provider reports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_limits::{SpendLedger, SpendQuery, UsageSums};
+use interflow_llm::LlmUpstreamConfig;
+use interflow_redact::{RedactConfig, RedactMode};
+use interflow_testkit::{Answer, Ending, Origin, Reply, Wire};
+use serde_json::{Value, json};
+
+use super::key_scopes::key;
+use super::{Gate, sse};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// A gateway with the key `ifk_k`, these limits of it, and the route `smart` to the upstreams `a` and `b`.
+async fn gate(origins: &[&Origin], route: Value, limits: &str) -> Gate {
+    Gate::with(origins[0], |parts| {
+        parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
+        parts.keys = key("k", limits);
+        for (name, origin) in ["a", "b"].into_iter().zip(origins) {
+            let at = LlmUpstreamConfig { url: Some(origin.url("")), ..LlmUpstreamConfig::default() };
+            parts.llm.provider.insert(name.into(), at);
+        }
+        if !route.is_null() {
+            parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+        }
+    })
+    .await
+}
+
+async fn post(gate: &Gate, path: &str, body: &Value) -> Answer {
+    let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+    gate.send("POST", path, fields, body.to_string().as_bytes()).await.unwrap()
+}
+
+/// A request whose text is estimated at 100 tokens, and a few more for its members.
+fn chat(stream: bool) -> Value {
+    json!({"model": "smart", "stream": stream, "max_tokens": 500,
+        "messages": [{"role": "user", "content": "text".repeat(100)}]})
+}
+
+fn reply() -> Value {
+    json!({"choices": [{"message": {"role": "assistant", "content": "hi"}}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+}
+
+/// The sums of all rows, once they are as expected.
+async fn sums(gate: &Gate, is_settled: impl Fn(&UsageSums) -> bool) -> UsageSums {
+    let sum = || {
+        gate.limits.usage().rows().iter().fold(UsageSums::default(), |mut sum, row| {
+            sum.requests += row.sums.requests;
+            sum.input_tokens += row.sums.input_tokens;
+            sum.output_tokens += row.sums.output_tokens;
+            sum
+        })
+    };
+    super::support::until("the charge", || is_settled(&sum())).await;
+    sum()
+}
+
+#[tokio::test]
+async fn hedges_that_lose_and_attempts_that_fail_are_charged_their_input() {
+    let silent = || Origin::http().answering(|_| Reply::json(&json!({})).delay(LONG));
+    let cut = || {
+        let begun = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}));
+        Origin::http().answering(move |_| {
+            let reply = Reply::status(200).header("Content-Type", "text/event-stream");
+            reply.pieces(vec![begun.clone().into()], Duration::ZERO).ending(Ending::Cut)
+        })
+    };
+    let closes = || Origin::http().answering(|_| Reply::json(&json!({})).claim_length(500).ending(Ending::Cut));
+    let rejects = || Origin::http().answering(|_| Reply::status(503));
+    for (name, bad, is_stream, more, charged) in [
+        ("a hedge that lost", silent(), false, json!({"hedge_after": "20ms"}), 1),
+        ("an attempt that timed out", silent(), false, json!({"attempt_timeout": "50ms"}), 1),
+        ("a stream that broke off", cut(), true, json!({}), 1),
+        ("a reply that broke off", closes(), false, json!({}), 1),
+        ("an attempt that was rejected", rejects(), false, json!({}), 0),
+    ] {
+        let event = json!({"choices": [{"index": 0, "delta": {"content": "hi"}}]});
+        let end = json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
+        let good = Origin::http().answering(move |_| match is_stream {
+            true => Reply::ok(sse(&[event.clone(), end.clone()])).header("Content-Type", "text/event-stream"),
+            false => Reply::json(&reply()),
+        });
+        let (bad, good) = (bad.start().await, good.start().await);
+        let mut route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}], "timeout": "1h"});
+        route.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let gate = gate(&[&bad, &good], route, "").await;
+        let answer = post(&gate, "/v1/chat/completions", &chat(is_stream)).await;
+        assert_eq!((answer.status, answer.header("x-interflow-deployment")), (200, Some("b")), "{name}");
+        let sums = sums(&gate, |sums| sums.requests == 1).await;
+        assert_eq!(sums.output_tokens, 3, "{name}");
+        let besides = sums.input_tokens - 7;
+        assert!((100 * charged..=130 * charged).contains(&besides), "{name}: {besides}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_for_a_shadow_is_counted_where_its_answer_states_no_usage() {
+    let good = Origin::http().answering(|_| Reply::json(&reply())).start().await;
+    let words = json!({"choices": [{"message": {"role": "assistant", "content": "word".repeat(200)}}]});
+    for (answers, output) in [(true, 200), (false, 0)] {
+        let words = words.clone();
+        let shadow = Origin::http().answering(move |_| match answers {
+            true => Reply::json(&words),
+            false => Reply::status(200).ending(Ending::Cut),
+        });
+        let shadow = shadow.start().await;
+        let route =
+            json!({"deployments": [{"provider": "a"}], "shadow": {"provider": "b", "model": "s", "share": 1.0}});
+        let gate = gate(&[&good, &shadow], route, "").await;
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = SpendLedger::open(folder.path().into(), LONG);
+        gate.limits.set_spend_ledger(Arc::clone(&ledger));
+        assert_eq!(post(&gate, "/v1/chat/completions", &chat(false)).await.status, 200);
+        let query = SpendQuery::parse(Some("model"), None, None).unwrap();
+        let row = || {
+            let rows = ledger.report(&query).unwrap().rows;
+            rows.into_iter().find(|row| row.group.get("model").is_some_and(|model| model == "s")).map(|row| row.sums)
+        };
+        super::support::until("the copy", || row().is_some()).await;
+        let sums = row().unwrap();
+        assert_eq!((sums.requests, sums.estimated, sums.output_tokens), (1, 1, output));
+        assert!((100..130).contains(&sums.input_tokens), "{sums:?}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_without_a_price_are_tagged_and_counted() {
+    let origin = Origin::http().answering(|_| Reply::json(&json!({"id": "job", "status": "queued"}))).start().await;
+    let text = "text".repeat(100);
+    let item =
+        |config: Value| json!({"request": {"contents": [{"parts": [{"text": text}]}], "generationConfig": config}});
+    let batch = |config: Value| json!({"batch": {"input_config": {"requests": {"requests": [item(config)]}}}});
+    let gemini = "/gemini/v1beta/models/g-2:batchGenerateContent";
+    for (path, body, is_tagged, output) in [
+        ("/openai/v1/videos", json!({"model": "sora-2", "prompt": text}), true, 0),
+        ("/openai/v1/fine_tuning/jobs", json!({"model": "m", "training_file": text}), true, 0),
+        (
+            "/openai/v1/threads/runs",
+            json!({"assistant_id": "a", "thread": text, "max_completion_tokens": 400}),
+            false,
+            400,
+        ),
+        ("/openai/v1/threads/t_1/runs", json!({"assistant_id": "a", "instructions": text}), false, 32_000),
+        ("/openai/v1/batches", json!({"input_file_id": text}), true, 0),
+        (gemini, batch(json!({})), true, 0),
+        (gemini, batch(json!({"maxOutputTokens": 50})), false, 50),
+        (
+            "/openai/v1/chat/completions",
+            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}),
+            false,
+            0,
+        ),
+    ] {
+        // A key without limits, and one with: its budget does not reach the files of batches.
+        for limits in ["", "limits = { tokens_per_day = 100000 }\npaths = [\"*\"]"] {
+            // Without limits, a batch is not read for the maxima of its requests.
+            let is_unread = limits.is_empty() && path == gemini;
+            let (is_tagged, output) = if is_unread { (true, 0) } else { (is_tagged, output) };
+            let gate = gate(&[&origin], Value::Null, limits).await;
+            let answer = post(&gate, path, &body).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+            let tags = gate.proxy.flow().await.tags;
+            assert_eq!(tags.iter().any(|tag| tag == "unaccounted"), is_tagged, "{path} {tags:?}");
+            let sums = sums(&gate, |sums| sums.requests == 1).await;
+            assert_eq!((sums.requests, sums.output_tokens), (1, output), "{path} {limits}");
+            assert!((100..200).contains(&sums.input_tokens), "{path} {limits}: {sums:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_maximum_that_is_no_number_of_tokens_is_refused_where_a_limit_applies() {
+    let origin = Origin::http().answering(|_| Reply::json(&reply())).start().await;
+    let budget = gate(&[&origin], Value::Null, "limits = { tokens_per_day = 1000000 }").await;
+    let chat = |limit: Value| json!({"model": "m", "max_tokens": limit, "messages": []});
+    for (limit, status) in [
+        (json!(-1), 400),
+        (json!(-0.5), 400),
+        (json!(1.5), 400),
+        (json!(1e30), 400),
+        (json!("-7"), 400),
+        (json!("many"), 400),
+        (json!(true), 400),
+        (json!(50), 200),
+        (json!(50.0), 200),
+        (json!("50"), 200),
+        (Value::Null, 200),
+    ] {
+        let answer = post(&budget, "/openai/v1/chat/completions", &chat(limit.clone())).await;
+        assert_eq!(answer.status, status, "{limit}: {}", answer.text());
+        assert_eq!(answer.text().contains("invalid_max_tokens"), status == 400, "{limit}");
+    }
+    let item = json!({"params": {"model": "claude-opus-4-5", "max_tokens": -5, "messages": []}});
+    let nested = json!({"contents": [], "generationConfig": {"maxOutputTokens": -1}});
+    let own = json!({"model": "m", "metadata": {"max_tokens": "none"}, "messages": []});
+    let unlimited = json!({"model": "m", "options": {"num_predict": -1}, "messages": []});
+    for (path, body, status) in [
+        ("/anthropic/v1/messages/batches", json!({"requests": [item]}), 400),
+        ("/gemini/v1beta/models/g:generateContent", nested, 400),
+        ("/openai/v1/chat/completions", own, 200),
+        ("/ollama/api/chat", unlimited, 200),
+    ] {
+        let answer = post(&budget, path, &body).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+    }
+    // Without a limit, the provider judges.
+    let free = gate(&[&origin], Value::Null, "").await;
+    assert_eq!(post(&free, "/openai/v1/chat/completions", &chat(json!(-1))).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_answer_is_read_to_its_end_for_its_usage_when_its_client_has_left() {
+    // The proxy sends the request itself, or the route handler does, which passes on whole replies only; the client leaves
+    // before the response, or while its body comes.
+    let route = json!({"deployments": [{"provider": "a"}]});
+    for (route, begins, count) in [(Value::Null, false, 1), (Value::Null, true, 1), (route, false, 2)] {
+        let answer = reply().to_string();
+        let (first, rest) = (answer[..9].to_owned(), answer[9..].to_owned());
+        let origin = Origin::http().answering(move |_| match begins {
+            false => Reply::json(&reply()).delay(Duration::from_millis(200)),
+            true => Reply::status(200)
+                .header("Content-Type", "application/json")
+                .pieces(vec![first.clone().into(), rest.clone().into()], Duration::from_millis(200)),
+        });
+        let origin = origin.start().await;
+        let gate = gate(&[&origin], route.clone(), "limits = { tokens_per_day = 100000 }").await;
+        let body = chat(false).to_string();
+        let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+        let n = body.len();
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+        let head = format!("POST /a/v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {n}\r\n{fields}\r\n");
+        wire.send(head + &body).await.unwrap();
+        match begins {
+            true => drop(wire.some().await.unwrap()),
+            false => super::support::until("the request", || !origin.requests().is_empty()).await,
+        }
+        drop(wire);
+        let sums = sums(&gate, |sums| sums.requests == 1).await;
+        assert_eq!((sums.input_tokens, sums.output_tokens), (7, 3), "{route} {begins}");
+        let flows = gate.proxy.flows(count).await;
+        let is_left = |flow: &super::support::Kept| flow.tags.iter().any(|tag| tag == "client-left");
+        assert!(flows.iter().any(is_left), "{route} {begins}: {flows:#?}");
+    }
+}
