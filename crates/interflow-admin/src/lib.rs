@@ -30,16 +30,13 @@ mod ui;
 pub use api::edited::rules::flow_fixture;
 #[cfg(feature = "schema")]
 pub use api::openapi::generate_openapi;
-pub use api::run_query;
 pub use api::system::tokens::parse_expiry as parse_token_expiry;
 pub use audit::last_editors::LastEditors;
 pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};
 pub use doctor::{DoctorFinding, DoctorFn, FindingState};
-pub use error::ApiError;
 pub use identity::token_lifetimes::TokenLifetimes;
 pub use pending::FleetPending;
 pub use reload::{ActiveConfig, ReloadFn, ReloadReport};
-pub use serve::{PortLimits, serve};
 pub use server::{AdminServer, check_access};
 pub use setup::{BrowserRequest, MachineSetup, SetupFacts, SetupFactsFn, StartBrowserFn};
 pub use state::{AdminDeps, AdminState, ArchiveProgressFn, LimitDeps};

@@ -70,9 +70,6 @@ fn unix_seconds() -> u64 {
     Timestamp::now().micros() / 1_000_000
 }
 
-/// Applies the command line's flags to a configuration.
-pub type ApplyFlagsFn = Arc<dyn Fn(&mut InterflowConfig) + Send + Sync>;
-
 /// The configuration file of an instance, and its reload: made before the instance, which starts with it, and given to the
 /// [`ConfigReloader`] then.
 #[derive(Clone)]

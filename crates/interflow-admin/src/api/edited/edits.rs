@@ -180,7 +180,7 @@ mod tests {
                 assert!(request.await.unwrap_err().is_cancelled());
             } else {
                 is_late.send(()).unwrap();
-                assert_eq!(request.await.unwrap().unwrap_err().to_json()["error"]["kind"], "busy");
+                assert_eq!(request.await.unwrap().unwrap_err().into_details().kind, "busy");
             }
             go_on.send(()).unwrap();
             // The permit is free again when the work has ended.
