@@ -45,7 +45,7 @@ fn operators_in_lower_case_are_words_and_said_to_be() {
         assert_eq!(hint.map(|h| h.to_string()), expected, "{text}");
     }
     assert_eq!(canonical("a or b"), "a \"or\" b");
-    // In mitmproxy's syntax, words are none of its operators.
+    // In the tilde syntax, words are none of its operators.
     let hint = Query::parse_strict("~d a or ~d b").unwrap_err().to_string();
     assert!(hint.starts_with("column 6: `or` is searched") && hint.contains("write | for the operator"), "{hint}");
     assert!(Query::parse_strict("~d a | ~d b").is_ok() && Query::parse_strict("~d a \"or\" ~d b").is_ok());
