@@ -73,7 +73,7 @@ fn operator_precedence_is_as_documented() {
         ("a * b", "a b"),
         ("a OR *", ""),
         ("-*", "-*"),
-        ("and or not", "and or not"),
+        ("and or not", r#""and" "or" "not""#),
     ]);
 }
 
