@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use flate2::write::GzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Error, Headers};
@@ -82,6 +83,24 @@ pub struct ContentDecoder {
     layers: Vec<DecodeLayer>,
     max: u64,
     taken: u64,
+    trailing: TrailingData,
+}
+
+/// What becomes of bytes after the end of the coded data.
+#[derive(Clone, Copy, Default)]
+struct TrailingData {
+    /// They are dropped, as browsers do. Otherwise they are an error: bytes that no recipient decodes could hide content
+    /// from inspection.
+    ignore: bool,
+    /// Some were dropped.
+    ignored: bool,
+}
+
+impl TrailingData {
+    fn drop_rest(&mut self) -> io::Result<()> {
+        self.ignored = true;
+        if self.ignore { Ok(()) } else { Err(invalid_data("the body continues after the end of its coding")) }
+    }
 }
 
 impl ContentDecoder {
@@ -95,7 +114,19 @@ impl ContentDecoder {
             return Ok(None);
         }
         let layers: io::Result<Vec<_>> = parse_codings(headers)?.into_iter().rev().map(DecodeLayer::new).collect();
-        Ok(Some(Self { layers: layers?, max, taken: 0 }))
+        Ok(Some(Self { layers: layers?, max, taken: 0, trailing: TrailingData::default() }))
+    }
+
+    /// Drops what follows the end of the coded data, such as padding, instead of failing.
+    #[must_use]
+    pub fn ignoring_trailing_data(mut self) -> Self {
+        self.trailing.ignore = true;
+        self
+    }
+
+    /// Whether something followed the end of the coded data.
+    pub fn has_trailing_data(&self) -> bool {
+        self.trailing.ignored
     }
 
     /// Decodes the next bytes of the body.
@@ -118,7 +149,7 @@ impl ContentDecoder {
             self.taken += step.len() as u64;
             // Both bounds apply: the caller's and the ratio, which catches bombs long before a large `max`.
             let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
-            run_layers(&mut self.layers, step, most, out)
+            run_layers(&mut self.layers, step, most, &mut self.trailing, out)
         })
     }
 
@@ -145,7 +176,7 @@ impl ContentDecoder {
             let rest = self.layers[i].finish(most)?;
             match self.layers.get_mut(i + 1..) {
                 Some([]) | None => out.extend(rest),
-                Some(above) => run_layers(above, &rest, most, out)?,
+                Some(above) => run_layers(above, &rest, most, &mut self.trailing, out)?,
             }
         }
         Ok(())
@@ -153,16 +184,22 @@ impl ContentDecoder {
 }
 
 /// Passes bytes through the layers. The output of the last layer before a failure is kept.
-fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io::Result<()> {
+fn run_layers(
+    layers: &mut [DecodeLayer],
+    bytes: &[u8],
+    most: u64,
+    trailing: &mut TrailingData,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     let Some((layer, above)) = layers.split_first_mut() else {
         out.extend_from_slice(bytes);
         return Ok(());
     };
     // The result is inspected only after the output was passed on, so that what preceded the failure is not lost.
-    let done = layer.push(bytes, most);
+    let done = layer.push(bytes, most, trailing);
     let decoded = layer.take();
     // In steps here too, because the output of a layer may be large.
-    decoded.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
+    decoded.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, trailing, out))?;
     done
 }
 
@@ -201,11 +238,12 @@ impl Write for BoundedSink {
 }
 
 enum DecodeLayer {
-    Gzip(Box<flate2::write::MultiGzDecoder<BoundedSink>>),
+    Gzip(Box<GzipLayer>),
     /// The first two bytes decide between zlib and raw deflate.
     Deflate(BoundedSink, Vec<u8>),
     Inflate(Box<InflateLayer>),
-    Brotli(Box<brotli::DecompressorWriter<BoundedSink>>),
+    /// Whether its end was seen.
+    Brotli(Box<brotli::DecompressorWriter<BoundedSink>>, bool),
     Zstd(Box<ZstdLayer>),
 }
 
@@ -213,19 +251,21 @@ impl DecodeLayer {
     fn new(coding: ContentCoding) -> io::Result<Self> {
         let sink = BoundedSink::default();
         Ok(match coding {
-            ContentCoding::Gzip => Self::Gzip(Box::new(flate2::write::MultiGzDecoder::new(sink))),
+            ContentCoding::Gzip => {
+                Self::Gzip(Box::new(GzipLayer { member: GzDecoder::new(sink), next: None, ended: false }))
+            }
             ContentCoding::Deflate => Self::Deflate(sink, Vec::new()),
-            ContentCoding::Brotli => Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 4096))),
+            ContentCoding::Brotli => Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 4096)), false),
             ContentCoding::Zstd => Self::Zstd(Box::new(ZstdLayer::new(sink)?)),
         })
     }
 
     fn sink(&mut self) -> &mut BoundedSink {
         match self {
-            Self::Gzip(w) => w.get_mut(),
+            Self::Gzip(g) => g.member.get_mut(),
             Self::Deflate(sink, _) => sink,
             Self::Inflate(i) => &mut i.sink,
-            Self::Brotli(w) => w.get_mut(),
+            Self::Brotli(w, _) => w.get_mut(),
             Self::Zstd(z) => &mut z.sink,
         }
     }
@@ -234,7 +274,7 @@ impl DecodeLayer {
         std::mem::take(&mut self.sink().bytes)
     }
 
-    fn push(&mut self, bytes: &[u8], most: u64) -> io::Result<()> {
+    fn push(&mut self, bytes: &[u8], most: u64, trailing: &mut TrailingData) -> io::Result<()> {
         if let Self::Deflate(sink, first) = self {
             first.extend_from_slice(bytes);
             // Too few bytes to decide; they are kept.
@@ -244,21 +284,24 @@ impl DecodeLayer {
             // The kept bytes are replayed into the decoder that was chosen.
             let (sink, first) = (std::mem::take(sink), std::mem::take(first));
             *self = Self::Inflate(Box::new(InflateLayer { sink, inner: Decompress::new(zlib), ended: false }));
-            return self.push(&first, most);
+            return self.push(&first, most, trailing);
         }
         self.sink().most = most;
         match self {
-            Self::Gzip(w) => {
-                // Flushed after each step: a stream must not be held back by a decoder that waits for a full buffer.
-                w.write_all(bytes)?;
-                w.flush()
+            Self::Gzip(g) => g.push(bytes, trailing),
+            Self::Brotli(w, ended) => {
+                let mut rest = bytes;
+                while !rest.is_empty() && !*ended {
+                    let n = w.write(rest)?;
+                    // The writer takes nothing behind the end of the coded data.
+                    *ended = n < rest.len();
+                    rest = rest.get(n..).unwrap_or_default();
+                }
+                w.flush()?;
+                if rest.is_empty() { Ok(()) } else { trailing.drop_rest() }
             }
-            Self::Brotli(w) => {
-                w.write_all(bytes)?;
-                w.flush()
-            }
-            Self::Inflate(i) => i.push(bytes),
-            Self::Zstd(z) => z.push(bytes),
+            Self::Inflate(i) => i.push(bytes, trailing),
+            Self::Zstd(z) => z.push(bytes, trailing),
             Self::Deflate(..) => Ok(()),
         }
     }
@@ -267,8 +310,8 @@ impl DecodeLayer {
         // The rest of the output is subject to the same bound.
         self.sink().most = most;
         match self {
-            Self::Gzip(w) => w.try_finish()?,
-            Self::Brotli(w) => w.close()?,
+            Self::Gzip(g) => g.member.try_finish()?,
+            Self::Brotli(w, _) => w.close()?,
             // The end of the coded data was seen.
             Self::Inflate(i) if i.ended => {}
             Self::Zstd(z) if z.complete => {}
@@ -280,6 +323,68 @@ impl DecodeLayer {
     }
 }
 
+/// Members of gzip (RFC 1952 2.2), one after the other.
+struct GzipLayer {
+    member: GzDecoder<BoundedSink>,
+    /// After the end of a member, what may begin another one.
+    next: Option<Vec<u8>>,
+    /// What follows the last member is no member.
+    ended: bool,
+}
+
+impl GzipLayer {
+    fn push(&mut self, bytes: &[u8], trailing: &mut TrailingData) -> io::Result<()> {
+        if self.ended && !bytes.is_empty() {
+            return trailing.drop_rest();
+        }
+        let joined;
+        let mut rest = bytes;
+        if let Some(mut next) = self.next.take() {
+            next.extend_from_slice(rest);
+            joined = next;
+            rest = &joined;
+            if self.is_between(&mut rest, trailing)? {
+                return Ok(());
+            }
+        }
+        while !rest.is_empty() {
+            let n = self.member.write(rest)?;
+            rest = rest.get(n..).unwrap_or_default();
+            // The decoder takes nothing behind the end of a member.
+            if n == 0 && self.is_between(&mut rest, trailing)? {
+                return Ok(());
+            }
+        }
+        // Flushed after each step: a stream must not be held back by a decoder that waits for a full buffer.
+        self.member.flush()
+    }
+
+    /// Whether these bytes, after the end of a member, are all that there is for now; otherwise a member begins.
+    fn is_between(&mut self, rest: &mut &[u8], trailing: &mut TrailingData) -> io::Result<bool> {
+        // Checks the length and the checksum.
+        self.member.try_finish()?;
+        if trailing.ignore {
+            // Some recipients look for a member behind padding, so what it contains is decoded.
+            let padding = rest.iter().position(|b| *b != 0).unwrap_or(rest.len());
+            trailing.ignored |= padding > 0;
+            *rest = rest.get(padding..).unwrap_or_default();
+            match **rest {
+                [0x1f, 0x8b, ..] => {}
+                [] | [0x1f] => {
+                    self.next = Some(rest.to_vec());
+                    return Ok(true);
+                }
+                _ => {
+                    self.ended = true;
+                    return trailing.drop_rest().map(|()| true);
+                }
+            }
+        }
+        self.member = GzDecoder::new(std::mem::take(self.member.get_mut()));
+        Ok(false)
+    }
+}
+
 struct InflateLayer {
     sink: BoundedSink,
     inner: Decompress,
@@ -287,16 +392,11 @@ struct InflateLayer {
 }
 
 impl InflateLayer {
-    fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn push(&mut self, mut bytes: &[u8], trailing: &mut TrailingData) -> io::Result<()> {
         let mut out = [0; 8 << 10];
         loop {
             if self.ended {
-                return if bytes.is_empty() {
-                    Ok(())
-                // Bytes that no recipient would decode could hide content from inspection.
-                } else {
-                    Err(invalid_data("the body continues after the end of its coding"))
-                };
+                return if bytes.is_empty() { Ok(()) } else { trailing.drop_rest() };
             }
             let (read, written) = (self.inner.total_in(), self.inner.total_out());
             let status = self.inner.decompress(bytes, &mut out, FlushDecompress::None).map_err(io::Error::from)?;
@@ -318,6 +418,10 @@ struct ZstdLayer {
     inner: zstd::stream::raw::Decoder<'static>,
     /// The input so far ends at the end of a frame.
     complete: bool,
+    /// After the end of a frame, what may begin another one.
+    next: Vec<u8>,
+    /// What follows the last frame is no frame.
+    ended: bool,
 }
 
 impl ZstdLayer {
@@ -325,14 +429,31 @@ impl ZstdLayer {
         let mut inner = zstd::stream::raw::Decoder::new()?;
         // Otherwise a frame could demand a window of gigabytes.
         inner.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW))?;
-        Ok(Self { sink, inner, complete: false })
+        Ok(Self { sink, inner, complete: false, next: Vec::new(), ended: false })
     }
 
-    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn push(&mut self, bytes: &[u8], trailing: &mut TrailingData) -> io::Result<()> {
+        let joined;
+        let mut bytes = bytes;
+        if !self.next.is_empty() {
+            joined = [&std::mem::take(&mut self.next)[..], bytes].concat();
+            bytes = &joined;
+        }
         let mut input = InBuffer::around(bytes);
         let mut buffer = [0; 8 << 10];
         loop {
             let has_more = input.pos() < bytes.len();
+            if has_more && self.complete && trailing.ignore {
+                let rest = bytes.get(input.pos()..).unwrap_or_default();
+                self.ended |= !may_begin_zstd_frame(rest);
+                if self.ended {
+                    return trailing.drop_rest();
+                }
+                if rest.len() < 4 {
+                    self.next = rest.to_vec();
+                    return Ok(());
+                }
+            }
             let mut out = OutBuffer::around(&mut buffer[..]);
             let hint = self.inner.run(&mut input, &mut out)?;
             let written = out.pos();
@@ -350,6 +471,12 @@ impl ZstdLayer {
     }
 }
 
+/// Whether these bytes are the beginning of a frame, or of a skippable one (RFC 8878 3.1).
+fn may_begin_zstd_frame(bytes: &[u8]) -> bool {
+    let begins = |magic: [u8; 4]| bytes.iter().zip(magic).all(|(a, b)| *a == b);
+    begins([0x28, 0xb5, 0x2f, 0xfd]) || (0x50..=0x5f).any(|kind| begins([kind, 0x2a, 0x4d, 0x18]))
+}
+
 fn invalid_data(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -360,7 +487,10 @@ fn invalid_data(why: &'static str) -> io::Error {
 /// # Errors
 /// As [`ContentDecoder`]; if the budget is exhausted, the error contains an [`Error`].
 pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Bytes>> {
-    let Some(mut decoder) = ContentDecoder::new(headers, max)? else { return Ok(None) };
+    ContentDecoder::new(headers, max)?.map(|mut decoder| decode_whole(&mut decoder, body)).transpose()
+}
+
+fn decode_whole(decoder: &mut ContentDecoder, body: &[u8]) -> io::Result<Bytes> {
     let mut held = PROCESS_BUDGET.reserve(0).map_err(io::Error::other)?;
     let mut out = Vec::new();
     for step in body.chunks(DECODE_STEP) {
@@ -372,7 +502,7 @@ pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Byt
     // Before the bytes are attached for the lifetime of the body.
     out.shrink_to_fit();
     held.resize(out.len()).map_err(io::Error::other)?;
-    Ok(Some(held.attach_to(out)))
+    Ok(held.attach_to(out))
 }
 
 /// How many bodies are decoded on blocking threads at once; others wait.
@@ -384,26 +514,26 @@ static DECODE_SLOTS: LazyLock<Semaphore> =
 /// # Errors
 /// As [`decode`].
 pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io::Result<Option<Bytes>> {
-    if body.len() <= MAX_INLINE_SIZE || !has_content_coding(headers) {
-        return decode(headers, body, max);
+    match ContentDecoder::new(headers, max)? {
+        Some(decoder) => decode_with(decoder, body).await.map(|(decoded, _)| Some(decoded)),
+        None => Ok(None),
     }
-    // An unsupported coding is found before waiting for a slot.
-    parse_codings(headers)?;
-    // Decoding is CPU work: more threads than cores would only slow down the workers that relay traffic.
-    let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
-    // Only the fields that `decode` reads, since the head cannot be moved to another thread.
-    let named = coding_headers(headers);
-    let body = body.clone();
-    let decoded = tokio::task::spawn_blocking(move || decode(&named, &body, max)).await;
-    decoded.map_err(io::Error::other)?
 }
 
-fn coding_headers(headers: &Headers) -> Headers {
-    let mut fields = Headers::new();
-    for value in headers.get_all("content-encoding") {
-        fields.append_unchecked(b"Content-Encoding", value);
+/// As [`decode_off_thread`] with a decoder that has read nothing yet; also returns whether something followed the end of
+/// the coded data.
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_with(mut decoder: ContentDecoder, body: &Bytes) -> io::Result<(Bytes, bool)> {
+    let mut whole = move |body: &[u8]| decode_whole(&mut decoder, body).map(|out| (out, decoder.has_trailing_data()));
+    if body.len() <= MAX_INLINE_SIZE {
+        return whole(body);
     }
-    fields
+    // Decoding is CPU work: more threads than cores would only slow down the workers that relay traffic.
+    let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
+    let body = body.clone();
+    tokio::task::spawn_blocking(move || whole(&body)).await.map_err(io::Error::other)?
 }
 
 /// The [`Error`] inside a decoding error, if the memory budget is exhausted.

@@ -96,6 +96,38 @@ fn truncated_or_invalid_bodies_are_errors() {
 }
 
 #[test]
+fn trailing_data_is_dropped_on_request() {
+    for (coding, by) in ALL {
+        let wire = encode(by, &text());
+        for (suffix, found) in [(&b""[..], false), (b"junk behind the end", true), (&[0; 100], true)] {
+            let whole = [&wire[..], suffix].concat();
+            for step in [1, 7, whole.len()] {
+                let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+                let mut decoder = decoder.ignoring_trailing_data();
+                let mut out = Vec::new();
+                whole.chunks(step).for_each(|piece| out.extend(decoder.push(piece).unwrap()));
+                out.extend(decoder.finish().unwrap());
+                assert!(out == text(), "{by} by {step}");
+                assert_eq!(decoder.has_trailing_data(), found, "{by} by {step}, {suffix:?}");
+            }
+        }
+        let mut decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap().ignoring_trailing_data();
+        assert!(decoder.push(b"{\"plain\": \"json\"}").and_then(|_| decoder.finish()).is_err(), "{by}");
+    }
+    // Members and frames that follow one another are content, also behind padding.
+    for (coding, between) in [("gzip", &[0; 9][..]), ("gzip", b""), ("zstd", b"")] {
+        let member = encode(coding, b"one ");
+        let whole = [&member[..], between, &member].concat();
+        for step in [1, 3, whole.len()] {
+            let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+            let mut decoder = decoder.ignoring_trailing_data();
+            let out: Vec<u8> = whole.chunks(step).flat_map(|piece| decoder.push(piece).unwrap()).collect();
+            assert_eq!(String::from_utf8_lossy(&out), "one one ", "{coding} by {step}");
+        }
+    }
+}
+
+#[test]
 fn output_before_a_failure_is_returned_first() {
     // More than one zstd block.
     let body: Vec<u8> = (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();

@@ -50,7 +50,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("vertex_disabled", &[404], "the gateway has no credentials for the provider, and the request has none", "set `service_account` or `credentials` of `llm.provider.NAME`"),
     code("unsupported_path", &[404], "the provider has no counterpart of the path", "use another provider or path"),
     code("request_body_too_large", &[413], "the body is larger than a limit", "see `redact.max_body` and `llm.max_body`"),
-    code("request_head_too_large", &[414, 431], "the URL or the header fields are larger than a limit", "see `limits.max_header_bytes`"),
+    code("request_head_too_large", &[414, 431], "the URL or the header fields are larger than a limit", "see `limits.max_header_bytes`, `limits.max_headers` and `limits.request_line_bytes`"),
     code("unsupported_content_type", &[415], "the redaction API takes text", "send it as `text/plain`"),
     code("daily_quota_exceeded", &[429], "the budget of the day is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),
     code("monthly_quota_exceeded", &[429], "the budget of the month is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),

@@ -10,7 +10,7 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
 use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
 use interflow_net::ingress::{Drain, ProcessLookup};
-use interflow_types::{ClientInfo, Result};
+use interflow_types::{ClientInfo, ErrorKind, Result};
 use tokio::sync::watch;
 
 use crate::compiled::CompiledConfig;
@@ -157,7 +157,12 @@ impl ProxyWorker {
 
     pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
         if let Err(e) = served {
-            tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
+            let (peer, kind) = (client.peer, e.kind().as_str());
+            match e.kind() {
+                // No flow records these: the connection ended before a request was read.
+                ErrorKind::HeadTooLarge | ErrorKind::Limited => tracing::info!(%peer, kind, "connection refused: {e}"),
+                _ => tracing::debug!(%peer, kind, "connection ended: {e}"),
+            }
         }
     }
 }

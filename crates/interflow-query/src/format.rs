@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::ast::{Expr, RegexSource, Term, TermTest, TextPattern};
 use crate::key::Key;
+use crate::parse::operator_named;
 use crate::term::{is_special, is_special_start, regex_extent, takes_paths};
 use crate::value::{format_number, format_time, number_kind};
 
@@ -89,8 +90,8 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
     let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
-    let operator = matches!(text, "AND" | "OR" | "NOT");
-    // The operators are words, so a search for them needs quotes.
+    let operator = operator_named(text).is_some();
+    // The operators are words, so a search for them needs quotes; in lower case, a reader would take them for operators.
     if !operator && text.starts_with(first) && text.chars().all(plain) {
         return f.write_str(text);
     }

@@ -12,11 +12,14 @@ use crate::tilde_syntax;
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
+/// An expression, and the first operator in lower case among its terms.
+pub(crate) type ParsedQuery = (Expr, Option<QueryError>);
+
 /// Parses a query in either syntax. Decides by the text which one it is in.
 ///
 /// # Errors
 /// The position, what was expected there, and the remedy.
-pub(crate) fn parse(text: &str) -> Result<Expr> {
+pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
         return Err(
@@ -27,12 +30,24 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
     if tilde_syntax::starts_with_atom(text) {
         return tilde_syntax::parse(text);
     }
-    let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
+    let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false, lowercase: None };
     match parser.parse_all() {
         // The error of this syntax is the more useful one, unless the other syntax accepts the text.
         Err(error) if parser.foreign => tilde_syntax::parse(text).map_err(|_| error),
-        other => other,
+        // A single word is searched for itself.
+        parsed => parsed.map(|expr| (expr, parser.lowercase.filter(|_| parser.terms > 1))),
     }
+}
+
+/// The operator that the word is, whatever its case. In lower case, such as `or`, it is searched as a word.
+pub(crate) fn operator_named(word: &str) -> Option<&'static str> {
+    ["AND", "OR", "NOT"].into_iter().find(|operator| operator.eq_ignore_ascii_case(word))
+}
+
+pub(crate) fn lowercase_operator_error(text: &str, span: QuerySpan, operator: &str) -> QueryError {
+    let word = &text[span.start..span.end];
+    QueryError::new(text, span, format!("`{word}` is searched as a word"))
+        .with_remedy(format!("write {operator} for the operator, or \"{word}\" if the word is meant"))
 }
 
 pub(crate) struct QueryParser<'a> {
@@ -46,6 +61,8 @@ pub(crate) struct QueryParser<'a> {
     /// A tilde operator was found in a query that may well be in the tilde syntax: parsed as such if this
     /// syntax fails.
     foreign: bool,
+    /// The first operator in lower case.
+    lowercase: Option<QueryError>,
 }
 
 /// A key, and the field name for a header key.
@@ -170,11 +187,20 @@ impl<'a> QueryParser<'a> {
                 .with_remedy("add one, or put the word in quotes to search for it")),
             Some(_) => {
                 self.count_term()?;
+                self.note_lowercase_operator();
                 match within {
                     Some(subject) => self.value(subject, self.at),
                     None => self.term(),
                 }
             }
+        }
+    }
+
+    fn note_lowercase_operator(&mut self) {
+        let word = self.rest().split(|c: char| c.is_whitespace() || matches!(c, '(' | ')')).next().unwrap_or_default();
+        if let (None, Some(operator)) = (&self.lowercase, operator_named(word)) {
+            let span = QuerySpan::new(self.at, self.at + word.len());
+            self.lowercase = Some(lowercase_operator_error(self.text, span, operator));
         }
     }
 

@@ -5,11 +5,12 @@ use std::str::FromStr;
 
 use interflow_types::{Direction, Phase};
 
-use crate::ast::{Expr, TermTest, TextPattern};
+use crate::ast::{Expr, TermTest};
 use crate::error::QueryError;
 use crate::key::{Flag, Key};
 use crate::limits::MAX_LENGTH;
 use crate::matcher::{self, CompiledExpr};
+use crate::parse::ParsedQuery;
 use crate::subject::{QuerySubject, Tristate};
 use crate::{parse, tilde_syntax};
 
@@ -43,6 +44,8 @@ use crate::{parse, tilde_syntax};
 pub struct Query {
     expr: Expr,
     node: CompiledExpr,
+    /// The first operator in lower case, which is searched as a word.
+    lowercase_operator: Option<Box<QueryError>>,
 }
 
 impl Query {
@@ -51,7 +54,7 @@ impl Query {
     /// # Errors
     /// The column, what was expected there, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        parse::parse(text).map(Self::from)
+        parse::parse(text).map(Self::from_parsed)
     }
 
     /// Parses a filter in the tilde syntax, in which a text without an operator is a regex on the URL.
@@ -63,29 +66,30 @@ impl Query {
             // It fails there with the error about the length.
             return Self::parse(text);
         }
-        tilde_syntax::parse(text).map(Self::from)
+        tilde_syntax::parse(text).map(Self::from_parsed)
     }
 
-    /// What its author probably did not mean, as a hint for them: an operator in lower case is searched as a word.
-    /// `text` is what this query was parsed from.
-    pub fn hint(&self, text: &str) -> Option<String> {
-        // A term in quotes is meant as a word.
-        let is_bare = |word: &str| text.split([' ', '\t', '\n', '(', ')']).any(|part| part == word);
-        let (mut terms, mut found) = (0, None);
-        self.expr.visit(&mut |term| {
-            terms += 1;
-            if let (Key::Word, TermTest::Text(TextPattern::Text(word))) = (term.key, &term.test)
-                && matches!(word.as_str(), "or" | "and" | "not")
-                && is_bare(word)
-            {
-                found = found.take().or(Some(word.clone()));
-            }
-        });
-        let word = found.filter(|_| terms > 1)?;
-        let operator = word.to_ascii_uppercase();
-        Some(format!(
-            "`{word}` is searched as a word: write {operator} for the operator, or \"{word}\" if the word is meant"
-        ))
+    fn from_parsed((expr, lowercase_operator): ParsedQuery) -> Self {
+        Self { lowercase_operator: lowercase_operator.map(Box::new), ..Self::from(expr) }
+    }
+
+    /// As [`parse`](Self::parse), but an operator in lower case is an error, for queries that decide what is allowed,
+    /// blocked or deleted.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and an operator in lower case outside quotes.
+    pub fn parse_strict(text: &str) -> Result<Self, QueryError> {
+        let query = Self::parse(text)?;
+        match query.lowercase_operator {
+            Some(error) => Err(*error),
+            None => Ok(query),
+        }
+    }
+
+    /// What its author probably did not mean: an operator in lower case is searched as a word. Displayed to people who
+    /// search; where more depends on the query, [`parse_strict`](Self::parse_strict) refuses it.
+    pub fn hint(&self) -> Option<&QueryError> {
+        self.lowercase_operator.as_deref()
     }
 
     /// The query simplified for the moment of a request (no response yet) or of a response: what is certain then is
@@ -114,7 +118,8 @@ impl Query {
 
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Expr::and([self.expr, other.expr]).into()
+        let lowercase_operator = self.lowercase_operator.or(other.lowercase_operator);
+        Self { lowercase_operator, ..Expr::and([self.expr, other.expr]).into() }
     }
 
     /// Whether the flow is selected; facts that are not known yet select nothing, also under a negation.
@@ -183,7 +188,7 @@ fn simplify(expr: Expr, side: Direction) -> Expr {
 impl From<Expr> for Query {
     fn from(expr: Expr) -> Self {
         let node = CompiledExpr::compile(&expr);
-        Self { expr, node }
+        Self { expr, node, lowercase_operator: None }
     }
 }
 

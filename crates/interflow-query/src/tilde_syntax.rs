@@ -5,6 +5,7 @@ use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, Term
 use crate::error::QueryError;
 use crate::key::{Flag, Key, closest_name};
 use crate::limits::{MAX_DEPTH, MAX_TERMS};
+use crate::parse::{ParsedQuery, lowercase_operator_error, operator_named};
 use crate::pattern;
 
 type Result<T> = std::result::Result<T, QueryError>;
@@ -94,11 +95,11 @@ pub(crate) fn starts_with_atom(text: &str) -> bool {
 ///
 /// # Errors
 /// The position and the remedy, as in Interflow's own syntax.
-pub(crate) fn parse(text: &str) -> Result<Expr> {
-    let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0 };
+pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
+    let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0, lowercase: None };
     let expr = reader.juxtaposition()?;
     match reader.peek() {
-        None => Ok(expr),
+        None => Ok((expr, reader.lowercase.filter(|_| reader.terms > 1))),
         Some(_) => Err(reader.error_here("a ')' without its '('").with_remedy("remove it, or quote the text")),
     }
 }
@@ -108,6 +109,8 @@ struct FilterParser<'a> {
     at: usize,
     depth: usize,
     terms: usize,
+    /// The first word of Interflow's operators, which are none in this syntax.
+    lowercase: Option<QueryError>,
 }
 
 impl<'a> FilterParser<'a> {
@@ -180,7 +183,20 @@ impl<'a> FilterParser<'a> {
             }
             Some('(') => self.group(),
             Some('~') => self.atom(),
-            Some(_) => self.search(&[Key::Url], self.at),
+            Some(_) => {
+                let start = self.at;
+                let found = self.search(&[Key::Url], start)?;
+                let span = QuerySpan::new(start, self.at);
+                if let (None, Some(operator)) = (&self.lowercase, operator_named(&self.text[start..self.at])) {
+                    let sign = match operator {
+                        "AND" => "&",
+                        "OR" => "|",
+                        _ => "!",
+                    };
+                    self.lowercase = Some(lowercase_operator_error(self.text, span, sign));
+                }
+                Ok(found)
+            }
         }
     }
 

@@ -29,13 +29,26 @@ fn operators_in_lower_case_are_words_and_said_to_be() {
         ("\"a or b\" c", None),
         ("or", None),
         ("tag:or a", None),
+        ("host:(a or b)", Some("or")),
+        ("host:a Or host:b", Some("Or")),
+        ("host:a AND \"not\"", None),
     ] {
-        let hint = Query::parse(text).unwrap().hint(text);
-        assert_eq!(hint.is_some(), word.is_some(), "{text}: {hint:?}");
-        if let (Some(hint), Some(word)) = (hint, word) {
-            assert!(hint.contains(&format!("`{word}`")) && hint.contains(&word.to_uppercase()), "{hint}");
-        }
+        let hint = Query::parse(text).unwrap().hint().cloned();
+        assert_eq!(Query::parse_strict(text).err(), hint, "{text}");
+        let expected = word.map(|word| {
+            let (at, upper) = (text.find(word).unwrap() + 1, word.to_uppercase());
+            format!(
+                "column {at}: `{word}` is searched as a word: write {upper} for the operator, or \"{word}\" if the word is \
+                 meant"
+            )
+        });
+        assert_eq!(hint.map(|h| h.to_string()), expected, "{text}");
     }
+    assert_eq!(canonical("a or b"), "a \"or\" b");
+    // In the tilde syntax, words are none of its operators.
+    let hint = Query::parse_strict("~d a or ~d b").unwrap_err().to_string();
+    assert!(hint.starts_with("column 6: `or` is searched") && hint.contains("write | for the operator"), "{hint}");
+    assert!(Query::parse_strict("~d a | ~d b").is_ok() && Query::parse_strict("~d a \"or\" ~d b").is_ok());
 }
 
 #[test]
@@ -60,7 +73,7 @@ fn operator_precedence_is_as_documented() {
         ("a * b", "a b"),
         ("a OR *", ""),
         ("-*", "-*"),
-        ("and or not", "and or not"),
+        ("and or not", r#""and" "or" "not""#),
     ]);
 }
 

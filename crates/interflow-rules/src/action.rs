@@ -156,7 +156,7 @@ actions! {
     /// Sends the request to another base URL, or to the URL that a regex replacement produces.
     MapRemote(MapRemoteParams) "map_remote" RequestHead RequestHead RequestBody
         r#"map_remote: { regex: "^https://api[.]example[.]com/v1/", to: "http://localhost:9000/v2/" }"#;
-    /// Responds from a file or folder. With status 200, ranges and conditional requests are answered (206, 304).
+    /// Responds from a file or folder. With status 200, ranges and conditional requests are answered (206, 304, 412).
     MapLocal(MapLocalParams) "map_local" RequestHead RequestHead RequestBody
         "map_local: { path: site, strip: /static }";
     /// Responds from a recording: an archive in any importable format, or recorded flows.

@@ -107,6 +107,8 @@ async fn content_that_cannot_be_read_follows_on_failure_whatever_judges_it() {
             if encoding == "a request's event stream" && !request {
                 continue;
             }
+            // Clients drop what follows the end of a coding; an origin may read it.
+            let readable = readable || encoding == "gzip and junk" && !request;
             for (judge, rule) in judges(request) {
                 for on_failure in [OnFailure::Deny, OnFailure::Pass] {
                     let what = format!("{encoding}, request: {request}, {judge}, {on_failure:?}");
@@ -292,4 +294,46 @@ async fn edits_of_long_json_are_bounded_too() {
     assert!(end.denied.unwrap().to_string().contains("nested too deeply, for the path"));
     let end = run(&program(rule, OnFailure::Pass), true, &[], long.clone().into()).await;
     assert_eq!(end.request.unwrap().1, long);
+}
+
+#[tokio::test]
+async fn edits_of_padded_and_of_undecodable_responses_agree_as_a_stream_and_whole() {
+    let text = "hello world ".repeat(50);
+    let coded = |suffix: &[u8]| [&gzip(text.as_bytes(), 1)[..], suffix].concat();
+    let twice = [&gzip(text.as_bytes(), 1)[..], &gzip(text.as_bytes(), 1)].concat();
+    let edited = text.replace("hello", "HOWDY");
+    for edit in ["find: hello, with: HOWDY", "regex: hello, with: HOWDY"] {
+        for (body, expected) in [
+            (coded(b""), Some(edited.clone())),
+            (coded(b"JUNKJUNK"), Some(edited.clone())),
+            (coded(&[0; 100]), Some(edited.clone())),
+            (coded(&[0x1f]), Some(edited.clone())),
+            (twice.clone(), Some(edited.repeat(2))),
+            (text.clone().into_bytes(), None),
+            (b"\x1f\x8b and no more of it".to_vec(), None),
+        ] {
+            for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+                let what = format!("{edit} {on_failure:?} {} bytes", body.len());
+                let rule = format!("{{then: {{edit_response_body: {{{edit}}}}}}}");
+                let fields = [("Content-Encoding", "gzip")];
+                let end = run(&program(&rule, on_failure), false, &fields, body.clone().into()).await;
+                match (&expected, on_failure) {
+                    (Some(expected), _) => {
+                        let (head, got) = end.response.unwrap();
+                        assert_eq!(String::from_utf8_lossy(&got), *expected, "{what}");
+                        assert!(!head.headers.contains("content-encoding"), "{what}");
+                    }
+                    (None, OnFailure::Deny) => {
+                        let denied = end.denied.map(|e| (e.kind(), e.to_string()));
+                        assert_eq!(denied.as_ref().map(|d| d.0), Some(ErrorKind::BadResponse), "{what}: {denied:?}");
+                        assert!(end.tags.iter().any(|t| t == "rule_failed"), "{what}");
+                    }
+                    (None, OnFailure::Pass) => {
+                        let (head, got) = end.response.unwrap();
+                        assert_eq!((&got[..], head.headers.contains("content-encoding")), (&body[..], true), "{what}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -134,8 +134,11 @@ impl ErrorKind {
             Self::Loop => {
                 "Request an origin, not this proxy itself; if proxies forward to one another, let one of them connect directly."
             }
-            Self::HeadTooLarge | Self::UriTooLong => "Send a shorter head, or raise limits.max_header_bytes.",
-            Self::UpstreamProxy => "Check the upstream proxy and its credentials (upstream.proxy).",
+            Self::HeadTooLarge => {
+                "Send fewer or shorter header fields, or raise the limit: limits.max_header_bytes for the bytes of a head, limits.max_headers for its fields."
+            }
+            Self::UriTooLong => "Send a shorter URL, or raise limits.request_line_bytes.",
+            Self::UpstreamProxy => "Check the upstream proxy that is named, and its entry in upstream.proxy.",
             Self::UpstreamTimeout => {
                 "The origin did not answer in time; timeouts.response_header_timeout sets how long that is."
             }

@@ -785,6 +785,8 @@ export interface components {
             conversations: components["schemas"]["ListedConversation"][];
             /** @description The cursor for the next page; null on the last one. */
             next: string | null;
+            /** @description What in the query is probably not meant, such as an operator in lower case, which is searched as a word. */
+            warnings?: string[];
         };
         /** @description Changes to tags and comment of a conversation; what is absent stays. */
         ConversationPatch: {
@@ -1129,6 +1131,8 @@ export interface components {
         };
         FlowCount: {
             count: number;
+            /** @description As for the list of flows. */
+            warnings?: string[];
         };
         /** @description One flow with its heads and derived fields. */
         FlowDetail: {
@@ -1234,6 +1238,8 @@ export interface components {
             next: string | null;
             /** @description Damaged flows that were skipped since the start. */
             damaged?: number;
+            /** @description What in the query is probably not meant, such as an operator in lower case, which is searched as a word. */
+            warnings?: string[];
         };
         /** @description The recording state of a flow. */
         FlowState: "open" | "complete" | "failed" | "cut";

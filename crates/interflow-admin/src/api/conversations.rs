@@ -31,7 +31,7 @@ use serde_json::json;
 
 use crate::api::blocking::run_query;
 use crate::api::flows::AnnotationPatch;
-use crate::api::input::{StrictJson, StrictQuery, flow_id, query};
+use crate::api::input::{StrictJson, StrictQuery, flow_id, query, query_warnings};
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
@@ -76,6 +76,9 @@ pub(crate) struct ConversationPage {
     conversations: Vec<ListedConversation>,
     /// The cursor for the next page; null on the last one.
     next: Option<String>,
+    /// What in the query is probably not meant, such as an operator in lower case, which is searched as a word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -98,8 +101,10 @@ pub(crate) async fn list(
     StrictQuery(params): StrictQuery<ConversationListParams>,
 ) -> Result<Json<ConversationPage>> {
     let limit = params.limit.clamp(1, MAX_PAGE);
+    let query = query(&params.query)?;
+    let warnings = query_warnings(&query);
     let options = ConversationOptions {
-        query: query(&params.query)?,
+        query,
         parent: params.parent,
         all: params.all,
         after: params.after,
@@ -116,7 +121,7 @@ pub(crate) async fn list(
             live: now.micros().saturating_sub(summary.row.updated.micros()) < ACTIVE_WITHIN,
             summary,
         };
-        Ok(Json(ConversationPage { conversations: conversations.into_iter().map(listed).collect(), next }))
+        Ok(Json(ConversationPage { conversations: conversations.into_iter().map(listed).collect(), next, warnings }))
     })
     .await
 }

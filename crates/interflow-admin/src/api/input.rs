@@ -115,3 +115,14 @@ pub(crate) fn flow_id(text: &str) -> Result<FlowId> {
 pub(crate) fn query(text: &str) -> Result<interflow_query::Query> {
     Ok(interflow_query::Query::parse(text)?)
 }
+
+/// A query whose result has no place for a warning, or decides what is deleted or allowed: what is probably not meant
+/// is an error.
+pub(crate) fn strict_query(text: &str) -> Result<interflow_query::Query> {
+    Ok(interflow_query::Query::parse_strict(text)?)
+}
+
+/// What in the query is probably not meant, for the `warnings` of an answer.
+pub(crate) fn query_warnings(query: &interflow_query::Query) -> Vec<String> {
+    query.hint().map(ToString::to_string).into_iter().collect()
+}

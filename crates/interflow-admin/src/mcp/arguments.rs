@@ -88,7 +88,7 @@ pub fn offset(arguments: &Value) -> usize {
 /// `query`, with `since` and `until`.
 pub fn query(arguments: &Value) -> Result<Query, String> {
     let text = text(arguments, "query");
-    let mut query = Query::parse(text).map_err(|e| e.render(text))?;
+    let mut query = Query::parse_strict(text).map_err(|e| e.render(text))?;
     for (name, operator) in [("since", ">="), ("until", "<")] {
         if let Some(time) = time_term(arguments, name, operator)? {
             query = query.and(time);

@@ -104,6 +104,8 @@ async fn unknown_routes_ids_and_parameters_are_errors_in_json() {
         ("GET", "/flows?limit=many", 400, "bad_request"),
         ("GET", "/flows?query=stats:4", 400, "bad_query"),
         ("GET", "/export?format=pdf", 400, "bad_request"),
+        ("GET", "/export?query=host:a.test%20or%20host:b.test", 400, "bad_query"),
+        ("GET", "/approvals/suggestions?query=host:a.test%20or%20host:b.test", 400, "bad_query"),
         ("GET", "/diff?a=x", 400, "bad_request"),
         ("GET", "/events", 426, "websocket"),
     ] {
@@ -112,6 +114,14 @@ async fn unknown_routes_ids_and_parameters_are_errors_in_json() {
     }
     let form = it.call("POST", "/flows/prune", &[("Content-Type", "text/plain")], br#"{"all":true}"#).await;
     assert_eq!((form.status, kind(&form).as_str()), (415, "media_type"));
+    let lowercase = it.post("/flows/prune", serde_json::json!({"query": "host:a.test or host:b.test"})).await;
+    assert_eq!((lowercase.status, kind(&lowercase).as_str()), (400, "bad_query"), "an operator in lower case");
+    for path in ["/flows", "/flows/count", "/conversations"] {
+        let warned = it.get(&format!("{path}?query=host:a.test%20or%20host:b.test")).await.json();
+        let warning = warned["warnings"][0].as_str().unwrap_or_default();
+        assert!(warning.contains("column 13: `or` is searched as a word: write OR"), "{path}: {warned}");
+        assert!(it.get(path).await.json()["warnings"].is_null(), "{path}");
+    }
     let odd = it.post("/flows/prune", serde_json::json!({"al": true})).await;
     assert_eq!((odd.status, kind(&odd).as_str()), (400, "bad_request"));
 }

@@ -99,6 +99,7 @@ fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection
         }
         match framing(&request.headers, request.body.kept) {
             RecordedFraming::Holds => {}
+            RecordedFraming::None if !request.trailers.is_empty() => chunk(&mut request.headers),
             RecordedFraming::None if request.body.kept == 0 => {}
             RecordedFraming::None => {
                 request.headers.append_unchecked(b"Content-Length", request.body.kept.to_string().as_bytes());
@@ -114,8 +115,17 @@ fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection
     response.version = http1_version(&response.version);
     // Such responses have no body whatever their head says (RFC 9112 section 6.3).
     no_body |= matches!(response.status, 100..200 | 204 | 304);
+    if !no_body && !response.trailers.is_empty() && response.version == "HTTP/1.1" {
+        chunk(&mut response.headers);
+    }
     let holds = framing(&response.headers, response.body.kept) == RecordedFraming::Holds;
     connection.over |= !(no_body || holds) || response.headers.has_token("connection", "close");
+}
+
+/// Only chunks have trailers (RFC 9112 7.1.2); the transfer coding is a field of the connection, and not recorded.
+fn chunk(headers: &mut Headers) {
+    headers.remove("content-length");
+    headers.set("Transfer-Encoding", "chunked").expect("a valid field");
 }
 
 fn http1_version(version: &interflow_store::StaticLabel) -> interflow_store::StaticLabel {

@@ -271,3 +271,31 @@ fn the_exporter_writes_the_client_side_and_bare_tunnels() {
     assert!(interfaces.iter().all(|i| *i == 0) && interfaces.len() >= 6);
     assert!(tunnel.row.body(Direction::Request).is_none());
 }
+
+/// A flow of an HTTP/1.1 connection without TLS.
+fn plain(connection: u64, path: &str, response: &[u8]) -> FlowWithBodies {
+    let mut flow = recorded(connection, "HTTP/1.1", path, b"asked", response);
+    flow.row.client.tls = None;
+    flow.row.scheme = interflow_types::Scheme::Http;
+    flow.row.transport = EntryKind::Absolute;
+    flow.row.authority = "api.example.com:80".parse().unwrap();
+    flow
+}
+
+#[test]
+fn trailers_are_exported_in_chunks() {
+    let mut flow = plain(1, "/trailers", b"answered");
+    let response = flow.row.response.as_mut().unwrap();
+    response.headers = headers(&[("Trailer", "X-Sum")]);
+    response.trailers = headers(&[("X-Sum", "9")]);
+    let request = flow.row.request.as_mut().unwrap();
+    request.headers.remove("content-length");
+    request.trailers = headers(&[("X-Asked", "5")]);
+    for leg in [PacketSides::Client, PacketSides::Upstream] {
+        let text = streams(&packets(leg, &[flow.clone(), plain(1, "/two", b"again")]).0).concat().concat();
+        let response = "Transfer-Encoding: chunked\r\n\r\n8\r\nanswered\r\n0\r\nX-Sum: 9\r\n\r\n";
+        let request = "Transfer-Encoding: chunked\r\n\r\n5\r\nasked\r\n0\r\nX-Asked: 5\r\n\r\n";
+        assert!(text.contains(response) && text.contains(request), "{leg:?}: {text}");
+        assert!(text.contains("again"), "the connection goes on: {text}");
+    }
+}

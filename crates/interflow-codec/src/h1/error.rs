@@ -89,7 +89,7 @@ pub struct H1Error {
 }
 
 impl H1Error {
-    pub(super) const fn request(rule: Violation) -> Self {
+    pub const fn request(rule: Violation) -> Self {
         Self { rule, response: false }
     }
 

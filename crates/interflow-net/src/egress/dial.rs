@@ -243,8 +243,7 @@ impl Dialer {
     /// What is left of the time to connect.
     fn time_left(&self, times: &DialTimes) -> Duration {
         let spent = Duration::from_micros(times.connect.unwrap_or_default());
-        // Whole milliseconds, because the limit appears in messages.
-        Duration::from_millis(self.options.connect_timeout.saturating_sub(spent).as_millis() as u64)
+        self.options.connect_timeout.saturating_sub(spent)
     }
 
     async fn tls_to_proxy(&self, io: IoStream, proxy: &UpstreamProxy, limit: Duration) -> Result<IoStream, Error> {
@@ -253,6 +252,15 @@ impl Dialer {
         }
         // HTTP/1.1, because CONNECT is written as HTTP/1.
         let done = connect_tls(io, &proxy.authority.host, &self.proxy_tls, Alpn::Http1, limit).await;
+        let done = done.map_err(|e| match e.kind() {
+            // The configured time, not what connecting has left of it.
+            ErrorKind::ConnectTimeout => {
+                let seconds = self.options.connect_timeout.as_secs_f32();
+                let message = format!("the TLS handshake was not done within {seconds} s (timeouts.connect)");
+                Error::new(ErrorKind::ConnectTimeout, message).with_retryable(e.retryable())
+            }
+            _ => e,
+        });
         Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
     }
 
@@ -266,7 +274,9 @@ impl Dialer {
     ) -> Result<IoStream, Error> {
         tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
             let seconds = self.options.connect_timeout.as_secs_f32();
-            let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
+            let message = format!(
+                "the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s (timeouts.connect)"
+            );
             // Retryable: nothing of the request has been sent.
             Err(Error::new(ErrorKind::UpstreamProxy, message).with_retryable(Retryable::Yes))
         })
@@ -441,7 +451,7 @@ fn timeout_error(
     failures: &[(SocketAddr, io::Error)],
     limit: Duration,
 ) -> Error {
-    let mut message = format!("could not connect to {target} within {} s", limit.as_secs_f32());
+    let mut message = format!("could not connect to {target} within {} s (timeouts.connect)", limit.as_secs_f32());
     for (i, addr) in tried.iter().enumerate() {
         let _ = write!(message, "{} {addr} ", if i == 0 { ":" } else { "," });
         match failures.iter().find(|(failed, _)| failed == addr) {

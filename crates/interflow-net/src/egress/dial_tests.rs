@@ -112,7 +112,9 @@ async fn connect_timeout_covers_all_attempts_and_lists_them() {
     });
     let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectTimeout);
-    let said = format!("within 0.15 s: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not respond");
+    let said = format!(
+        "within 0.15 s (timeouts.connect): 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not respond"
+    );
     assert!(error.message().ends_with(&said), "{error}");
 }
 

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use interflow_types::{
-    Body, Error, ErrorKind, HttpVersion, Method, Request, RequestHead, Retryable, Scheme, UpstreamInfo, UpstreamTls,
+    Body, Error, ErrorKind, HttpVersion, Method, Request, RequestHead, Retryable, Scheme, StatusCode, UpstreamInfo,
+    UpstreamTls,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -169,7 +170,7 @@ impl UpstreamClient {
                 }
             };
             let FailedExchange { error, replay } = match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return refuse_proxy_login(route, protocol, answer),
                 Err(failed) => failed,
             };
             failures += 1;
@@ -462,6 +463,24 @@ fn may_retry(error: &Error, may_repeat: &mut bool) -> bool {
         Retryable::Yes => true,
         Retryable::ReusedOnly => std::mem::take(may_repeat),
         Retryable::No => false,
+    }
+}
+
+/// A 407 to a request in absolute-form is the proxy's answer to Interflow, as to CONNECT: the client cannot log in there
+/// (RFC 9110 15.5.8).
+fn refuse_proxy_login(
+    route: &UpstreamRoute,
+    protocol: UpstreamProtocol,
+    answer: UpstreamResponse,
+) -> Result<UpstreamResponse, Error> {
+    match route.via.last() {
+        Some(proxy)
+            if answer.head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+                && plain_proxy_hop(route, protocol).is_some() =>
+        {
+            Err(proxy::connect_refusal(proxy, &route.authority, &answer.head))
+        }
+        _ => Ok(answer),
     }
 }
 

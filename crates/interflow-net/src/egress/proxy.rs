@@ -232,7 +232,7 @@ async fn read_message<T, E>(
     }
 }
 
-fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHead) -> Error {
+pub(super) fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHead) -> Error {
     let status = answer.status;
     if status == StatusCode::LOOP_DETECTED {
         let text =

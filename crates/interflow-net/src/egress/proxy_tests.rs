@@ -249,7 +249,13 @@ async fn unreachable_or_unresponsive_upstream_proxy_is_named_in_the_error() {
     let target = "origin.example:443".parse().unwrap();
     let chain = [proxy.clone()];
     let error = dialer(None).dial(&target, &chain, &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!(error.message(), format!("the upstream proxy {proxy} did not open a tunnel to {target} within 0.5 s"));
+    let message =
+        format!("the upstream proxy {proxy} did not open a tunnel to {target} within 0.5 s (timeouts.connect)");
+    assert_eq!(error.message(), message);
+    // The configured time, not what connecting has left of it.
+    let secure: UpstreamProxy = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let error = dialer(None).dial(&target, &[secure], &mut DialTimes::default()).await.unwrap_err();
+    assert!(error.to_string().ends_with("handshake was not done within 0.5 s (timeouts.connect)"), "{error}");
     drop(listener);
     let error = dialer(None).dial(&target, &chain, &mut DialTimes::default()).await.unwrap_err();
     assert_eq!(error.message(), format!("the upstream proxy {proxy} cannot be reached"));

@@ -102,6 +102,10 @@ pub(crate) async fn by_path(request: IncomingRequest) -> ServiceReply {
         }
         "/big" => ok(Body::from(Bytes::from(vec![b'b'; 5000]))),
         "/204" => status(204, Body::Empty),
+        "/trailers-only" => {
+            let head = ResponseHead::new(StatusCode::OK).with_header("grpc-status", "5");
+            ServiceReply::Response(Response { head, body: Body::Empty })
+        }
         "/304" => {
             let head = ResponseHead::new(StatusCode::NOT_MODIFIED).with_header("Content-Length", "500");
             ServiceReply::Response(Response { head, body: Body::Empty })

@@ -430,6 +430,9 @@ async fn deliver(
         hop_by_hop::add_via(&mut head.headers, version, via);
     }
     guard.release_messages(held);
+    if let Err(error) = upgrade::check_not_accepted(request, head.status) {
+        return fail(guard, config, request, &error);
+    }
     let body = hop_by_hop::strip_forbidden_body(request, &head, body);
     let body = grpc::inspect_body(&mut guard, Direction::Response, &mut head.headers, body);
     guard.response(&head);

@@ -10,7 +10,7 @@ use interflow_types::{
 
 use crate::downstream::connection::{ClientConnection, ConnectionKind, challenge};
 use crate::http::error_response::error_response;
-use crate::http::hop_by_hop;
+use crate::http::{hop_by_hop, upgrade};
 use crate::observe::flow_guard::{FlowGuard, local_body_bytes};
 use crate::state::ActiveConfig;
 
@@ -59,6 +59,9 @@ pub(crate) fn exit_early(
         EarlyExit::Deny(e) => fail(guard, config, request, &e),
         EarlyExit::Answer(response) => {
             let Response { mut head, body } = *response;
+            if let Err(error) = upgrade::check_not_accepted(request, head.status) {
+                return fail(guard, config, request, &error);
+            }
             guard.flow.tag("answered-locally");
             RequestId::echo(&guard.flow, &mut head.headers);
             guard.response(&head);

@@ -12,7 +12,7 @@ use interflow_net::ingress::ServiceReply;
 use interflow_net::io::IoStream;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
-    ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, RequestHead, RequestId, ResponseHead,
+    ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, Method, RequestHead, RequestId, ResponseHead,
     ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use sha1::{Digest, Sha1};
@@ -60,6 +60,18 @@ pub(crate) fn complete_upgrade(
     let legs = websocket.then(|| (direction_state(Direction::Request), direction_state(Direction::Response)));
     // Relaying starts only when the server has written the head and hands over the connection.
     ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(guard, client, upstream, legs, idle))))
+}
+
+/// The error of an extended CONNECT that is answered with success, but without a switch of protocols: the client would
+/// take the content for data of its tunnel (RFC 8441 5).
+pub(crate) fn check_not_accepted(request: &RequestHead, status: StatusCode) -> Result<()> {
+    match &request.protocol {
+        Some(protocol) if request.method == Method::CONNECT && status.is_success() => Err(Error::new(
+            ErrorKind::BadResponse,
+            format!("{} answered {status} instead of switching to {protocol}", request.url.authority),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Sets what a 101 over HTTP/1 needs if the origin answered over HTTP/2, or if Interflow used its own key (RFC 6455

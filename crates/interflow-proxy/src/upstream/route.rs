@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use interflow_codec::fingerprint::FingerprintTarget;
+use interflow_codec::h1::Violation;
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{RouteResolver, UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
@@ -95,15 +96,22 @@ pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &Re
     // Only then did Interflow translate the request to HTTP/1.1.
     let translated =
         head.version == HttpVersion::H2 && route.scheme == Scheme::Http && route.protocol != UpstreamProtocol::Http2;
-    if !translated || !matches!(error.kind(), ErrorKind::BadResponse | ErrorKind::UpstreamClosed) {
+    // Of an origin that answered in HTTP/1.1, the setting is not missing.
+    let not_http1 = match error.kind() {
+        ErrorKind::UpstreamClosed => error.message().ends_with("without a response"),
+        ErrorKind::BadResponse => {
+            [Violation::StatusLine, Violation::Version].iter().any(|rule| error.message().ends_with(&rule.to_string()))
+        }
+        _ => false,
+    };
+    if !translated || !not_http1 {
         return error;
     }
     let text = format!(
-        "{}; the request used HTTP/1.1: if the origin supports HTTP/2 without TLS, add {} to upstream.h2c_hosts",
-        error.message(),
+        "{error}; the request used HTTP/1.1: if the origin supports HTTP/2 without TLS, add {} to upstream.h2c_hosts",
         route.authority.host
     );
-    Error::new(error.kind(), text).with_error_source(error.error_source()).with_source(error)
+    Error::new(error.kind(), text).with_error_source(error.error_source())
 }
 
 struct TlsSelection<'a> {

@@ -353,7 +353,12 @@ async fn origin_that_replies_with_http2_frames_is_reported_with_h2c_hosts() {
     let client = interflow_testkit::H2Client::new(proxy.connect().await).await.unwrap();
     let answer = client.get(&origin.url("/")).await.unwrap();
     assert_eq!(answer.status, 502);
-    assert!(answer.text().contains("upstream.h2c_hosts"), "{}", answer.text());
+    assert_eq!(answer.text().matches("upstream.h2c_hosts").count(), 1, "{}", answer.text());
+    // Of an origin that answers in HTTP/1.1, the setting is not missing.
+    let origin = Origin::script(Script::new().head().send("HTTP/1.1 200 OK\r\nbad field\r\n\r\n").to_end()).await;
+    let answer = client.get(&origin.url("/")).await.unwrap();
+    assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("bad_response")));
+    assert!(!answer.text().contains("h2c_hosts"), "{}", answer.text());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Requests that two parsers may read differently get a 400, and never reach the origin.
 
-use interflow_testkit::{Origin, Wire};
+use bytes::Bytes;
+use interflow_testkit::{H2Client, Origin, Wire};
 use interflow_types::ErrorKind;
 
 use crate::support::{Proxy, get, until};
@@ -108,9 +109,19 @@ async fn oversized_heads_get_their_status() {
     let proxy = Proxy::start(|_| ()).await;
     let long = "a".repeat(20_000);
     let many: String = (0..300).map(|i| format!("X-{i}: 1\r\n")).collect();
-    for (request, status) in [
-        (get(&origin.url(&format!("/{long}"))), 414),
-        (format!("GET {} HTTP/1.1\r\nHost: {}\r\n{many}\r\n", origin.url("/"), origin.authority()), 431),
+    for (request, status, message, remedy) in [
+        (
+            get(&origin.url(&format!("/{long}"))),
+            414,
+            "longer than limits.request_line_bytes allows",
+            "raise limits.request_line_bytes.",
+        ),
+        (
+            format!("GET {} HTTP/1.1\r\nHost: {}\r\n{many}\r\n", origin.url("/"), origin.authority()),
+            431,
+            "more fields than limits.max_headers allows",
+            "limits.max_headers for its fields",
+        ),
         (
             format!(
                 "GET {} HTTP/1.1\r\nHost: {}\r\nX: {}\r\n\r\n",
@@ -119,13 +130,49 @@ async fn oversized_heads_get_their_status() {
                 "a".repeat(70_000)
             ),
             431,
+            "limits.max_header_bytes",
+            "limits.max_header_bytes for the bytes of a head",
         ),
     ] {
         let mut wire = proxy.connect().await;
         wire.send(request).await.unwrap();
-        assert_eq!(wire.answer().await.unwrap().status, status);
+        let answer = wire.answer().await.unwrap();
+        assert_eq!(answer.status, status);
+        let text = answer.text();
+        assert!(text.contains(message) && text.contains(remedy), "{text}");
     }
     assert_eq!(origin.served(), 0);
+}
+
+#[tokio::test]
+async fn oversized_heads_over_http2_get_their_status_and_a_flow() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let client = H2Client::new(proxy.connect().await).await.unwrap();
+    for (n, (path, fields, status, key)) in [
+        (format!("/{}", "a".repeat(20_000)), 0, 414, "limits.request_line_bytes"),
+        ("/".into(), 300, 431, "limits.max_headers"),
+        ("/".into(), 1, 431, "limits.max_header_bytes"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut request = http::Request::get(origin.url(&path));
+        for i in 0..fields {
+            let value = if fields == 1 { "a".repeat(70_000) } else { "1".into() };
+            request = request.header(format!("x-{i}"), value);
+        }
+        let answer = client.request(request.body(()).unwrap(), Bytes::new()).await.unwrap();
+        let kind = if status == 414 { "uri_too_long" } else { "head_too_large" };
+        assert_eq!((answer.status, answer.header("x-interflow-error")), (status, Some(kind)));
+        assert!(answer.text().contains(key), "{}", answer.text());
+        let flow = proxy.flows(n + 1).await.pop().unwrap();
+        assert_eq!(flow.error().map(ErrorKind::as_str), Some(kind));
+    }
+    // The connection goes on, and cookie crumbs are one field.
+    let crumbs = (0..250).fold(http::Request::get(origin.url("/")), |r, i| r.header("cookie", format!("c{i}=1")));
+    assert_eq!(client.request(crumbs.body(()).unwrap(), Bytes::new()).await.unwrap().status, 200);
+    assert_eq!(origin.served(), 1);
 }
 
 /// A HEADERS frame with END_STREAM, its fields as literals without Huffman coding (RFC 7541 6.2.2).

@@ -172,6 +172,12 @@ async fn upstream_proxy_refusal_is_reported_without_credentials() {
     let answer = wire.answer().await.unwrap();
     assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("upstream_proxy")));
     assert!(answer.text().contains("407") && !answer.text().contains("guess"), "{}", answer.text());
+    // Without TLS too, where the request goes to that proxy in absolute-form.
+    let plain = Origin::http().start().await;
+    let answer = proxy.get(&plain.url("/")).await;
+    assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("upstream_proxy")));
+    assert!(answer.text().contains("it does not accept the credentials"), "{}", answer.text());
+    assert_eq!(answer.header("proxy-authenticate"), None);
 }
 
 #[tokio::test]

@@ -162,6 +162,36 @@ async fn http2_websocket_client_reaches_an_http2_only_origin() {
     assert_eq!(origin.only_request().method, "CONNECT");
 }
 
+/// A success without a switch of protocols must not open a tunnel whose data is the page.
+#[tokio::test]
+async fn extended_connect_to_an_origin_that_does_not_switch_fails() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let wire = proxy.tls(&origin.authority(), &["h2"]).await.patience(None);
+    let (mut send, connection) = h2::client::handshake(wire).await.unwrap();
+    tokio::spawn(connection);
+    send = send.ready().await.unwrap();
+    crate::support::until("extended CONNECT to be offered", || send.is_extended_connect_protocol_enabled()).await;
+    for (n, (path, expected)) in [("/bytes/5", 502), ("/status/204", 502), ("/status/404", 404)].into_iter().enumerate()
+    {
+        let connect = http::Request::builder()
+            .method("CONNECT")
+            .uri(origin.url(path))
+            .header("sec-websocket-version", "13")
+            .extension(h2::ext::Protocol::from_static("websocket"))
+            .body(())
+            .unwrap();
+        let (answer, _stream) = send.send_request(connect, false).unwrap();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), expected, "{path}");
+        let kind = answer.headers().get("x-interflow-error").map(|kind| kind.to_str().unwrap());
+        assert_eq!(kind, (expected == 502).then_some("bad_response"), "{path}");
+        drop(answer);
+        let flow = proxy.flows(n + 1).await.pop().unwrap();
+        assert_eq!((flow.status, flow.error().is_some()), (Some(expected), expected == 502), "{path}");
+    }
+}
+
 /// Replaces `yes` by `no`, drops `secret`, and ends the connection at `stop`.
 struct Censor;
 

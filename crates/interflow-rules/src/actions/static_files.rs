@@ -27,6 +27,8 @@ pub(crate) fn check_size(bytes: u64) -> io::Result<()> {
 pub(crate) struct FileConditions {
     range: Option<String>,
     if_range: Option<String>,
+    if_match: Option<String>,
+    if_unmodified_since: Option<String>,
     if_none_match: Option<String>,
     if_modified_since: Option<String>,
     /// Whether the method has such conditions, so that the response says that it supports them.
@@ -43,6 +45,8 @@ impl FileConditions {
             // Ranges are defined for GET only (14.2).
             range: field("range").filter(|_| request.method == Method::GET),
             if_range: field("if-range"),
+            if_match: field("if-match"),
+            if_unmodified_since: field("if-unmodified-since"),
             if_none_match: field("if-none-match"),
             if_modified_since: field("if-modified-since"),
             apply: true,
@@ -69,6 +73,11 @@ impl FileConditions {
             let date = format_http_date(seconds);
             for (name, value) in [("Accept-Ranges", "bytes"), ("ETag", &tag), ("Last-Modified", &date)] {
                 head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
+            }
+            if self.is_other_version(&tag, seconds) {
+                set_status(&mut head, StatusCode::PRECONDITION_FAILED);
+                head.headers.remove("content-type");
+                return Ok(Response { head, body: Body::Empty });
             }
             if self.is_known(&tag, seconds) {
                 set_status(&mut head, StatusCode::NOT_MODIFIED);
@@ -104,6 +113,16 @@ impl FileConditions {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it was shortened while it was read"));
         }
         Ok(Response { head, body: Body::from(bytes::Bytes::from(content)) })
+    }
+
+    /// Whether the client wants another version than this one (13.2.2): `If-Match` takes precedence, and compares
+    /// strongly.
+    fn is_other_version(&self, tag: &str, modified: i64) -> bool {
+        match (&self.if_match, &self.if_unmodified_since) {
+            (Some(list), _) => list != "*" && !list.split(',').any(|v| v.trim() == tag && !tag.starts_with("W/")),
+            (None, Some(since)) => parse_http_date(since).is_some_and(|since| modified > since),
+            (None, None) => false,
+        }
     }
 
     /// Whether the client has this version (13.2.2): `If-None-Match` takes precedence, and compares weakly.
@@ -146,10 +165,13 @@ pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
 /// The file for a path below a folder; `index.html` for a folder; `None` if there is none.
 pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
     let file = resolve_below(folder, path)?;
+    let path = percent_decode_str(path.split(['?', '#']).next().unwrap_or_default()).decode_utf8_lossy();
+    // `/a.txt/` names a folder.
+    let names_folder = path.ends_with(['/', '\\']) || path.ends_with("/.");
     if file.is_dir() {
         return ["index.html", "index.htm"].into_iter().map(|i| file.join(i)).find(|f| f.is_file());
     }
-    file.is_file().then_some(file)
+    (file.is_file() && !names_folder).then_some(file)
 }
 
 #[cfg(test)]
@@ -196,6 +218,14 @@ mod tests {
             ("GET", vec![("If-Modified-Since", date)], 304, "", "-", "-"),
             ("HEAD", vec![("If-Modified-Since", date)], 304, "", "-", "-"),
             ("GET", vec![("If-Modified-Since", "Sun, 06 Nov 1994 08:49:36 GMT")], 200, "0123456789", "-", "-"),
+            ("GET", vec![("If-Match", "\"x\"")], 412, "", "-", "-"),
+            ("HEAD", vec![("If-Match", weak.as_str())], 412, "", "-", "-"),
+            ("GET", vec![("If-Match", "\"x\""), ("If-None-Match", tag.as_str())], 412, "", "-", "-"),
+            ("GET", vec![("If-Match", tag.as_str()), ("If-None-Match", tag.as_str())], 304, "", "-", "-"),
+            ("GET", vec![("If-Match", "*"), ("Range", "bytes=2-4")], 206, "234", "bytes 2-4/10", "-"),
+            ("GET", vec![("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:36 GMT")], 412, "", "-", "-"),
+            ("GET", vec![("If-Unmodified-Since", date)], 200, "0123456789", "-", "-"),
+            ("POST", vec![("If-Match", "\"x\"")], 200, "0123456789", "-", "-"),
             ("GET", vec![("Range", "bytes=2-4"), ("If-Range", tag.as_str())], 206, "234", "bytes 2-4/10", "-"),
             ("GET", vec![("Range", "bytes=2-4"), ("If-Range", date)], 206, "234", "bytes 2-4/10", "-"),
             ("GET", vec![("Range", "bytes=2-4"), ("If-Range", "\"x\"")], 200, "0123456789", "-", "-"),
@@ -226,6 +256,9 @@ mod tests {
             ("//./a.txt", true),
             ("/sub/", true),
             ("/sub", true),
+            ("/a.txt/", false),
+            ("/a.txt/?x=1", false),
+            ("/sub/index.html/", false),
             ("/%61.txt", true),
             ("/../secret", false),
             ("/%2e%2e/secret", false),

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use interflow_codec::content_coding::{self, ContentDecoder};
-use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, Direction, Error, ErrorKind, FlowId, Headers, Result};
 
 /// Maximum decoded size of a buffered body; protects against decompression bombs.
 const MAX_DECODED_BODY: u64 = 64 << 20;
@@ -32,25 +32,86 @@ fn decode_error(e: io::Error) -> Error {
     Error::new(ErrorKind::BadResponse, text)
 }
 
+/// The message that a body belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyOwner {
+    pub flow: FlowId,
+    pub side: Direction,
+}
+
+impl BodyOwner {
+    /// What follows the end of a response's coding is dropped, as clients do. In a request it is an error, because it may
+    /// hide from the rules what an origin reads.
+    fn decoder(self, headers: &Headers, max: u64) -> io::Result<Option<ContentDecoder>> {
+        let decoder = ContentDecoder::new(headers, max)?;
+        Ok(match self.side {
+            Direction::Request => decoder,
+            Direction::Response => decoder.map(ContentDecoder::ignoring_trailing_data),
+        })
+    }
+
+    fn log_trailing_data(self) {
+        tracing::info!(flow = %self.flow, "invalid bytes after the end of the response's content coding are dropped");
+    }
+}
+
 /// The whole decoded body; large bodies are decoded on a blocking thread.
 ///
 /// # Errors
 /// Corrupt data, or a decoded size above the limit.
-pub(crate) async fn decode(headers: &Headers, body: &Bytes) -> Result<Bytes> {
-    let plain = content_coding::decode_off_thread(headers, body, MAX_DECODED_BODY).await.map_err(decode_error)?;
-    Ok(plain.unwrap_or_else(|| body.clone()))
+pub(crate) async fn decode(headers: &Headers, body: &Bytes, owner: BodyOwner) -> Result<Bytes> {
+    let Some(decoder) = owner.decoder(headers, MAX_DECODED_BODY).map_err(decode_error)? else {
+        return Ok(body.clone());
+    };
+    let (plain, trailing) = content_coding::decode_with(decoder, body).await.map_err(decode_error)?;
+    if trailing {
+        owner.log_trailing_data();
+    }
+    Ok(plain)
 }
 
 /// Decodes the body as it streams. A body with unknown codings is returned unchanged.
-pub(crate) fn decode_stream(headers: &Headers, body: Body) -> Body {
-    match ContentDecoder::new(headers, u64::MAX) {
-        Ok(Some(decoder)) => Body::stream(DecodingBody { body, decoder: Some(decoder), end: None }),
+pub(crate) fn decode_stream(headers: &Headers, body: Body, owner: BodyOwner) -> Body {
+    match owner.decoder(headers, u64::MAX) {
+        Ok(Some(decoder)) => Body::stream(DecodingBody { body, owner, decoder: Some(decoder), end: None }),
         _ => body,
     }
 }
 
+/// Reads the beginning of a body, up to its first decoded bytes: until then, nothing of it was sent. Returns the body as
+/// if it had not been read, and why it is not in the coding that its head names.
+pub(crate) async fn check_beginning(headers: &Headers, mut body: Body, owner: BodyOwner) -> (Body, Option<Error>) {
+    let Ok(Some(mut decoder)) = owner.decoder(headers, u64::MAX) else { return (body, None) };
+    let (mut read, mut size) = (Vec::new(), 0);
+    let failure = loop {
+        let Some(frame) = body.frame().await else { break decoder.finish().err() };
+        let decoded = match &frame {
+            Ok(BodyFrame::Data(data)) => {
+                size += data.len();
+                decoder.push(data).map(|plain| plain.is_empty() && size <= MAX_BEGINNING)
+            }
+            Ok(BodyFrame::Trailers(_)) | Err(_) => Ok(false),
+        };
+        read.push(frame);
+        match decoded {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(e) => break Some(e),
+        }
+    };
+    let failure = failure.map(decode_error).map(|e| match e.kind() {
+        ErrorKind::Overloaded => e,
+        _ => Error::new(ErrorKind::BadResponse, e.to_string()),
+    });
+    (Body::replay(read, body), failure)
+}
+
+/// How many coded bytes may precede the first decoded one while the beginning is checked.
+const MAX_BEGINNING: usize = 64 << 10;
+
 struct DecodingBody {
     body: Body,
+    owner: BodyOwner,
     /// Present until the end of the body; trailers pass after it.
     decoder: Option<ContentDecoder>,
     /// What ended the body, kept until its last bytes are delivered.
@@ -70,6 +131,9 @@ impl BodyStream for DecodingBody {
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 end => {
                     let rest = decoder.finish();
+                    if decoder.has_trailing_data() {
+                        self.owner.log_trailing_data();
+                    }
                     self.decoder = None;
                     self.end = Some(end);
                     rest
@@ -90,6 +154,8 @@ mod tests {
 
     use super::*;
 
+    const OWNER: BodyOwner = BodyOwner { flow: FlowId::from_u128(1), side: Direction::Response };
+
     fn gzip(body: &[u8]) -> Vec<u8> {
         let mut w = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         w.write_all(body).unwrap();
@@ -103,18 +169,18 @@ mod tests {
     #[tokio::test]
     async fn body_is_decoded_as_a_stream_and_truncation_is_an_error() {
         let wire = gzip(b"hello hello hello");
-        let body = decode_stream(&named("gzip"), Body::from(Bytes::from(wire.clone())));
+        let body = decode_stream(&named("gzip"), Body::from(Bytes::from(wire.clone())), OWNER);
         assert_eq!(&body.collect(100).await.unwrap().0[..], b"hello hello hello");
         let cut = Bytes::copy_from_slice(&wire[..wire.len() - 4]);
-        assert!(decode_stream(&named("gzip"), Body::from(cut.clone())).collect(100).await.is_err());
-        assert!(decode(&named("gzip"), &cut).await.is_err());
+        assert!(decode_stream(&named("gzip"), Body::from(cut.clone()), OWNER).collect(100).await.is_err());
+        assert!(decode(&named("gzip"), &cut, OWNER).await.is_err());
     }
 
     #[tokio::test]
     async fn body_with_hundreds_of_codings_is_treated_as_unknown_coding() {
         let many = named(&vec!["gzip"; 400].join(","));
         assert!(is_encoded(&many).is_err());
-        let body = decode_stream(&many, Body::from(Bytes::from_static(b"as it came")));
+        let body = decode_stream(&many, Body::from(Bytes::from_static(b"as it came")), OWNER);
         assert_eq!(&body.collect(100).await.unwrap().0[..], b"as it came");
         assert!(is_encoded(&named("gzip")).unwrap() && !is_encoded(&named("identity")).unwrap());
     }

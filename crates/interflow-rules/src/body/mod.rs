@@ -18,6 +18,7 @@ use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::files::private_files::PrivateFiles;
 use content::BodyContent;
+use content_coding::BodyOwner;
 use edit::BodyChange;
 
 /// What decides on each chunk of a body as it is sent.
@@ -119,10 +120,15 @@ pub(crate) struct WholeBody {
 ///
 /// # Errors
 /// The body broke off, or the memory budget is exhausted.
-pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<(BodyReadState, Option<Error>)> {
+pub(crate) async fn collect(
+    body: Body,
+    headers: &Headers,
+    cap: usize,
+    owner: BodyOwner,
+) -> Result<(BodyReadState, Option<Error>)> {
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
-            let (content, unread) = match read_content(headers, &raw).await {
+            let (content, unread) = match read_content(headers, &raw, owner).await {
                 Ok(content) => (Some(content), None),
                 Err(e) if e.kind() == ErrorKind::Overloaded => return Err(e),
                 Err(e) => (None, Some(e)),
@@ -137,12 +143,12 @@ pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result
     }
 }
 
-async fn read_content(headers: &Headers, raw: &Bytes) -> Result<BodyContent> {
+async fn read_content(headers: &Headers, raw: &Bytes, owner: BodyOwner) -> Result<BodyContent> {
     // Content codings and charsets say nothing about a body that is not there.
     if raw.is_empty() {
         return Ok(BodyContent::default());
     }
-    let plain = content_coding::decode(headers, raw).await?;
+    let plain = content_coding::decode(headers, raw, owner).await?;
     let unread = |charset| Error::new(ErrorKind::StageFailed, format!("the charset {charset} is not supported"));
     BodyContent::read(headers, plain).await?.map_err(unread)
 }
@@ -158,13 +164,14 @@ pub(crate) fn is_event_stream(headers: &Headers) -> bool {
 ///
 /// # Errors
 /// An edit that does not apply, or an unknown content coding.
-pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
+pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers, owner: BodyOwner) -> Result<Body> {
     let mut work = work;
-    let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&mut work, seen, headers)? };
+    let mut body =
+        if work.changes.is_empty() { into_body(seen) } else { apply_changes(&mut work, seen, headers, owner)? };
     if !work.chunks.is_empty() {
         let coded = content_coding::is_encoded(headers)?;
         // Services get plain chunks.
-        body = content_coding::decode_stream(headers, body);
+        body = content_coding::decode_stream(headers, body, owner);
         strip_body_headers(headers, coded);
         for (filter, exchange) in work.chunks {
             body = filter.filter_chunks(exchange, body);
@@ -190,7 +197,7 @@ pub(crate) fn into_body(seen: BodyReadState) -> Body {
     }
 }
 
-fn apply_changes(work: &mut BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
+fn apply_changes(work: &mut BodyEdits, seen: BodyReadState, headers: &mut Headers, owner: BodyOwner) -> Result<Body> {
     let changed = work.changed.take();
     let (text, changes) = work.effective();
     let apply = |text: &Bytes| changed.unwrap_or_else(|| edit::apply_all(changes, text));
@@ -214,7 +221,7 @@ fn apply_changes(work: &mut BodyEdits, seen: BodyReadState, headers: &mut Header
         }
         seen => {
             let events = is_event_stream(headers);
-            let mut body = content_coding::decode_stream(headers, into_body(seen));
+            let mut body = content_coding::decode_stream(headers, into_body(seen), owner);
             strip_body_headers(headers, coded);
             if events {
                 return Ok(edit::edit_events(changes.to_vec(), body));
@@ -243,6 +250,9 @@ mod tests {
 
     use super::*;
 
+    const OWNER: BodyOwner =
+        BodyOwner { flow: interflow_types::FlowId::from_u128(1), side: interflow_types::Direction::Response };
+
     fn gzip(text: &[u8]) -> Bytes {
         let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         e.write_all(text).unwrap();
@@ -264,9 +274,10 @@ mod tests {
         for whole in [true, false] {
             let mut headers = html("gzip");
             let body = Body::from(gzip(b"one two"));
-            let seen = if whole { collect(body, &headers, 1000).await.unwrap().0 } else { BodyReadState::Stream(body) };
+            let seen =
+                if whole { collect(body, &headers, 1000, OWNER).await.unwrap().0 } else { BodyReadState::Stream(body) };
             let work = BodyEdits { changes: vec![find("two", "three")], ..BodyEdits::default() };
-            let body = finish(work, seen, &mut headers).unwrap();
+            let body = finish(work, seen, &mut headers, OWNER).unwrap();
             assert_eq!(&body.collect(100).await.unwrap().0[..], b"one three");
             let left: Vec<_> = headers.iter().map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect();
             assert_eq!(left, ["Content-Type"], "{whole}");
@@ -277,9 +288,9 @@ mod tests {
     async fn unedited_body_keeps_its_bytes() {
         let mut headers = html("gzip");
         let raw = gzip(b"one two");
-        let (seen, _) = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
+        let (seen, _) = collect(Body::from(raw.clone()), &headers, 1000, OWNER).await.unwrap();
         let work = BodyEdits { changes: vec![find("four", "five")], ..BodyEdits::default() };
-        let body = finish(work, seen, &mut headers).unwrap();
+        let body = finish(work, seen, &mut headers, OWNER).unwrap();
         assert_eq!(body.collect(100).await.unwrap().0, raw);
         assert_eq!(headers, html("gzip"));
     }
@@ -288,15 +299,16 @@ mod tests {
     async fn unknown_coding_is_an_error_unless_the_body_is_replaced() {
         let body = || BodyReadState::Stream(Body::from(Bytes::from_static(b"??")));
         let work = |c| BodyEdits { changes: vec![c], ..BodyEdits::default() };
-        let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked")).unwrap_err();
+        let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked"), OWNER).unwrap_err();
         assert!(error.to_string().contains("aws-chunked"), "{error}");
-        let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked")).unwrap();
+        let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked"), OWNER).unwrap();
         assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
     }
 
     #[tokio::test]
     async fn oversized_body_is_returned_as_a_stream() {
-        let (seen, unread) = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
+        let (seen, unread) =
+            collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3, OWNER).await.unwrap();
         assert!(matches!(seen, BodyReadState::Stream(_)) && unread.unwrap().kind() == ErrorKind::BodyTooLarge);
         assert_eq!(&into_body(seen).collect(9).await.unwrap().0[..], b"abcdef");
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::body::BodyEdits;
+use crate::body::content_coding::BodyOwner;
 
 /// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
 /// streamed.
@@ -34,6 +35,9 @@ impl HostRules {
                 Ok(()) if self.must_read_body(&at, &body) => {
                     return MaybeFuture::pending(self.read_and_apply_edits(at, body));
                 }
+                Ok(()) if decodes_stream(&at, &body) => {
+                    return MaybeFuture::pending(self.check_and_apply_edits(at, body));
+                }
                 Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
                 Err(exit) => return MaybeFuture::Ready(Err(exit)),
             },
@@ -43,7 +47,7 @@ impl HostRules {
             self.resume(&mut at, picked.as_ref(), cursor, waiting).await.into_result()?;
             match self.must_read_body(&at, &body) {
                 true => self.read_and_apply_edits(at, body).await,
-                false => self.apply_body_edits(at, BodyReadState::Stream(body)),
+                false => self.check_and_apply_edits(at, body).await,
             }
         })
     }
@@ -51,6 +55,17 @@ impl HostRules {
     async fn read_and_apply_edits(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
         let read_state = self.read_body(&mut at, body).await?;
         self.apply_whole_body_edits(at, read_state).await
+    }
+
+    /// As a stream, unless its beginning already tells that it cannot be decoded: then `on_failure` decides.
+    async fn check_and_apply_edits(&self, mut at: ActionContext<'_>, mut body: Body) -> Result<Body, EarlyExit> {
+        if decodes_stream(&at, &body)
+            && let Some(headers) = at.head().cloned()
+        {
+            let (whole, failure) = body::content_coding::check_beginning(&headers, body, body_owner(&at)).await;
+            (body, at.unread) = (whole, failure.map(Arc::new));
+        }
+        self.apply_body_edits(at, BodyReadState::Stream(body))
     }
 
     async fn run_on_whole_body(
@@ -168,7 +183,7 @@ impl HostRules {
     async fn read_body(&self, at: &mut ActionContext<'_>, body: Body) -> Result<BodyReadState> {
         let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
-        let (seen, unread) = body::collect(body, &headers, cap).await?;
+        let (seen, unread) = body::collect(body, &headers, cap, body_owner(at)).await?;
         if let BodyReadState::Whole(whole) = &seen {
             at.body.clone_from(&whole.content);
         }
@@ -202,7 +217,11 @@ impl HostRules {
             false if messages && body::is_event_stream(headers) => "messages".to_owned(),
             false => return None,
         };
-        let lacks_content = matches!(seen, BodyReadState::Whole(body::WholeBody { content: None, .. }));
+        let lacks_content = match seen {
+            BodyReadState::Whole(whole) => whole.content.is_none(),
+            // A body over `rules.max_body` can still be edited as it streams.
+            BodyReadState::Stream(_) => at.unread.as_deref().is_some_and(|why| why.kind() != ErrorKind::BodyTooLarge),
+        };
         match (at.unread.as_deref().filter(|_| lacks_content), body::content_coding::is_encoded(headers)) {
             (Some(why), _) => Some(unread_error(&by, at, why)),
             (None, Err(why)) => Some(unread_error(&by, at, &why)),
@@ -223,6 +242,7 @@ impl HostRules {
             return Ok(body::into_body(seen));
         }
         let refused = self.refuse_edits(&at, &work, &seen, messages.is_some());
+        let owner = body_owner(&at);
         let Some(headers) = at.head_mut() else { return Ok(body::into_body(seen)) };
         let mut original = None;
         let finished = if let Some(why) = refused {
@@ -235,7 +255,7 @@ impl HostRules {
             };
             let by = work.by.join("`, `");
             let seen = if work.may_change_body() { originals::tee_original(seen, &mut original) } else { seen };
-            match body::finish(work, seen, headers) {
+            match body::finish(work, seen, headers, owner) {
                 Ok(body) => {
                     let original = original.filter(|o| originals::is_different(o, &body));
                     let body = messages::apply_message_rules(messages, body, headers);
@@ -261,4 +281,17 @@ impl HostRules {
             (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(EarlyExit::Deny(e)),
         }
     }
+}
+
+fn body_owner(at: &ActionContext<'_>) -> BodyOwner {
+    BodyOwner { flow: at.flow.id, side: at.side() }
+}
+
+/// Whether the edits are made of a body that has to be decoded as it streams.
+fn decodes_stream(at: &ActionContext<'_>, body: &Body) -> bool {
+    let coded = |headers: &interflow_types::Headers| {
+        // The first event may be far away, and the client waits for the head.
+        !body::is_event_stream(headers) && body::content_coding::is_encoded(headers).unwrap_or(false)
+    };
+    at.edits.needs_content() && !body.is_empty() && at.head().is_some_and(coded)
 }

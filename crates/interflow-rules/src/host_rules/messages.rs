@@ -13,6 +13,7 @@ use interflow_types::{
 
 use super::HostRules;
 use crate::actions::{ActionContext, RequestAccess};
+use crate::body::content_coding::BodyOwner;
 use crate::body::{content_coding, is_event_stream, strip_body_headers};
 use crate::config::OnFailure;
 
@@ -83,7 +84,8 @@ pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Bod
         Err(_) => return body,
         Ok(false) => body,
         Ok(true) => {
-            let plain = content_coding::decode_stream(headers, body);
+            let owner = BodyOwner { flow: watched.flow.id, side: watched.direction };
+            let plain = content_coding::decode_stream(headers, body, owner);
             strip_body_headers(headers, true);
             plain
         }

@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for RuleCondition {
                 f.write_str("a query, or matchers by name")
             }
             fn visit_str<E: de::Error>(self, s: &str) -> Result<RuleCondition, E> {
-                let query = Query::parse(s).map_err(|e| E::custom(format!("the query `{s}`, {e}")))?;
+                let query = Query::parse_strict(s).map_err(|e| E::custom(format!("the query `{s}`, {e}")))?;
                 Ok(RuleCondition(ConditionExpr::query(query)))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RuleCondition, A::Error> {
@@ -215,7 +215,7 @@ impl MatcherMap {
 
 /// A matcher that a term of the query language expresses.
 fn query_term(key: &str, value: &str) -> Result<ConditionExpr, String> {
-    Query::parse(&format!("{key}:{value}")).map(ConditionExpr::query).map_err(|e| {
+    Query::parse_strict(&format!("{key}:{value}")).map(ConditionExpr::query).map_err(|e| {
         let remedy = e.remedy.map(|r| format!(": {r}")).unwrap_or_default();
         format!("`{key}: {value}`: {}{remedy}", e.message)
     })
@@ -334,6 +334,9 @@ mod tests {
         for (text, part) in [
             ("{hots: a}", "unknown field `hots`"),
             ("hots:a", "did you mean 'host'?"),
+            ("host:a.test or host:b.test", "column 13: `or` is searched as a word: write OR for the operator"),
+            ("{query: not host:a.test}", "write NOT for the operator"),
+            ("{any: [host:b.test and method:GET]}", "write AND for the operator"),
             ("{path: {regex: 'a('}}", "unclosed group"),
             ("{path: {exact: a, regex: b}}", "one of exact"),
             ("{status: many}", "status"),

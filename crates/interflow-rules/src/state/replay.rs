@@ -122,7 +122,7 @@ fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>)
         }
         (ReplaySource::File(file), None) => read_har(file)?,
         (ReplaySource::Flows(query), recordings) => {
-            interflow_query::Query::parse(query).map_err(|e| format!("the query `{query}`, {e}"))?;
+            interflow_query::Query::parse_strict(query).map_err(|e| format!("the query `{query}`, {e}"))?;
             match recordings {
                 Some(recordings) => {
                     let found = recordings.flows(query).map_err(|e| format!("the flows of `{query}`: {e}"))?;

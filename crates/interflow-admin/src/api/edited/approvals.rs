@@ -24,7 +24,7 @@ use serde_json::json;
 
 use crate::api::blocking::run_query;
 use crate::api::edited::edits::run_edit;
-use crate::api::input::{StrictJson, StrictQuery, query};
+use crate::api::input::{StrictJson, StrictQuery, strict_query};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::pending::queue::no_approvals;
@@ -283,7 +283,7 @@ pub(crate) async fn suggestions(
     State(state): ApiState,
     StrictQuery(seen): StrictQuery<SuggestionParams>,
 ) -> Result<Json<Suggestions>> {
-    let query = query(&seen.query)?;
+    let query = strict_query(&seen.query)?;
     // The newest flows, in pages: the list may be long, and a page holds whole rows.
     let (suggestions, flows_examined) = run_query(&state, move |store, wanted| {
         let mut options = ListOptions { query, order: ListOrder::Newest, after: None, limit: PAGE };

@@ -31,7 +31,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::api::blocking::{CancelFlag, run_query};
-use crate::api::input::{FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query};
+use crate::api::input::{
+    FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query, query_warnings, strict_query,
+};
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
@@ -88,6 +90,9 @@ pub(crate) struct FlowPage {
     /// Damaged flows that were skipped since the start.
     #[serde(skip_serializing_if = "is_zero")]
     damaged: u64,
+    /// What in the query is probably not meant, such as an operator in lower case, which is searched as a word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -100,6 +105,7 @@ pub(crate) async fn list(
     StrictQuery(params): StrictQuery<FlowListParams>,
 ) -> Result<Json<FlowPage>> {
     let query = query(&params.query)?;
+    let warnings = query_warnings(&query);
     let (after, before) = (cursor(params.after)?, cursor(params.before)?);
     if after.is_some() && before.is_some() {
         return Err(ApiError::bad_request("give `after` or `before`, not both"));
@@ -120,7 +126,7 @@ pub(crate) async fn list(
         if before.is_some() {
             flows.reverse();
         }
-        Ok(Json(FlowPage { flows, next, damaged: store.damaged_flows() }))
+        Ok(Json(FlowPage { flows, next, damaged: store.damaged_flows(), warnings }))
     })
     .await
 }
@@ -139,6 +145,9 @@ pub(crate) struct QueryParam {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowCount {
     count: u64,
+    /// As for the list of flows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 pub(crate) async fn count(
@@ -146,7 +155,11 @@ pub(crate) async fn count(
     StrictQuery(params): StrictQuery<QueryParam>,
 ) -> Result<Json<FlowCount>> {
     let query = query(&params.query)?;
-    run_query(&state, move |store, wanted| Ok(Json(FlowCount { count: count_flows(store, &query, wanted)? }))).await
+    run_query(&state, move |store, wanted| {
+        let count = count_flows(store, &query, wanted)?;
+        Ok(Json(FlowCount { count, warnings: query_warnings(&query) }))
+    })
+    .await
 }
 
 /// Counting that examines bodies may take long: it runs on several threads and ends when the client disconnects.
@@ -323,7 +336,7 @@ pub(crate) async fn prune(
     caller: Caller,
     StrictJson(prune): StrictJson<PruneInput>,
 ) -> Result<Json<PrunedFlows>> {
-    let mut selected = query(&prune.query)?;
+    let mut selected = strict_query(&prune.query)?;
     caller.set_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
     if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);

@@ -65,7 +65,7 @@ pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> 
             ok: true,
             query: Some(query.to_string()),
             all: Some(query.is_all()),
-            hint: query.hint(&typed.q),
+            hint: query.hint().map(ToString::to_string),
             ..CheckedQuery::default()
         },
         Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::api::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
-use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
+use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, strict_query};
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
@@ -114,7 +114,7 @@ pub(crate) async fn export(
     let formats =
         FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
     let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
-    let query = query(&params.query)?;
+    let query = strict_query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = streamed_body(permit, move |pipe| export_matching(&*store, query, (format, chosen), pipe));
     Ok(archive("flows", format, body))
@@ -252,7 +252,7 @@ pub(crate) async fn search(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<SearchParams>,
 ) -> Result<Response> {
-    let query = query(&params.query)?;
+    let query = strict_query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let limit = params.limit.unwrap_or(1000).max(1);
     let body = streamed_body(permit, move |pipe| stream_search(&*store, &query, limit, pipe));

@@ -98,7 +98,7 @@ impl HeadReader {
             // The parser may not find the limit exceeded as long as the head is incomplete.
             Ok(None) if state.buf.len() >= limits.max_bytes => Some(NextEvent::Refuse(Error::new(
                 ErrorKind::HeadTooLarge,
-                format!("the request's head is larger than {} bytes", limits.max_bytes),
+                format!("the request's head is larger than the {} bytes of limits.max_header_bytes", limits.max_bytes),
             ))),
             Ok(None) => None,
             Err(e) => Some(NextEvent::Refuse(e.into())),

@@ -1,7 +1,8 @@
 //! Converts heads between HTTP/2's form and Interflow's types (RFC 9113 8.2 and 8.3).
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
+use interflow_codec::h1::{H1Error, HeadLimits, Violation};
 use interflow_types::{
     Authority, ByteStr, Error, ErrorKind, Headers, Method, RequestTarget, ResponseHead, Scheme, Url, name,
 };
@@ -41,9 +42,10 @@ const FORBIDDEN_TRAILERS: [HeaderName; 9] = [
 /// joined into one field (RFC 9113 8.2.3).
 ///
 /// # Errors
-/// A target without an origin, or a `Host` with a different one.
-pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> {
+/// A head over a limit, a target without an origin, or a `Host` with a different one.
+pub(super) fn request(parts: request::Parts, limits: &HeadLimits) -> Result<Http2RequestHead, Error> {
     let request::Parts { method, uri, headers, extensions, .. } = parts;
+    check_limits(&method, &uri, &headers, limits)?;
     let protocol = extensions.get::<h2::ext::Protocol>().map(|p| ByteStr::from(p.as_str()));
     let scheme =
         uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad_request("the scheme is neither http nor https")));
@@ -74,6 +76,28 @@ pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> 
     };
     let authority_text = uri.authority().filter(|_| host.is_none()).map(|a| a.as_str());
     Ok(Http2RequestHead { method, target, headers: fields(&headers, authority_text), protocol })
+}
+
+/// Applies the limits of HTTP/1 to the size that the head would have there.
+fn check_limits(method: &Method, uri: &Uri, headers: &HeaderMap, limits: &HeadLimits) -> Result<(), Error> {
+    let path = uri.path_and_query().map_or(1, |p| p.as_str().len());
+    let line = method.as_str().len() + path + "  HTTP/1.1".len();
+    // Cookie crumbs are one field (RFC 9113 8.2.3).
+    let crumbs = headers.get_all(http::header::COOKIE).iter().count();
+    let authority = uri.authority().filter(|_| !headers.contains_key(http::header::HOST));
+    let fields = headers.len() - crumbs.saturating_sub(1) + usize::from(authority.is_some());
+    let host = authority.map_or(0, |a| "Host: \r\n".len() + a.as_str().len());
+    let size: usize = headers.iter().map(|(n, v)| n.as_str().len() + v.len() + ": \r\n".len()).sum();
+    let rule = if line > limits.max_line {
+        Violation::LineTooLong
+    } else if fields > limits.max_fields {
+        Violation::TooManyFields
+    } else if line + "\r\n\r\n".len() + host + size > limits.max_bytes {
+        Violation::HeadTooLarge
+    } else {
+        return Ok(());
+    };
+    Err(H1Error::request(rule).into())
 }
 
 fn bad_request(what: &str) -> Error {
@@ -173,7 +197,7 @@ mod tests {
             ("OPTIONS", "*", &[("host", "a.test")], "*"),
             ("CONNECT", "a.test:22", &[], "a.test:22"),
         ] {
-            let found = match request(parts(method, uri, fields)).unwrap().target {
+            let found = match request(parts(method, uri, fields), &HeadLimits::default()).unwrap().target {
                 RequestTarget::Absolute(url) => url.to_string(),
                 RequestTarget::Authority(a) => a.to_string(),
                 RequestTarget::Origin(path) => path.to_string(),
@@ -194,17 +218,14 @@ mod tests {
             ("GET", "ftp://a.test/", &[]),
             ("CONNECT", "a.test", &[]),
         ] {
-            assert!(request(parts(method, uri, fields)).is_err(), "{method} {uri} {fields:?}");
+            assert!(request(parts(method, uri, fields), &HeadLimits::default()).is_err(), "{method} {uri} {fields:?}");
         }
     }
 
     #[test]
     fn host_is_added_and_split_cookie_fields_are_joined() {
-        let head = request(parts(
-            "GET",
-            "https://a.test/",
-            &[("x", "1"), ("cookie", "a=1"), ("y", "2"), ("cookie", "b=2"), ("cookie", "c=3")],
-        ));
+        let fields = [("x", "1"), ("cookie", "a=1"), ("y", "2"), ("cookie", "b=2"), ("cookie", "c=3")];
+        let head = request(parts("GET", "https://a.test/", &fields), &HeadLimits::default());
         assert_eq!(text(&head.unwrap().headers), "Host: a.test|x: 1|cookie: a=1; b=2; c=3|y: 2|");
     }
 

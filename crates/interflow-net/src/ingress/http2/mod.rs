@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
+use interflow_codec::h1::HeadLimits;
 use interflow_types::{Body, Error, ErrorKind, ErrorSource, FlowClock, Method, ResponseHead};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -64,6 +65,7 @@ pub async fn serve_http2<S: HttpService>(
     let shared = Arc::new(Http2Shared {
         service,
         opening,
+        head: options.head,
         body_timeout: options.body_timeout,
         write_timeout: options.write_timeout,
         cancelled: AtomicU32::new(0),
@@ -89,7 +91,9 @@ fn builder(options: &HttpOptions) -> Builder {
         .initial_window_size(options.stream_window)
         .initial_connection_window_size(options.connection_window)
         .max_concurrent_streams(options.max_streams)
-        .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
+        // `h2` answers a larger head with a 431 that says nothing, so heads over the limit are read up to this size to
+        // be answered and recorded, see `heads::request`.
+        .max_header_list_size(u32::try_from(options.head.max_bytes.saturating_mul(4)).unwrap_or(u32::MAX))
         .max_send_buffer_size(options.send_buffer)
         // For WebSockets over HTTP/2 (RFC 8441).
         .enable_connect_protocol();
@@ -100,6 +104,7 @@ fn builder(options: &HttpOptions) -> Builder {
 struct Http2Shared<S> {
     service: Arc<S>,
     opening: PrefaceFingerprint,
+    head: HeadLimits,
     body_timeout: Duration,
     write_timeout: Duration,
     /// Requests that the client cancelled in the current window.
@@ -258,7 +263,7 @@ async fn serve_stream<S: HttpService>(
         Method::CONNECT => (Body::Empty, Some(recv)),
         _ => (StreamBody::open(recv, &parts.headers, shared.body_timeout), None),
     };
-    let outgoing = match heads::request(parts) {
+    let outgoing = match heads::request(parts, &shared.head) {
         Ok(head) => {
             let interim = InformationalSender::new(answering.clone(), 0);
             let heads::Http2RequestHead { method, target, headers, protocol } = head;
@@ -315,6 +320,11 @@ fn frame_flood_error() -> Error {
 }
 
 fn connection_error(e: &h2::Error) -> Error {
+    if e.is_library() && e.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+        let message = "the client's HTTP/2 connection was closed: a request's head is many times larger than \
+                       limits.max_header_bytes allows, or the client ignores limits on its frames";
+        return Error::new(ErrorKind::HeadTooLarge, format!("{message}: {e}"));
+    }
     let kind = if e.is_io() { ErrorKind::ClientGone } else { ErrorKind::BadRequest };
     Error::new(kind, format!("the client's HTTP/2 connection broke: {e}"))
 }

@@ -78,6 +78,8 @@ fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, conten
         }
         // HEAD and 304 state the length that GET would have (RFC 9110 8.6).
         _ if contentless => {}
+        // END_STREAM with the head tells it already; gRPC's trailers-only responses have no length.
+        Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
         Some(n) => {
             headers.insert(CONTENT_LENGTH, n.into());
         }

@@ -20,7 +20,7 @@ use crate::instance::config::InterflowConfig;
 
 /// Deletes flows after confirmation.
 pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let mut query = open::query(&args.query)?;
+    let mut query = open::query_to_delete(&args.query)?;
     if let Some(age) = args.older {
         let before = Timestamp::now().micros().saturating_sub(age.0.as_micros() as u64);
         let point = TimePoint::At { start: before, lasts: 1 };

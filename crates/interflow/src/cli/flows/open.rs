@@ -37,10 +37,19 @@ pub fn query(words: &[String]) -> Result<Query, CliError> {
     parse_query(&words.join(" "))
 }
 
+/// As [`query`]; what is probably not meant is an error, because what it selects is deleted.
+pub fn query_to_delete(words: &[String]) -> Result<Query, CliError> {
+    let text = words.join(" ");
+    match Query::parse_strict(&text) {
+        Ok(_) => query(words),
+        Err(e) => Err(CliError::Usage(e.render(&text))),
+    }
+}
+
 /// Parses a query, and says on stderr what in it is probably not meant.
 pub fn parse_query(text: &str) -> Result<Query, CliError> {
     let query = Query::parse(text).map_err(|e| CliError::Usage(e.render(text)))?;
-    if let Some(hint) = query.hint(text) {
+    if let Some(hint) = query.hint() {
         interflow_host::errln!("interflow: {hint}");
     }
     Ok(query)
