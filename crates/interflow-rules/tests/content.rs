@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_rules::simulate::{self, Simulation};
-use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig};
-use interflow_types::ErrorKind;
+use interflow_rules::{FlowFixture, OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig};
+use interflow_types::{Direction, ErrorKind};
 use serde_json::json;
 
 fn program(rule: &str, on_failure: OnFailure) -> Arc<RuleProgram> {
@@ -292,4 +292,68 @@ async fn edits_of_long_json_are_bounded_too() {
     assert!(end.denied.unwrap().to_string().contains("nested too deeply, for the path"));
     let end = run(&program(rule, OnFailure::Pass), true, &[], long.clone().into()).await;
     assert_eq!(end.request.unwrap().1, long);
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_follows_on_failure() {
+    for (rule, judged) in [
+        ("{when: {message: '*needle*'}, then: drop_message}", true),
+        ("{when: {message: '*needle*'}, then: {tag: seen}}", true),
+        ("{when: 'req.body:needle', then: drop_message}", true),
+        ("{when: {not: {message: '*needle*'}}, then: drop_message}", true),
+        ("{when: {from: client}, then: drop_message}", true),
+        ("{then: {edit_message: {find: a, with: b}}}", true),
+        ("{then: {edit_message: {find: a, with: b}}, when: {from: server}}", false),
+        ("{when: {path: /y, message: '*needle*'}, then: drop_message}", false),
+        ("{when: {from: client}, then: {tag: seen}, phase: message}", false),
+    ] {
+        for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+            let flow = FlowFixture::for_get("http://a.test/x").with_message(Direction::Request, vec![b' '; 17 << 20]);
+            let end = simulate::run(&program(rule, on_failure), flow).await;
+            let failed = end.tags.iter().any(|t| t == "rule_failed");
+            assert_eq!(failed, judged, "{rule} {on_failure:?}");
+            let denied = end.denied.map(|e| e.kind());
+            let expected = (judged && on_failure == OnFailure::Deny).then_some(ErrorKind::BodyTooLarge);
+            assert_eq!(denied, expected, "{rule} {on_failure:?}");
+            let whole = end.messages.first().map(|m| m.payload.len());
+            assert_eq!(whole, denied.is_none().then_some(17 << 20), "{rule} {on_failure:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn parts_of_a_body_that_rules_judge_or_edit_are_not_asked_for() {
+    for (rule, asked) in [
+        ("{when: {response_body: '*a*'}, then: abort}", false),
+        ("{when: {response_json: {$.a: b}}, then: abort}", false),
+        ("{then: {edit_response_body: {find: a, with: b}}}", false),
+        ("{when: {path: /y, response_body: '*a*'}, then: abort}", true),
+        ("{when: {message: '*a*'}, then: drop_message}", true),
+        ("{when: {request_body: '*a*'}, then: abort}", true),
+    ] {
+        let fields = [("Range", "bytes=0-3"), ("If-Range", "x")];
+        let head = run(&program(rule, OnFailure::Deny), true, &fields, "".into()).await.request.unwrap().0;
+        assert_eq!([head.headers.contains("range"), head.headers.contains("if-range")], [asked; 2], "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_body_is_content_that_cannot_be_read() {
+    let told = json!({"status": 206, "headers": {"Content-Range": "bytes 0-3/7"}, "body": "need"});
+    for (rule, judged) in [
+        ("{when: {response_body: '*needle*'}, then: abort}", true),
+        ("{then: {edit_response_body: {find: needle, with: b}}}", true),
+        ("{then: {edit_response_body: {regex: needle, with: b}}}", true),
+        ("{when: {response_type: 'text/html', response_body: '*needle*'}, then: abort}", false),
+        ("{then: {edit_response_body: {set: b}}}", false),
+    ] {
+        for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+            let asked = serde_json::from_value(json!({"url": "http://a.test/x"})).unwrap();
+            let flow = simulate::fixture_from(&asked, &serde_json::from_value(told.clone()).unwrap()).unwrap();
+            let end = simulate::run(&program(rule, on_failure), flow).await;
+            assert_eq!(end.tags.iter().any(|t| t == "rule_failed"), judged, "{rule} {on_failure:?}");
+            let expected = (judged && on_failure == OnFailure::Deny).then_some(ErrorKind::BadResponse);
+            assert_eq!(end.denied.map(|e| e.kind()), expected, "{rule} {on_failure:?}");
+        }
+    }
 }

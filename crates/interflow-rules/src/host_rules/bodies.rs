@@ -1,11 +1,19 @@
 //! Runs the rules of a phase that has a body: buffered if one of them needs it whole, else as a stream.
 
+use interflow_types::StatusCode;
+
 use super::*;
 use crate::body::BodyEdits;
 
 /// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
 /// streamed.
 const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
+
+/// Why the body of a response with a part of a representation (RFC 9110 14) cannot be read whole.
+fn partial_content(at: &ActionContext<'_>) -> Option<Error> {
+    let is_part = at.phase == Phase::ResponseBody && at.response.as_ref()?.status == StatusCode::PARTIAL_CONTENT;
+    is_part.then(|| Error::new(ErrorKind::StageFailed, "it is only a part of the content (206)"))
+}
 
 enum BodyFailure {
     Kept(Error, BodyReadState),
@@ -119,16 +127,19 @@ impl HostRules {
         })
     }
 
-    /// Whether a rule may need the content of the response, as far as the request tells.
-    pub(super) fn may_read_response(&self, at: &ActionContext<'_>) -> bool {
-        [Phase::ResponseBody, Phase::Message].into_iter().any(|phase| {
+    /// Whether a rule may need the body of the response, and whether one may need it or its messages, as far as the
+    /// request tells.
+    pub(super) fn may_read_response(&self, at: &ActionContext<'_>) -> (bool, bool) {
+        let reads = |phase| {
             self.phase_rules(phase).entries.iter().any(|entry| {
                 let rule = &self.program.rules[entry.rule as usize];
                 entry.reads_content(phase, &self.program)
                     && entry.gate.may_match(at.request(), None)
                     && !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
             })
-        })
+        };
+        let body = reads(Phase::ResponseBody);
+        (body, body || reads(Phase::Message))
     }
 
     /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
@@ -169,7 +180,9 @@ impl HostRules {
         let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
         let (seen, unread) = body::collect(body, &headers, cap).await?;
-        if let BodyReadState::Whole(whole) = &seen {
+        let is_empty = matches!(&seen, BodyReadState::Whole(whole) if whole.raw.is_empty());
+        let unread = unread.or_else(|| if is_empty { None } else { partial_content(at) });
+        if let (BodyReadState::Whole(whole), None) = (&seen, &unread) {
             at.body.clone_from(&whole.content);
         }
         at.unread = unread.map(Arc::new);
@@ -198,7 +211,13 @@ impl HostRules {
             return None;
         }
         let by = match work.needs_content() {
-            true => work.by.join("`, `"),
+            true => {
+                let by = work.by.join("`, `");
+                if let Some(why) = partial_content(at) {
+                    return Some(unread_error(&by, at, &why));
+                }
+                by
+            }
             false if messages && body::is_event_stream(headers) => "messages".to_owned(),
             false => return None,
         };

@@ -253,9 +253,9 @@ impl TextField {
                 }
                 None => view.no_response(),
             },
-            Self::Message => view.message.map_or(Tristate::NotYet, |m| Tristate::Known(fits(&m.payload))),
+            Self::Message => view.message.map_or(Tristate::NotYet, |m| view.message_text(m, fits)),
             Self::Body(side) => match view.message.filter(|m| m.direction == *side) {
-                Some(m) => Tristate::Known(fits(&m.payload)),
+                Some(m) => view.message_text(m, fits),
                 None => view
                     .body_of(*side)
                     .map_or(Tristate::NotYet, |b| Tristate::Known(b.readings().any(|text| fits(text)))),
