@@ -357,3 +357,55 @@ async fn a_part_of_a_body_is_content_that_cannot_be_read() {
         }
     }
 }
+
+#[tokio::test]
+async fn json_that_recipients_read_differently_follows_on_failure() {
+    let json = ("Content-Type", "application/json; charset=utf-8");
+    for (fields, body) in [
+        (vec![json], r#"{"a":"needle","a":"ok"}"#),
+        (vec![json], r#"{"a":"ok","\u0061":"needle"}"#),
+        (vec![], r#"{"a":"needle","a":"ok"}"#),
+        (vec![json], r#"{"a":"needle","n":NaN}"#),
+        (vec![json], r#"{"a":"needle"}x"#),
+        (vec![json], "{\"b\":1}\n{\"a\":\"needle\"}"),
+        (vec![json], r#"/**/{"a":"needle"}"#),
+        (vec![("Content-Type", "application/problem+json")], r#"{"a":"needle",}"#),
+        (vec![json], "{\"a\":\"needle\",\"n\":\"\u{1}\"}"),
+    ] {
+        for request in [true, false] {
+            let matcher = if request { "json" } else { "response_json" };
+            for path in ["$.a", "$[?@.a == 'needle'].a", "$..a"] {
+                // A filter looks into the members, of which each is valid.
+                if path.contains('?') && !body.starts_with("{\"a\":\"needle\",\"n\"") {
+                    continue;
+                }
+                let rule = format!("{{when: {{{matcher}: {{\"{path}\": needle}}}}, then: {{block: {{status: 418}}}}}}");
+                for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+                    let what = format!("{body}, request: {request}, {path}, {on_failure:?}");
+                    let end = run(&program(&rule, on_failure), request, &fields, body.into()).await;
+                    assert!(end.tags.iter().any(|t| t == "rule_failed"), "{what}");
+                    let expected = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
+                    let expected = (on_failure == OnFailure::Deny).then_some(expected);
+                    assert_eq!(end.denied.map(|e| e.kind()), expected, "{what}");
+                }
+            }
+        }
+    }
+    // What is not called JSON need not be JSON.
+    for (fields, body) in [(vec![], "{'a':'needle'}"), (vec![json], ""), (vec![json], "\n")] {
+        let rule = program("{when: {json: {'$.a': needle}}, then: abort}", OnFailure::Deny);
+        let end = run(&rule, true, &fields, body.into()).await;
+        assert!(end.denied.is_none() && end.request.is_some(), "{body}: {:?}", end.denied);
+    }
+}
+
+#[tokio::test]
+async fn an_edit_of_what_is_not_json_names_the_cause() {
+    for (request, kind) in [(true, ErrorKind::Denied), (false, ErrorKind::BadResponse)] {
+        let side = if request { "request" } else { "response" };
+        let rule = program(&format!("{{then: {{edit_{side}_body: {{json_remove: $.a}}}}}}"), OnFailure::Deny);
+        let e = run(&rule, request, &[], "{\"a\":NaN}".into()).await.denied.unwrap();
+        assert_eq!(e.kind(), kind);
+        assert!(e.to_string().contains("the JSON of this body cannot be changed"), "{e}");
+    }
+}

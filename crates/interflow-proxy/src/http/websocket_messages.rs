@@ -52,22 +52,22 @@ async fn run_stages(
         WsEvent::Lost(bytes) => {
             let why =
                 Error::new(ErrorKind::BadRequest, "the frames do not follow RFC 6455 and the extensions agreed on");
-            pass_unread(tracker, leg, MessageKind::Binary, &why).await?;
+            pass_unread(guard, leg, MessageKind::Binary, &why).await?;
             out.extend_from_slice(&bytes);
             return Ok(());
         }
         // A part passes without stages: it can be neither held nor changed.
         WsEvent::Part(raw, compressed) => {
-            pass_unread(tracker, leg, MessageKind::Binary, &messages::too_large()).await?;
+            pass_unread(guard, leg, MessageKind::Binary, &messages::too_large()).await?;
             return leg.write_part(out, &raw, compressed).map_err(too_large);
         }
         WsEvent::Message(message, frames) if frames.passed || frames.size > frames.data.len() as u64 => {
             if !frames.passed {
                 leg.passes_unread = false;
-                pass_unread(tracker, leg, message.kind, &messages::too_large()).await?;
+                pass_unread(guard, leg, message.kind, &messages::too_large()).await?;
                 leg.passes_unread = false;
             }
-            tracker.message(&message);
+            guard.message(&message);
             return leg.write(out, Some(&message), &frames).map_err(too_large);
         }
         WsEvent::Message(message, frames) => (message, frames),
@@ -112,10 +112,10 @@ async fn run_stages(
 }
 
 /// Asks the stages once about a message, or all that follows, that cannot be read.
-async fn pass_unread(tracker: &mut FlowGuard, leg: &mut WsDirection, kind: MessageKind, why: &Error) -> Result<()> {
+async fn pass_unread(guard: &mut FlowGuard, leg: &mut WsDirection, kind: MessageKind, why: &Error) -> Result<()> {
     if !leg.passes_unread {
-        let plan = Arc::clone(&tracker.plan);
-        messages::pass_unread(&plan, &mut tracker.flow, leg.direction(), kind, why).await?;
+        let plan = Arc::clone(&guard.plan);
+        messages::pass_unread(&plan, &mut guard.flow, leg.direction(), kind, why).await?;
         leg.passes_unread = true;
     }
     Ok(())

@@ -262,7 +262,13 @@ impl HostRules {
                     return Ok(body);
                 }
                 Err(e) => {
-                    let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
+                    let e = if e.kind() == ErrorKind::StageFailed && !by.is_empty() {
+                        unread_error(&by, &at, &e)
+                    } else if by.is_empty() {
+                        e
+                    } else {
+                        Error::new(e.kind(), format!("rule `{by}`: {e}"))
+                    };
                     match spare {
                         Some(seen) => BodyFailure::Kept(e, seen),
                         None => BodyFailure::Lost(e),
