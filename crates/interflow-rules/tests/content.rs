@@ -409,3 +409,46 @@ async fn an_edit_of_what_is_not_json_names_the_cause() {
         assert!(e.to_string().contains("the JSON of this body cannot be changed"), "{e}");
     }
 }
+
+#[tokio::test]
+async fn operations_of_graphql_are_found_wherever_a_request_may_name_them() {
+    let block = |fields: &[(&str, &str)], query: &str, body: &str| {
+        let asked = json!({"method": "POST", "url": format!("http://a.test/graphql{query}"), "body": body});
+        let mut flow = simulate::fixture_from(
+            &serde_json::from_value(asked).unwrap(),
+            &serde_json::from_value(json!({})).unwrap(),
+        )
+        .unwrap();
+        for (name, value) in fields {
+            flow.request.as_mut().unwrap().headers.set(name, *value).unwrap();
+        }
+        flow
+    };
+    let rule = program("{when: {graphql: Secret}, then: {block: {status: 418}}}", OnFailure::Deny);
+    let json = [("Content-Type", "application/json")];
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    for (fields, query, body, answered) in [
+        (&json[..], "", r#"{"query":"query Secret { x }"}"#, true),
+        (&json[..], "", r#"{"operationName":"A","query":"query A{x} query Secret { x }"}"#, false),
+        (&json[..], "", r#"{"query":"fragment f on X {a} mutation Secret { x }"}"#, true),
+        (&json[..], "", r#"[{"query":"query A{x}"},{"query":"query Secret { x }"}]"#, true),
+        (&json[..], "", r#"[{"operationName":"A"},{"operationName":"Secret"}]"#, true),
+        (&json[..], "", r##"{"query":"#c\nquery#x\n Secret { x }"}"##, true),
+        (&json[..], "?operationName=Secret", r#"{"query":"query A{x} query Secret { x }"}"#, true),
+        (&json[..], "?query=query%20Secret%7Bx%7D", "", true),
+        (&json[..], "?query=query%20A%7Bx%7D", "", false),
+        (&[("Content-Type", "application/graphql; charset=utf-8")][..], "", "query Secret { x }", true),
+        (&form[..], "", "query=query+Secret%7Bx%7D", true),
+    ] {
+        let end = simulate::run(&rule, block(fields, query, body)).await;
+        assert_eq!((end.answered, end.denied.is_some()), (answered, false), "{query} {body}: {:?}", end.denied);
+    }
+    for body in [
+        r#"{"operationName":"Secret","query":"query A{x} query Secret { x }","operationName":"A"}"#,
+        r#"{"query":"query Secret{ x }","variables":{"n":NaN}}"#,
+        r#"{"query":"query Secret{ x }"}{}"#,
+    ] {
+        let end = simulate::run(&rule, block(&json, "", body)).await;
+        assert_eq!(end.denied.map(|e| e.kind()), Some(ErrorKind::Denied), "{body}");
+    }
+}

@@ -9,7 +9,8 @@ use crate::actions::ActionContext;
 use crate::compiled::action_templates::visit_templates;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::matching::condition::ConditionExpr;
-use crate::matching::text_predicate::{TextField, graphql_paths};
+use crate::matching::graphql::graphql_paths;
+use crate::matching::text_predicate::TextField;
 use crate::params::{CaptureParams, CaptureSource};
 
 /// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
