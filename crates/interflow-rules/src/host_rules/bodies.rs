@@ -262,13 +262,12 @@ impl HostRules {
                     return Ok(body);
                 }
                 Err(e) => {
-                    let e = if e.kind() == ErrorKind::StageFailed && !by.is_empty() {
-                        unread_error(&by, &at, &e)
-                    } else if by.is_empty() {
-                        e
-                    } else {
-                        Error::new(e.kind(), format!("rule `{by}`: {e}"))
+                    // An edit that does not fit the content: that of the sender is to blame.
+                    let kind = match e.kind() {
+                        ErrorKind::StageFailed => unread_error(&by, &at, &e).kind(),
+                        kind => kind,
                     };
+                    let e = if by.is_empty() { e } else { Error::new(kind, format!("rule `{by}`: {e}")) };
                     match spare {
                         Some(seen) => BodyFailure::Kept(e, seen),
                         None => BodyFailure::Lost(e),
