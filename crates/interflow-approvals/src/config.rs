@@ -131,18 +131,12 @@ pub struct RuleSpec {
 impl RuleSpec {
     /// Whether the rule applies to every request of every client.
     pub(crate) fn has_no_condition(&self) -> bool {
-        let lists = [
-            &self.hosts,
-            &self.ports,
-            &self.methods,
-            &self.paths,
-            &self.users,
-            &self.agents,
-            &self.processes,
-            &self.containers,
-            &self.sessions,
-        ];
-        lists.into_iter().all(Vec::is_empty)
+        // A list with a pattern for everything is as good as none.
+        let is_any = |pattern: &String| pattern.contains('*') && pattern.bytes().all(|b| matches!(b, b'/' | b'*'));
+        let limits = |list: &Vec<String>| !list.is_empty() && !list.iter().any(is_any);
+        let lists =
+            [&self.hosts, &self.ports, &self.users, &self.agents, &self.processes, &self.containers, &self.sessions];
+        lists.into_iter().all(Vec::is_empty) && !limits(&self.methods) && !limits(&self.paths)
     }
 
     pub const fn new(action: ApprovalAction) -> Self {

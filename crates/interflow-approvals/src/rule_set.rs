@@ -405,6 +405,11 @@ mod tests {
             ApprovalRule::new("x".into(), RuleSource::Global, s).map(drop).unwrap_err()
         };
         assert!(compiled(|s| s.note = Some("n".into())).contains("would allow everything"));
+        for every in ["*", "**", "/*", "/**"] {
+            let spec = RuleSpec { paths: vec![every.into()], ..RuleSpec::new(ApprovalAction::Allow) };
+            assert!(ApprovalRule::new("x".into(), RuleSource::Global, spec).is_err(), "{every}");
+        }
+        assert!(compiled(|s| s.methods = vec!["*".into()]).contains("would allow everything"));
         let every_host = RuleSpec { hosts: vec!["*".into()], ..RuleSpec::new(ApprovalAction::Allow) };
         assert!(ApprovalRule::new("x".into(), RuleSource::Global, every_host).is_ok());
         assert!(compiled(|s| s.ports = vec!["0".into()]).contains("not a port"));

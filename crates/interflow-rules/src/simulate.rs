@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ClientTlsOverride, EntryKind, InjectedMessages, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict, UpstreamOverrides,
+    Body, ClientTlsOverride, EntryKind, Error, ErrorKind, InjectedMessages, MessageVerdict, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict,
+    UpstreamOverrides,
 };
 
 use crate::compiled::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
 use crate::compiled::program::RuleProgram;
 use crate::flow::fixture::FlowFixture;
-use crate::host_rules::{HostRules, RulesByHost};
+use crate::host_rules::{HostRules, MAX_MESSAGE_SIZE, RulesByHost};
 
 /// The result of a simulation: what would have been sent, and what the rules noted.
 #[derive(Debug, Default)]
@@ -105,6 +106,17 @@ impl StageRun<'_> {
                 continue;
             }
             let (direction, kind) = (message.direction, message.kind);
+            if message.payload.len() > MAX_MESSAGE_SIZE {
+                // As the proxy does with a message that it does not hold.
+                let mut unread = StreamMessage { payload: Bytes::new(), ..message.clone() };
+                let why = format!("the message is larger than {MAX_MESSAGE_SIZE} bytes");
+                let why = Error::new(ErrorKind::BodyTooLarge, why);
+                if let Err(e) = self.stage.unreadable_message(self.flow, &mut unread, &why).resolve().await {
+                    return self.trial.denied = Some(e);
+                }
+                self.trial.messages.push(message);
+                continue;
+            }
             match self.stage.message(self.flow, &mut message).resolve().await {
                 MessageVerdict::Continue => self.trial.messages.push(message),
                 MessageVerdict::Drop => {}

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_types::{
-    Body, EarlyExit, EntryKind, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Stage, StreamMessage, TunnelVerdict, UpstreamOverrides,
+    Body, EarlyExit, EntryKind, Error, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, ResponseHead, Result, Stage, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 use parking_lot::RwLock;
 
@@ -218,6 +218,15 @@ impl Stage for HostRuleStage {
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         self.bound.message(flow, message)
+    }
+
+    fn unreadable_message<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        message: &'a mut StreamMessage,
+        why: &'a Error,
+    ) -> MaybeFuture<'a, Result<()>> {
+        self.bound.unreadable_message(flow, message, why)
     }
 
     fn done(&self, flow: &Flow) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_rules::simulate::{self, Simulation};
-use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig};
-use interflow_types::ErrorKind;
+use interflow_rules::{FlowFixture, OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig};
+use interflow_types::{Direction, ErrorKind};
 use serde_json::json;
 
 fn program(rule: &str, on_failure: OnFailure) -> Arc<RuleProgram> {
@@ -335,5 +335,164 @@ async fn edits_of_padded_and_of_undecodable_responses_agree_as_a_stream_and_whol
                 }
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_follows_on_failure() {
+    for (rule, judged) in [
+        ("{when: {message: '*needle*'}, then: drop_message}", true),
+        ("{when: {message: '*needle*'}, then: {tag: seen}}", true),
+        ("{when: 'req.body:needle', then: drop_message}", true),
+        ("{when: {not: {message: '*needle*'}}, then: drop_message}", true),
+        ("{when: {from: client}, then: drop_message}", true),
+        ("{then: {edit_message: {find: a, with: b}}}", true),
+        ("{then: {edit_message: {find: a, with: b}}, when: {from: server}}", false),
+        ("{when: {path: /y, message: '*needle*'}, then: drop_message}", false),
+        ("{when: {from: client}, then: {tag: seen}, phase: message}", false),
+    ] {
+        for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+            let flow = FlowFixture::for_get("http://a.test/x").with_message(Direction::Request, vec![b' '; 17 << 20]);
+            let end = simulate::run(&program(rule, on_failure), flow).await;
+            let failed = end.tags.iter().any(|t| t == "rule_failed");
+            assert_eq!(failed, judged, "{rule} {on_failure:?}");
+            let denied = end.denied.map(|e| e.kind());
+            let expected = (judged && on_failure == OnFailure::Deny).then_some(ErrorKind::BodyTooLarge);
+            assert_eq!(denied, expected, "{rule} {on_failure:?}");
+            let whole = end.messages.first().map(|m| m.payload.len());
+            assert_eq!(whole, denied.is_none().then_some(17 << 20), "{rule} {on_failure:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn parts_of_a_body_that_rules_judge_or_edit_are_not_asked_for() {
+    for (rule, asked) in [
+        ("{when: {response_body: '*a*'}, then: abort}", false),
+        ("{when: {response_json: {$.a: b}}, then: abort}", false),
+        ("{then: {edit_response_body: {find: a, with: b}}}", false),
+        ("{when: {path: /y, response_body: '*a*'}, then: abort}", true),
+        ("{when: {message: '*a*'}, then: drop_message}", true),
+        ("{when: {request_body: '*a*'}, then: abort}", true),
+    ] {
+        let fields = [("Range", "bytes=0-3"), ("If-Range", "x")];
+        let head = run(&program(rule, OnFailure::Deny), true, &fields, "".into()).await.request.unwrap().0;
+        assert_eq!([head.headers.contains("range"), head.headers.contains("if-range")], [asked; 2], "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_body_is_content_that_cannot_be_read() {
+    let told = json!({"status": 206, "headers": {"Content-Range": "bytes 0-3/7"}, "body": "need"});
+    for (rule, judged) in [
+        ("{when: {response_body: '*needle*'}, then: abort}", true),
+        ("{then: {edit_response_body: {find: needle, with: b}}}", true),
+        ("{then: {edit_response_body: {regex: needle, with: b}}}", true),
+        ("{when: {response_type: 'text/html', response_body: '*needle*'}, then: abort}", false),
+        ("{then: {edit_response_body: {set: b}}}", false),
+    ] {
+        for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+            let asked = serde_json::from_value(json!({"url": "http://a.test/x"})).unwrap();
+            let flow = simulate::fixture_from(&asked, &serde_json::from_value(told.clone()).unwrap()).unwrap();
+            let end = simulate::run(&program(rule, on_failure), flow).await;
+            assert_eq!(end.tags.iter().any(|t| t == "rule_failed"), judged, "{rule} {on_failure:?}");
+            let expected = (judged && on_failure == OnFailure::Deny).then_some(ErrorKind::BadResponse);
+            assert_eq!(end.denied.map(|e| e.kind()), expected, "{rule} {on_failure:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_that_recipients_read_differently_follows_on_failure() {
+    let json = ("Content-Type", "application/json; charset=utf-8");
+    for (fields, body) in [
+        (vec![json], r#"{"a":"needle","a":"ok"}"#),
+        (vec![json], r#"{"a":"ok","\u0061":"needle"}"#),
+        (vec![], r#"{"a":"needle","a":"ok"}"#),
+        (vec![json], r#"{"a":"needle","n":NaN}"#),
+        (vec![json], r#"{"a":"needle"}x"#),
+        (vec![json], "{\"b\":1}\n{\"a\":\"needle\"}"),
+        (vec![json], r#"/**/{"a":"needle"}"#),
+        (vec![("Content-Type", "application/problem+json")], r#"{"a":"needle",}"#),
+        (vec![json], "{\"a\":\"needle\",\"n\":\"\u{1}\"}"),
+    ] {
+        for request in [true, false] {
+            let matcher = if request { "json" } else { "response_json" };
+            for path in ["$.a", "$[?@.a == 'needle'].a", "$..a"] {
+                // A filter looks into the members, of which each is valid.
+                if path.contains('?') && !body.starts_with("{\"a\":\"needle\",\"n\"") {
+                    continue;
+                }
+                let rule = format!("{{when: {{{matcher}: {{\"{path}\": needle}}}}, then: {{block: {{status: 418}}}}}}");
+                for on_failure in [OnFailure::Deny, OnFailure::Pass] {
+                    let what = format!("{body}, request: {request}, {path}, {on_failure:?}");
+                    let end = run(&program(&rule, on_failure), request, &fields, body.into()).await;
+                    assert!(end.tags.iter().any(|t| t == "rule_failed"), "{what}");
+                    let expected = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
+                    let expected = (on_failure == OnFailure::Deny).then_some(expected);
+                    assert_eq!(end.denied.map(|e| e.kind()), expected, "{what}");
+                }
+            }
+        }
+    }
+    // What is not called JSON need not be JSON.
+    for (fields, body) in [(vec![], "{'a':'needle'}"), (vec![json], ""), (vec![json], "\n")] {
+        let rule = program("{when: {json: {'$.a': needle}}, then: abort}", OnFailure::Deny);
+        let end = run(&rule, true, &fields, body.into()).await;
+        assert!(end.denied.is_none() && end.request.is_some(), "{body}: {:?}", end.denied);
+    }
+}
+
+#[tokio::test]
+async fn an_edit_of_what_is_not_json_names_the_cause() {
+    for (request, kind) in [(true, ErrorKind::Denied), (false, ErrorKind::BadResponse)] {
+        let side = if request { "request" } else { "response" };
+        let rule = program(&format!("{{then: {{edit_{side}_body: {{json_remove: $.a}}}}}}"), OnFailure::Deny);
+        let e = run(&rule, request, &[], "{\"a\":NaN}".into()).await.denied.unwrap();
+        assert_eq!(e.kind(), kind);
+        assert!(e.to_string().contains("the JSON of this body cannot be changed"), "{e}");
+    }
+}
+
+#[tokio::test]
+async fn operations_of_graphql_are_found_wherever_a_request_may_name_them() {
+    let block = |fields: &[(&str, &str)], query: &str, body: &str| {
+        let asked = json!({"method": "POST", "url": format!("http://a.test/graphql{query}"), "body": body});
+        let mut flow = simulate::fixture_from(
+            &serde_json::from_value(asked).unwrap(),
+            &serde_json::from_value(json!({})).unwrap(),
+        )
+        .unwrap();
+        for (name, value) in fields {
+            flow.request.as_mut().unwrap().headers.set(name, *value).unwrap();
+        }
+        flow
+    };
+    let rule = program("{when: {graphql: Secret}, then: {block: {status: 418}}}", OnFailure::Deny);
+    let json = [("Content-Type", "application/json")];
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    for (fields, query, body, answered) in [
+        (&json[..], "", r#"{"query":"query Secret { x }"}"#, true),
+        (&json[..], "", r#"{"operationName":"A","query":"query A{x} query Secret { x }"}"#, false),
+        (&json[..], "", r#"{"query":"fragment f on X {a} mutation Secret { x }"}"#, true),
+        (&json[..], "", r#"[{"query":"query A{x}"},{"query":"query Secret { x }"}]"#, true),
+        (&json[..], "", r#"[{"operationName":"A"},{"operationName":"Secret"}]"#, true),
+        (&json[..], "", r##"{"query":"#c\nquery#x\n Secret { x }"}"##, true),
+        (&json[..], "?operationName=Secret", r#"{"query":"query A{x} query Secret { x }"}"#, true),
+        (&json[..], "?query=query%20Secret%7Bx%7D", "", true),
+        (&json[..], "?query=query%20A%7Bx%7D", "", false),
+        (&[("Content-Type", "application/graphql; charset=utf-8")][..], "", "query Secret { x }", true),
+        (&form[..], "", "query=query+Secret%7Bx%7D", true),
+    ] {
+        let end = simulate::run(&rule, block(fields, query, body)).await;
+        assert_eq!((end.answered, end.denied.is_some()), (answered, false), "{query} {body}: {:?}", end.denied);
+    }
+    for body in [
+        r#"{"operationName":"Secret","query":"query A{x} query Secret { x }","operationName":"A"}"#,
+        r#"{"query":"query Secret{ x }","variables":{"n":NaN}}"#,
+        r#"{"query":"query Secret{ x }"}{}"#,
+    ] {
+        let end = simulate::run(&rule, block(&json, "", body)).await;
+        assert_eq!(end.denied.map(|e| e.kind()), Some(ErrorKind::Denied), "{body}");
     }
 }

@@ -433,6 +433,18 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(MessageVerdict::Continue)
     }
 
+    /// A WebSocket or gRPC message cannot be read whole, so that it is not passed to [`message`](Self::message): it is
+    /// too large, or cannot be decoded. The payload is empty, and a change of it has no effect. An error ends the
+    /// connection or the call; otherwise the message is forwarded unread.
+    fn unreadable_message<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _message: &'a mut StreamMessage,
+        _why: &'a Error,
+    ) -> MaybeFuture<'a, Result<()>> {
+        MaybeFuture::Ready(Ok(()))
+    }
+
     /// Whether this stage is also called for messages that other stages inject towards the origin, wherever it is in
     /// the order. For stages that must inspect everything that is sent.
     fn inspects_injected_messages(&self) -> bool {

@@ -20,19 +20,40 @@ impl PermessageDeflate {
     pub fn from_response(response: &Headers) -> Result<Option<Self>, WebSocketError> {
         let mut agreed = None;
         for extension in response.list_items("Sec-WebSocket-Extensions") {
-            let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
-            let is_deflate = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
+            let deflate = Self::parse(extension)?;
             // The same extension twice would be two layers of compression.
-            if !is_deflate || agreed.is_some() {
+            if agreed.replace(deflate).is_some() {
                 return Err(WebSocketError::Extension);
             }
-            let mut deflate = Self::default();
-            for parameter in parts {
-                deflate.take(parameter)?;
-            }
-            agreed = Some(deflate);
         }
         Ok(agreed)
+    }
+
+    /// Removes offers of extensions other than this one from a request, so that none is negotiated whose frames cannot
+    /// be read.
+    pub fn retain_offers(request: &mut Headers) {
+        const NAME: &str = "Sec-WebSocket-Extensions";
+        let offers: Vec<_> = request.list_items(NAME).map(<[u8]>::to_vec).collect();
+        let known: Vec<_> = offers.iter().filter(|offer| Self::parse(offer).is_ok()).cloned().collect();
+        if known.len() == offers.len() {
+            return;
+        }
+        request.remove(NAME);
+        if !known.is_empty() {
+            request.append_unchecked(NAME.as_bytes(), &known.join(&b", "[..]));
+        }
+    }
+
+    fn parse(extension: &[u8]) -> Result<Self, WebSocketError> {
+        let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+        if !parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate")) {
+            return Err(WebSocketError::Extension);
+        }
+        let mut deflate = Self::default();
+        for parameter in parts {
+            deflate.take(parameter)?;
+        }
+        Ok(deflate)
     }
 
     /// Whether messages of this side refer to earlier ones (context takeover).
@@ -112,6 +133,25 @@ mod tests {
 
     fn agreed(value: &str) -> Result<Option<PermessageDeflate>, WebSocketError> {
         PermessageDeflate::from_response(&[("sec-websocket-extensions", value)].into_iter().collect())
+    }
+
+    #[test]
+    fn only_offers_that_can_be_read_are_left() {
+        for (offered, left) in [
+            (
+                "x-foo; a=1, permessage-deflate; client_max_window_bits, x-bar",
+                Some("permessage-deflate; client_max_window_bits"),
+            ),
+            ("permessage-deflate; level=9", None),
+            (
+                "permessage-deflate,permessage-deflate;server_no_context_takeover",
+                Some("permessage-deflate,permessage-deflate;server_no_context_takeover"),
+            ),
+        ] {
+            let mut request: Headers = [("Sec-WebSocket-Extensions", offered)].into_iter().collect();
+            PermessageDeflate::retain_offers(&mut request);
+            assert_eq!(request.get_str("sec-websocket-extensions"), left, "{offered}");
+        }
     }
 
     #[test]

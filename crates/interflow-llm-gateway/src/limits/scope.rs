@@ -57,6 +57,30 @@ fn is_canonical(path: &str) -> bool {
     false
 }
 
+/// Whether a path names a model in a form that was not read as one: servers decode paths, ignore the case of names, and
+/// know other names for what selects a model. `reads_model` tells whether one such name was read.
+fn names_other_model(path: &str, upstream: Option<&str>, reads_model: bool) -> bool {
+    const MARKS: [&str; 5] = ["deployments", "engines", "endpoints", "model", "models"];
+    let within = |name: &str| path.strip_prefix('/')?.strip_prefix(name).filter(|rest| rest.starts_with('/'));
+    let mut path = upstream.and_then(within).unwrap_or(path).to_owned();
+    for _ in 0..MAX_DECODINGS {
+        path = percent::decoded_lossy(&path);
+    }
+    let segments: Vec<&str> = path.split('/').collect();
+    let names_model = |pair: &&[&str]| match pair {
+        // Vertex's endpoint for the models that its body names.
+        [_, name] if name.is_empty() || name.eq_ignore_ascii_case("openapi") => false,
+        [mark, _] => MARKS.iter().any(|known| mark.eq_ignore_ascii_case(known)),
+        _ => false,
+    };
+    segments.windows(2).filter(names_model).count() > usize::from(reads_model)
+}
+
+/// Whether the name of a model is one name wherever it is sent: no list, and no path.
+fn is_plain_name(model: &str) -> bool {
+    is_canonical(model) && !model.contains([',', '\\'])
+}
+
 /// Whether the scope of a key allows a request with a body, once the models that it names are known.
 pub(super) fn check_call(
     key: &VirtualKey,
@@ -68,7 +92,13 @@ pub(super) fn check_call(
     let path = head.url.path_only();
     let provider = Arc::clone(&called.name);
     let form = allowed_path(key, &provider, called.route.as_deref(), path).map_err(|why| (why, None))?;
-    let check = |model: Option<&str>| key.allows(&ScopeRequest { provider: &provider, model, path: &form });
+    if key.restricts_models() && names_other_model(path, called.route.as_deref(), called.by_path) {
+        return Err((ScopeViolation::Path, None));
+    }
+    let check = |model: Option<&str>| match model {
+        Some(name) if key.restricts_models() && !is_plain_name(name) => Err((ScopeViolation::Model, None)),
+        _ => key.allows(&ScopeRequest { provider: &provider, model, path: &form }),
+    };
     let is_batch = called.call.operation == Operation::Batches
         && (called.by_path || path.trim_end_matches('/').ends_with("/v1/messages/batches"))
         && !is_unclear;

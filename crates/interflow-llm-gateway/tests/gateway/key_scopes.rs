@@ -173,6 +173,36 @@ async fn a_path_that_an_upstream_may_read_as_another_one_is_refused_for_keys_wit
 }
 
 #[tokio::test]
+async fn a_model_that_only_the_upstream_reads_is_refused_for_keys_limited_to_models() {
+    let origin = provider_of(json!({})).await;
+    let gate = gate(&origin, &[key("models", "models = [\"gpt-4o*\"]"), key("free", "")]).await;
+    let chat = |model: &str| json!({"model": model, "messages": []});
+    for (path, body) in [
+        ("/openai/Deployments/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/%64eployments/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/%2564eployments/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/openai/deployments/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/v1/engines/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/v1/Models/o3/chat/completions", chat("gpt-4o")),
+        ("/openai/v1/chat/completions", chat("gpt-4o/../../o3")),
+        ("/openai/v1/chat/completions", chat("gpt-4o,o3")),
+        ("/openai/v1/chat/completions", chat("gpt-4o\no3")),
+        ("/openai/v1/chat/completions", chat("gpt-4o\\o3")),
+        ("/openai/v1/chat/completions", json!({"model": "gpt-4o", "models": ["gpt-4o,o3"], "messages": []})),
+    ] {
+        let answer = send(&gate, "models", "POST", path, &body).await;
+        assert_eq!(answer.status, 403, "{path} {body}: {}", answer.text());
+    }
+    assert!(origin.requests().is_empty());
+    for (id, path, model) in [
+        ("models", "/openai/v1/chat/completions", "gpt-4o-mini"),
+        ("free", "/openai/v1/engines/o3/chat/completions", "gpt-4o,o3"),
+    ] {
+        assert_eq!(send(&gate, id, "POST", path, &chat(model)).await.status, 200, "{path} {model}");
+    }
+}
+
+#[tokio::test]
 async fn batches_and_background_responses_are_charged_what_they_may_use() {
     let origin = provider_of(json!({"id": "b", "object": "response", "status": "queued", "usage": null})).await;
     let budget = "limits = { tokens_per_day = 50000 }";

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use interflow_codec::grpc::{self, GrpcMessage};
+use interflow_codec::grpc::{self, GrpcError, GrpcMessage};
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
     MessagePolicy, MessageVerdict, Phase, Result, StreamMessage, Timestamp,
 };
 
-use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES};
+use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES, pass_unread};
 use crate::observe::flow_guard::FlowGuard;
 use crate::observe::forked_flow::ForkedFlow;
 use crate::upstream::plan::RequestPlan;
@@ -25,16 +25,18 @@ pub(crate) fn inspect_body(guard: &mut FlowGuard, direction: Direction, headers:
         return body;
     }
     let strict = MessagePolicy::is_strict(&guard.flow);
-    let Some(kind) = GrpcKind::from_headers(headers) else {
-        let why = "a body in base64 or with a content coding is not divided into messages";
-        return if strict { Body::stream(BlockedBody(Some(unread(why)))) } else { body };
-    };
-    headers.remove("content-length");
+    let kind = GrpcKind::from_headers(headers);
+    // Before the first byte is sent: a body that is not divided into messages is judged as one that cannot be read.
+    let why = "a body in base64 or with a content coding is not divided into messages";
+    let undivided = kind.is_none().then_some(why);
+    if undivided.is_none() {
+        headers.remove("content-length");
+    }
     let (plan, lent) = (Arc::clone(&guard.plan), guard.fork());
-    Body::stream(GrpcBody {
+    let mut inspected = GrpcBody {
         body,
         direction,
-        kind,
+        kind: kind.unwrap_or_default(),
         strict,
         plan,
         lent,
@@ -42,7 +44,12 @@ pub(crate) fn inspect_body(guard: &mut FlowGuard, direction: Direction, headers:
         held: MemoryReservation::default(),
         decision: None,
         last: None,
-    })
+    };
+    if let Some(why) = undivided {
+        inspected.kind.lost = true;
+        inspected.ask_unread(Error::new(ErrorKind::BadRequest, why), None);
+    }
+    Body::stream(inspected)
 }
 
 /// A gRPC body that is split into messages. `buffer` holds bytes that are not yet a whole message, charged to the
@@ -72,7 +79,12 @@ impl BodyStream for GrpcBody {
                     Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
                     // The message was dropped: nothing is sent for it.
                     Ok(None) => {}
-                    Err(e) => return Poll::Ready(Some(Err(e))),
+                    Err(e) => {
+                        // Nothing that follows a refused message is sent.
+                        (self.body, self.kind.lost) = (Body::Empty, true);
+                        self.buffer.clear();
+                        return Poll::Ready(Some(Err(e)));
+                    }
                 }
             }
             // Messages that are already buffered come before the next read.
@@ -83,13 +95,12 @@ impl BodyStream for GrpcBody {
                 if self.buffer.is_empty() {
                     return Poll::Ready(last);
                 }
-                if self.strict {
-                    self.buffer.clear();
-                    return Poll::Ready(Some(Err(unread("the body ends within one"))));
-                }
-                // Less than a message: forwarded unchanged.
+                // Less than a message.
                 self.last = Some(last);
-                return Poll::Ready(Some(Ok(BodyFrame::Data(self.buffer.split().freeze()))));
+                self.kind.lost = true;
+                let rest = self.buffer.split().freeze();
+                self.ask_unread(Error::new(ErrorKind::BadRequest, "the body ends within one"), Some(rest));
+                continue;
             }
             match ready!(self.body.poll_frame(cx)) {
                 // After lost framing, the body is forwarded as it comes and nothing is held.
@@ -118,29 +129,30 @@ impl GrpcBody {
         let message = match grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES) {
             Ok(Some(message)) => message,
             Ok(None) => return false,
-            Err(e) if self.strict => {
-                // Nothing of it is sent.
+            Err(e) => {
+                // Not gRPC, or a message beyond the limit: from here on, bytes are forwarded without inspection, if
+                // at all.
                 self.kind.lost = true;
-                self.buffer.clear();
-                self.decision = Some(Box::pin(std::future::ready(Err(unread(&e.to_string())))));
-                return true;
-            }
-            Err(_) => {
-                // Not gRPC, or a message beyond the limit: from here on, bytes are forwarded without inspection.
-                self.kind.lost = true;
-                if !self.buffer.is_empty() {
-                    let rest = self.buffer.split().freeze();
-                    self.decision = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
-                }
+                let rest = self.buffer.split().freeze();
+                let kind =
+                    if matches!(e, GrpcError::TooLarge(_)) { ErrorKind::BodyTooLarge } else { ErrorKind::BadRequest };
+                self.ask_unread(Error::new(kind, e.to_string()), Some(rest));
                 return true;
             }
         };
-        let payload = match self.kind.clear(&message) {
-            None if self.strict => {
-                self.decision = Some(Box::pin(std::future::ready(Err(unread("this one cannot be decompressed")))));
-                return true;
-            }
-            clear => clear.unwrap_or_else(|| message.data.clone()),
+        // The block of trailers that ends a response of gRPC-Web is not a message.
+        if message.trailers && self.kind.web && self.direction == Direction::Response {
+            self.decision = Some(Box::pin(std::future::ready(Ok(Some(message.raw)))));
+            return true;
+        }
+        let clear = if message.trailers { None } else { self.kind.clear(&message) };
+        let Some(payload) = clear else {
+            let why = match message.trailers {
+                true => GrpcError::Flags.to_string(),
+                false => format!("it cannot be decompressed from grpc-encoding within {MAX_MESSAGE_BYTES} bytes"),
+            };
+            self.ask_unread(Error::new(ErrorKind::BadRequest, why), Some(message.raw));
+            return true;
         };
         let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
         self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
@@ -148,22 +160,26 @@ impl GrpcBody {
     }
 }
 
+impl GrpcBody {
+    /// Sends these bytes, whose message cannot be read, only if the stages permit that.
+    fn ask_unread(&mut self, why: Error, raw: Option<Bytes>) {
+        if self.strict {
+            let blocked = format!("message blocked: every message must be inspected, and {}", why.message());
+            self.decision = Some(Box::pin(std::future::ready(Err(Error::new(ErrorKind::Denied, blocked)))));
+            return;
+        }
+        let (plan, lent, direction) = (Arc::clone(&self.plan), self.lent.clone(), self.direction);
+        self.decision = Some(Box::pin(async move {
+            let mut flow = lent.lock().await;
+            pass_unread(&plan, &mut flow, direction, MessageKind::Grpc, &why).await?;
+            Ok(raw.filter(|raw| !raw.is_empty()))
+        }));
+    }
+}
+
 fn is_grpc(headers: &Headers) -> bool {
     let media_type = headers.get("content-type").unwrap_or_default().trim_ascii_start();
     media_type.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
-}
-
-fn unread(why: &str) -> Error {
-    Error::new(ErrorKind::Denied, format!("message blocked: every message must be inspected, and {why}"))
-}
-
-/// A body that is not sent.
-struct BlockedBody(Option<Error>);
-
-impl BodyStream for BlockedBody {
-    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        Poll::Ready(self.0.take().map(Err))
-    }
 }
 
 /// Runs the stages on a message: its original bytes, new ones, or `None` if it was dropped.
@@ -173,10 +189,6 @@ async fn run_stages(
     mut seen: StreamMessage,
     message: GrpcMessage,
 ) -> Result<Option<Bytes>> {
-    // The trailers frame of gRPC-Web is not a message.
-    if message.trailers {
-        return Ok(Some(message.raw));
-    }
     let before = seen.payload.clone();
     let mut flow = lent.lock().await;
     for stage in plan.stages(Phase::Message) {
@@ -195,13 +207,11 @@ async fn run_stages(
             Some(_) => append_injected(&mut flow, raw.to_vec()).unwrap_or_default(),
         }));
     }
-    // A message given to stages compressed keeps its compressed flag; one given decompressed is sent uncompressed,
-    // which gRPC always allows.
-    let compressed = message.compressed && before == message.data;
+    // A message is given to stages decompressed, and is sent uncompressed, which gRPC always allows.
     let length = u32::try_from(seen.payload.len())
         .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage produced a gRPC message of 4 GiB or more"))?;
     let mut out = Vec::with_capacity(grpc::PREFIX_LEN + seen.payload.len());
-    grpc::write_prefix(&mut out, compressed, length);
+    grpc::write_prefix(&mut out, false, length);
     out.extend_from_slice(&seen.payload);
     Ok(append_injected(&mut flow, out))
 }

@@ -9,7 +9,11 @@ use interflow_codec::websocket::{
     WebSocketItem,
 };
 use interflow_types::budget::MemoryReservation;
-use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp, random_bytes};
+use interflow_types::{
+    Direction, Error, ErrorKind, Flow, Headers, MessageKind, Phase, Result, StreamMessage, Timestamp, random_bytes,
+};
+
+use crate::upstream::plan::RequestPlan;
 
 /// The largest message that is parsed. Larger ones are forwarded and recorded only as bytes of the body.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -59,8 +63,11 @@ impl MessageTap {
 }
 
 /// How the gRPC messages of a body are encoded.
+#[derive(Default)]
 pub(crate) struct GrpcKind {
     encoding: String,
+    /// Whether it is gRPC-Web, whose responses end with a block of trailers.
+    pub web: bool,
     /// Framing was lost: a later prefix cannot be found again, so nothing more is parsed.
     pub lost: bool,
 }
@@ -75,9 +82,10 @@ impl GrpcKind {
             return None;
         }
         let media_type = media_type(headers)?;
-        let readable = !media_type.contains("grpc-web-text") && !headers.contains("content-encoding");
+        let readable =
+            !media_type.to_ascii_lowercase().contains("grpc-web-text") && !headers.contains("content-encoding");
         let encoding = headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
-        readable.then_some(Self { encoding, lost: false })
+        readable.then_some(Self { encoding, web: media_type.to_ascii_lowercase().contains("grpc-web"), lost: false })
     }
 
     /// The content of a message, decompressed if its encoding is known; otherwise as it was sent.
@@ -121,6 +129,29 @@ fn grpc_messages(
     Some(())
 }
 
+/// Asks the stages whether a message that cannot be read passes unread.
+///
+/// # Errors
+/// A stage requires that it be read.
+pub(crate) async fn pass_unread(
+    plan: &RequestPlan,
+    flow: &mut Flow,
+    direction: Direction,
+    kind: MessageKind,
+    why: &Error,
+) -> Result<()> {
+    let mut message = StreamMessage { direction, kind, payload: Bytes::new(), at: Timestamp::now() };
+    for stage in plan.stages(Phase::Message) {
+        stage.unreadable_message(flow, &mut message, why).resolve().await?;
+    }
+    Ok(())
+}
+
+/// Why a message over the limit cannot be read.
+pub(crate) fn too_large() -> Error {
+    Error::new(ErrorKind::BodyTooLarge, format!("the message is larger than {MAX_MESSAGE_BYTES} bytes"))
+}
+
 /// One direction of a WebSocket: bytes are forwarded unchanged unless a stage changes a message.
 pub(crate) struct WsDirection {
     direction: Direction,
@@ -129,6 +160,8 @@ pub(crate) struct WsDirection {
     buffer: BytesMut,
     /// A message too large to hold is forwarded in parts, or framing was lost.
     in_parts: bool,
+    /// The stages have agreed that these parts pass unread.
+    pub passes_unread: bool,
 }
 
 pub(crate) enum WsEvent {
@@ -156,7 +189,7 @@ impl WsDirection {
             })
         });
         let forwarder = MessageForwarder::new(agreed.ok().flatten(), sender);
-        Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false }
+        Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false, passes_unread: false }
     }
 
     pub const fn direction(&self) -> Direction {
@@ -182,6 +215,7 @@ impl WsDirection {
             Ok(Some(WebSocketItem::Message(message))) => {
                 // A control frame may be interleaved with the parts of another message.
                 self.in_parts &= !message.passed && is_control(message.kind);
+                self.passes_unread &= self.in_parts;
                 let seen = StreamMessage {
                     direction: self.direction,
                     kind: kind_of(message.kind),
@@ -215,7 +249,7 @@ impl WsDirection {
         out: &mut Vec<u8>,
         seen: Option<&StreamMessage>,
         frames: &websocket::WebSocketMessage,
-    ) -> Result<(), WebSocketError> {
+    ) -> std::result::Result<(), WebSocketError> {
         let mask = mask_for(self.direction);
         match seen {
             // A message whose parts were already forwarded cannot be dropped any more.
@@ -242,7 +276,12 @@ impl WsDirection {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
+    pub fn write_part(
+        &mut self,
+        out: &mut Vec<u8>,
+        raw: &[u8],
+        compressed: bool,
+    ) -> std::result::Result<(), WebSocketError> {
         self.forwarder.forward_part(out, raw, compressed)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use interflow_codec::ja4h;
+use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
@@ -342,6 +343,10 @@ async fn request_phases(
     let (mut body, expectation) = PendingExpectation::defer(reads, head, body, interim);
     for stage in plan.stages(Phase::RequestBody) {
         body = stage.request_body(&mut guard.flow, head, body).resolve().await?;
+    }
+    if head.protocol.as_deref() == Some("websocket") {
+        // Frames are read to record messages and for stages, and other extensions may change what is in them.
+        PermessageDeflate::retain_offers(&mut head.headers);
     }
     // A stage may have removed `Host`, which every HTTP/1.1 request must have (RFC 9112 3.2).
     if !head.headers.contains("host") {

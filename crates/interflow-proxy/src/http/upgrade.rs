@@ -224,10 +224,14 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
     }
 }
 
-/// Tells the client why its WebSocket ends: a Close frame with 1008 (policy violation, RFC 6455 7.4.1) or 1013 (try
-/// again later, IANA registry of close codes).
+/// Tells the client why its WebSocket ends: a Close frame with 1008 (policy violation, RFC 6455 7.4.1), 1009
+/// (message too big) or 1013 (try again later, IANA registry of close codes).
 async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
-    let code: u16 = if e.kind() == ErrorKind::Overloaded { 1013 } else { 1008 };
+    let code: u16 = match e.kind() {
+        ErrorKind::Overloaded => 1013,
+        ErrorKind::BodyTooLarge => 1009,
+        _ => 1008,
+    };
     let why = e.message();
     // A control frame holds 125 bytes (5.5), two of which are the status code.
     let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();

@@ -7,7 +7,7 @@ use interflow_types::{
     Stage, StreamMessage, Timestamp,
 };
 
-use crate::http::messages::{WsDirection, WsEvent};
+use crate::http::messages::{self, WsDirection, WsEvent};
 use crate::observe::flow_guard::FlowGuard;
 
 /// Runs the stages on a message and writes the result. Always returns the messages injected for the other direction,
@@ -50,11 +50,26 @@ async fn run_stages(
             return unread("this message exceeds the inspection limit");
         }
         WsEvent::Lost(bytes) => {
+            let why =
+                Error::new(ErrorKind::BadRequest, "the frames do not follow RFC 6455 and the extensions agreed on");
+            pass_unread(guard, leg, MessageKind::Binary, &why).await?;
             out.extend_from_slice(&bytes);
             return Ok(());
         }
         // A part passes without stages: it can be neither held nor changed.
-        WsEvent::Part(raw, compressed) => return leg.write_part(out, &raw, compressed).map_err(too_large),
+        WsEvent::Part(raw, compressed) => {
+            pass_unread(guard, leg, MessageKind::Binary, &messages::too_large()).await?;
+            return leg.write_part(out, &raw, compressed).map_err(too_large);
+        }
+        WsEvent::Message(message, frames) if frames.passed || frames.size > frames.data.len() as u64 => {
+            if !frames.passed {
+                leg.passes_unread = false;
+                pass_unread(guard, leg, message.kind, &messages::too_large()).await?;
+                leg.passes_unread = false;
+            }
+            guard.message(&message);
+            return leg.write(out, Some(&message), &frames).map_err(too_large);
+        }
         WsEvent::Message(message, frames) => (message, frames),
     };
     let mut batch = MessageBatch { messages: vec![(message, true)], denied: None };
@@ -94,6 +109,16 @@ async fn run_stages(
         leg.write(out, None, &frames).map_err(too_large)?;
     }
     batch.denied.map_or(Ok(()), Err)
+}
+
+/// Asks the stages once about a message, or all that follows, that cannot be read.
+async fn pass_unread(guard: &mut FlowGuard, leg: &mut WsDirection, kind: MessageKind, why: &Error) -> Result<()> {
+    if !leg.passes_unread {
+        let plan = Arc::clone(&guard.plan);
+        messages::pass_unread(&plan, &mut guard.flow, leg.direction(), kind, why).await?;
+        leg.passes_unread = true;
+    }
+    Ok(())
 }
 
 /// Runs the stages that inspect injected messages on those going to the origin; returns what is to be sent, and adds

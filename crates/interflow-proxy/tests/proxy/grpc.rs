@@ -146,19 +146,19 @@ async fn stage_sees_decompressed_messages_and_unedited_ones_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn message_of_unknown_compression_reaches_the_stage_unchanged() {
+async fn message_of_unknown_compression_passes_unread_if_no_stage_objects() {
     let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
     let origin = Origin::http().answering(echo).start().await;
     let proxy = Proxy::build(&[], vec![Arc::new(Censor)], |_| ());
     let mut wire = proxy.connect().await;
-    let body = [frame(true, b"yes"), frame(true, b"other")].concat();
+    let body = [frame(false, b"yes"), frame(true, b"yes")].concat();
     let head = crate::support::request(
         "POST",
         &origin.url("/"),
         &format!("Content-Type: application/grpc-web\r\ngrpc-encoding: snappy\r\nContent-Length: {}\r\n", body.len()),
     );
     wire.send([head.as_bytes(), &body].concat()).await.unwrap();
-    let expected = [frame(true, b"a longer no"), frame(true, b"other")].concat();
+    let expected = [frame(false, b"a longer no"), frame(true, b"yes")].concat();
     assert_eq!(wire.answer().await.unwrap().body, expected);
     assert_eq!(origin.only_request().body, expected);
 }
@@ -298,4 +298,59 @@ async fn what_is_restored_in_messages_is_not_recorded() {
     let flow = proxy.flow().await;
     assert_eq!(flow.received, frame(false, b"a placeholder"));
     assert!(flow.messages.iter().all(|message| &message.payload[..] == b"a placeholder"), "{:?}", flow.messages);
+}
+
+/// Requires that messages be read.
+struct Reading;
+
+impl Stage for Reading {
+    fn name(&self) -> &'static str {
+        "reading"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::Message)
+    }
+    fn unreadable_message<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut StreamMessage,
+        why: &'a Error,
+    ) -> MaybeFuture<'a, Result<(), Error>> {
+        MaybeFuture::Ready(Err(Error::new(why.kind(), why.message().to_owned())))
+    }
+}
+
+#[tokio::test]
+async fn a_stage_decides_about_messages_that_cannot_be_read() {
+    let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone());
+    let origin = Origin::http().answering(echo).start().await;
+    let proxy = Proxy::build(&[], vec![Arc::new(Reading)], |_| ());
+    let bomb = gzip(&vec![b' '; 20 << 20]);
+    let mut trailers = frame(false, b"needle");
+    trailers[0] = 0x80;
+    for (media_type, encoding, body, passes) in [
+        ("application/grpc", "identity", frame(false, b"good"), true),
+        ("application/grpc", "gzip", frame(true, &gzip(b"good")), true),
+        ("application/grpc", "snappy", frame(true, b"needle"), false),
+        ("application/grpc", "", frame(true, &gzip(b"needle")), false),
+        ("application/grpc", "gzip", frame(true, &bomb), false),
+        ("application/grpc", "identity", frame(false, &vec![b' '; 17 << 20]), false),
+        ("application/grpc", "identity", b"\x02\0\0\0\x06needle".to_vec(), false),
+        ("application/grpc", "identity", b"\0\0\0\0\x09needle".to_vec(), false),
+        ("application/grpc", "identity", trailers.clone(), false),
+        ("application/grpc-web", "identity", trailers, false),
+        ("application/grpc-web-text", "identity", b"AAAAAAZuZWVkbGU=".to_vec(), false),
+        ("application/GRPC-Web-Text", "identity", b"AAAAAAZuZWVkbGU=".to_vec(), false),
+    ] {
+        let before = origin.requests().len();
+        let encoding = if encoding.is_empty() { String::new() } else { format!("grpc-encoding: {encoding}\r\n") };
+        let fields = format!("Content-Type: {media_type}\r\n{encoding}Content-Length: {}\r\n", body.len());
+        let mut wire = proxy.connect().await;
+        let head = crate::support::request("POST", &origin.url("/"), &fields);
+        // The proxy may answer before it has read everything.
+        let _ = wire.send([head.as_bytes(), &body].concat()).await;
+        let status = wire.answer().await.map(|answer| answer.status).unwrap_or(0);
+        let whole = origin.requests().get(before).is_some_and(|request| request.body == body);
+        assert_eq!((status == 200, whole), (passes, passes), "{media_type} {encoding:?} {} bytes", body.len());
+    }
 }

@@ -265,6 +265,79 @@ async fn compressed_messages_are_recorded_decompressed_and_forwarded_unchanged()
     assert_eq!((flow.messages[0].direction, &flow.messages[0].payload[..]), (Direction::Response, &b"Hello"[..]));
 }
 
+/// Requires that messages be read.
+struct Reading;
+
+impl Stage for Reading {
+    fn name(&self) -> &'static str {
+        "reading"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::Message)
+    }
+    fn unreadable_message<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut StreamMessage,
+        why: &'a Error,
+    ) -> MaybeFuture<'a, Result<(), Error>> {
+        let kind = if why.kind() == ErrorKind::BodyTooLarge { why.kind() } else { ErrorKind::Denied };
+        MaybeFuture::Ready(Err(Error::new(kind, why.message().to_owned())))
+    }
+}
+
+/// A frame of a server, without a mask.
+fn unmasked(first: u8, content: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first, 127];
+    frame.extend((content.len() as u64).to_be_bytes());
+    frame.extend(content);
+    frame
+}
+
+#[tokio::test]
+async fn a_stage_decides_about_messages_that_cannot_be_read() {
+    let mut bomb = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut bomb, &vec![b' '; 20 << 20]).unwrap();
+    let part = vec![b' '; 3 << 20];
+    let fragments = (0..6).flat_map(|i| unmasked([0x01, 0, 0, 0, 0, 0x80][i], &part)).collect::<Vec<_>>();
+    let large = vec![b' '; 17 << 20];
+    for (frames, extension, code) in [
+        (unmasked(0x81, &large), "", 1009_u16),
+        (fragments, "", 1009),
+        (unmasked(0xc1, &bomb.finish().unwrap()), "permessage-deflate", 1009),
+        (b"\xa1\x06needle".to_vec(), "", 1008),
+        (b"\xc1\x06needle".to_vec(), "", 1008),
+        (b"\x81\x06needle".to_vec(), "x-other", 1008),
+    ] {
+        let origin = Origin::raw(move |mut wire: Wire, _| {
+            let frames = frames.clone();
+            async move {
+                let asked = wire.head().await?.unwrap_or_default();
+                assert!(!String::from_utf8_lossy(&asked).contains("x-other"), "the offer is not forwarded");
+                let agreed = format!("Sec-WebSocket-Extensions: {extension}\r\n");
+                let agreed = if extension.is_empty() { "" } else { &agreed };
+                let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+                wire.send(format!("{head}{agreed}\r\n")).await?;
+                let _ = wire.send(frames).await;
+                wire.to_end().await.map(drop)
+            }
+        })
+        .await;
+        let proxy = Proxy::with(vec![Arc::new(Reading)], |_| ()).await;
+        let mut wire = proxy.tunnel(&origin.addr().to_string()).await;
+        wire.send(
+            "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Extensions: x-other; a=1, permessage-deflate\r\n\r\n",
+        )
+        .await
+        .unwrap();
+        assert_eq!(wire.answer_head().await.unwrap().status, 101);
+        let end = wire.to_end().await.unwrap();
+        assert_eq!((end[0], &end[2..4]), (0x88, &code.to_be_bytes()[..]), "nothing but a close frame, {extension}");
+    }
+}
+
 /// An origin that answers a Close with its own, and then runs `then`.
 async fn closing_origin<F, G>(then: F) -> Origin
 where

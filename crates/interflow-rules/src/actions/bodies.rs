@@ -97,6 +97,11 @@ fn edit_body(
         forget_length(at);
         return ActionEffect::Continue;
     }
+    let is_part = at.response.as_ref().is_some_and(|r| r.status == StatusCode::PARTIAL_CONTENT);
+    // A whole body does not replace a part of one. Other edits fail: they might miss what they are for.
+    if at.phase == Phase::ResponseBody && is_part && matches!(edit, EditParams::Set(_) | EditParams::File(_)) {
+        return ActionEffect::Continue;
+    }
     if let EditParams::File(path) = edit {
         return replace_by_file(at.render(program, path), program, FileOutcome::Body);
     }
@@ -121,13 +126,14 @@ pub(super) fn add_change(at: &mut ActionContext<'_>, change: BodyChange, rule: &
     ActionEffect::Continue
 }
 
-/// Whether the response has no body by definition (RFC 9110 6.4.1), or is a range (15.3.7), which cannot be edited.
+/// Whether the response has no body by definition (RFC 9110 6.4.1).
 fn has_no_body(at: &ActionContext<'_>) -> bool {
     let head = at.request().is_some_and(|r| r.method == Method::HEAD);
     at.phase == Phase::ResponseBody
-        && at.response.as_ref().is_some_and(|r| {
-            head || matches!(r.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT)
-        })
+        && at
+            .response
+            .as_ref()
+            .is_some_and(|r| head || matches!(r.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED))
 }
 
 /// To a response without its body: the length and digests that the origin announced are not those of the edited body.

@@ -47,6 +47,8 @@ pub(crate) struct ActionContext<'a> {
     pub body: Option<BodyContent>,
     /// Why the body of this phase's side cannot be read, if it was needed.
     pub unread: Option<Arc<Error>>,
+    /// Why the message of this phase cannot be read whole.
+    pub unread_message: Option<Arc<Error>>,
     /// What JSONPaths select in the bodies of this phase.
     pub json: JsonAnswers,
     /// Edits to apply to the body of this phase, in the order of the rules.
@@ -73,6 +75,7 @@ impl<'a> ActionContext<'a> {
             message: None,
             body: None,
             unread: None,
+            unread_message: None,
             json: JsonAnswers::default(),
             edits: BodyEdits::default(),
             opens: false,
@@ -106,6 +109,7 @@ impl<'a> ActionContext<'a> {
         view.request = self.request();
         view.response = self.response.as_deref();
         view.message = self.message.as_deref();
+        view.message_is_unread = self.unread_message.is_some();
         view.shared_url = Some(&self.url);
         view.exec = Some(&self.exec);
         view.json = Some(&self.json);

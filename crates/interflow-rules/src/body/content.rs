@@ -34,6 +34,8 @@ pub(crate) struct BodyContent {
     bytes: Bytes,
     /// The same content as UTF-8 if it may be in another encoding of Unicode, in the order of likelihood.
     wide: SmallVec<[WideText; 1]>,
+    /// Whether the head says that it is JSON.
+    is_json: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +50,7 @@ struct WideText {
 
 impl From<Bytes> for BodyContent {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, wide: SmallVec::new() }
+        Self { bytes, wide: SmallVec::new(), is_json: false }
     }
 }
 
@@ -58,22 +60,28 @@ impl BodyContent {
     /// # Errors
     /// The memory budget is exhausted.
     pub async fn read(headers: &Headers, bytes: Bytes) -> Result<Result<Self, String>> {
+        let is_json = declares_json(headers);
         let encodings = match charset(headers, &bytes) {
             _ if bytes.is_empty() => return Ok(Ok(bytes.into())),
-            Charset::AsciiCompatible => return Ok(Ok(bytes.into())),
+            Charset::AsciiCompatible => return Ok(Ok(Self { is_json, ..bytes.into() })),
             Charset::Unknown(name) => return Ok(Err(name)),
             Charset::Wide(encodings) => encodings,
         };
         if bytes.len() <= MAX_INLINE_SIZE {
-            return Self::decode(bytes, &encodings).map(Ok);
+            return Self::decode(bytes, &encodings, is_json).map(Ok);
         }
-        let decoded = tokio::task::spawn_blocking(move || Self::decode(bytes, &encodings)).await;
+        let decoded = tokio::task::spawn_blocking(move || Self::decode(bytes, &encodings, is_json)).await;
         decoded.map_err(|e| interflow_types::Error::new(interflow_types::ErrorKind::Internal, e.to_string()))?.map(Ok)
     }
 
-    fn decode(bytes: Bytes, encodings: &[WideEncoding]) -> Result<Self> {
+    fn decode(bytes: Bytes, encodings: &[WideEncoding], is_json: bool) -> Result<Self> {
         let wide = encodings.iter().map(|encoding| WideText::decode(&bytes, *encoding)).collect::<Result<_>>()?;
-        Ok(Self { bytes, wide })
+        Ok(Self { bytes, wide, is_json })
+    }
+
+    /// Whether it has to be JSON: its head says so, and it is not blank.
+    pub fn must_be_json(&self) -> bool {
+        self.is_json && !self.bytes.iter().all(u8::is_ascii_whitespace)
     }
 
     /// The text that scripts, services and edits get: UTF-8 if that is certain, else the bytes as they are.
@@ -179,6 +187,17 @@ impl WideEncoding {
         }
         out
     }
+}
+
+/// Whether the head says that the body is one JSON document (RFC 8259 11, RFC 6839 3.1). Streams of messages in JSON
+/// are none.
+fn declares_json(headers: &Headers) -> bool {
+    headers.get_all("content-type").any(|value| {
+        let value = String::from_utf8_lossy(value).to_ascii_lowercase();
+        let media = value.split([';', ',']).next().unwrap_or_default().trim();
+        let stream = media.starts_with("application/grpc") || media.starts_with("application/connect");
+        !stream && (media.ends_with("/json") || media.ends_with("+json"))
+    })
 }
 
 /// Whether the head alone says that edits have to convert the body, which they cannot do as it streams.

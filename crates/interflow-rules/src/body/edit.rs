@@ -118,7 +118,7 @@ fn edit_json(
         Err(JsonFailure::Exceeds(e)) if e.kind() == ErrorKind::Overloaded => return Err(e),
         Err(JsonFailure::Exceeds(e)) => return Err(failed(e.to_string())),
         // The parser below says why.
-        Err(JsonFailure::NotJson) => None,
+        Err(JsonFailure::NotJson(_)) => None,
     };
     let mut value: Value = serde_json::from_slice(text).map_err(|e| failed(e.to_string()))?;
     let changed = change(&mut value).map_err(failed)?;

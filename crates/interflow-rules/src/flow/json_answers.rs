@@ -147,7 +147,7 @@ impl JsonRun {
             for document in documents.iter() {
                 match self.path.select(document, stop) {
                     Ok(values) => all.extend(values),
-                    Err(JsonFailure::NotJson) => {}
+                    Err(JsonFailure::NotJson(_)) => {}
                     Err(JsonFailure::Exceeds(e)) => return Err(e),
                 }
             }
@@ -161,15 +161,20 @@ impl JsonRun {
     }
 }
 
-/// The JSON that a recipient may read in a body: none if it is not JSON.
+/// The JSON that a recipient may read in a body: none if it is not JSON, which is an error if its head says that it is.
+/// A lenient recipient may read something in it.
 fn read_documents(content: &BodyContent) -> Result<Arc<[JsonDocument]>, Error> {
     let mut documents = Vec::new();
+    let mut invalid = None;
     for reading in content.readings() {
         match JsonDocument::read(reading.clone()) {
             Ok(document) => documents.push(document),
-            Err(JsonFailure::NotJson) => {}
+            Err(JsonFailure::NotJson(e)) => invalid = Some(e),
             Err(JsonFailure::Exceeds(e)) => return Err(e),
         }
+    }
+    if let Some(e) = invalid.filter(|_| documents.is_empty() && content.must_be_json()) {
+        return Err(Error::new(ErrorKind::StageFailed, format!("its Content-Type is JSON, but it is {e}")));
     }
     Ok(documents.into())
 }

@@ -26,6 +26,8 @@ pub(crate) struct FlowView<'a> {
     pub request_body: Option<BodyContent>,
     pub response_body: Option<BodyContent>,
     pub message: Option<&'a StreamMessage>,
+    /// Whether the content of the message is not known.
+    pub message_is_unread: bool,
     pub constants: &'a RuleConstants,
     /// Shared cache of the URL text for several views of the same request.
     pub shared_url: Option<&'a OnceCell<String>>,
@@ -46,6 +48,7 @@ impl<'a> FlowView<'a> {
             request_body: None,
             response_body: None,
             message: None,
+            message_is_unread: false,
             constants,
             shared_url: None,
             exec: None,
@@ -101,7 +104,11 @@ impl<'a> FlowView<'a> {
     /// Calls `fits` with what the path selects in the body or message of one side, until it returns true. A string is
     /// compared as it is, any other value as JSON text; a body that is not JSON has no values.
     pub fn json(&self, side: Direction, path: &JsonPath, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-        let message = self.message.filter(|m| m.direction == side).map(|m| BodyContent::from(m.payload.clone()));
+        let message = self.message.filter(|m| m.direction == side);
+        if message.is_some() && self.message_is_unread {
+            return Tristate::NotYet;
+        }
+        let message = message.map(|m| BodyContent::from(m.payload.clone()));
         let Some(content) = message.as_ref().or(self.body_of(side)) else { return Tristate::NotYet };
         let selected = match self.json {
             Some(answers) => answers.select(side, path, content),
@@ -112,6 +119,11 @@ impl<'a> FlowView<'a> {
             // Not known: neither the condition nor its opposite holds.
             Some(Err(_)) | None => Tristate::NotYet,
         }
+    }
+
+    /// Compares the content of a message; open if it cannot be read.
+    pub fn message_text(&self, message: &StreamMessage, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        if self.message_is_unread { Tristate::NotYet } else { Tristate::Known(fits(&message.payload)) }
     }
 
     /// Whether the response may still arrive, so that a question about it is open rather than answered with no.
@@ -302,7 +314,7 @@ impl QuerySubject for FlowView<'_> {
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         // A message is the body of its direction; the other direction has none.
         if let Some(m) = self.message.filter(|m| m.direction == side) {
-            return Tristate::Known(fits(&m.payload));
+            return self.message_text(m, fits);
         }
         match self.body_of(side) {
             Some(body) => Tristate::Known(body.readings().any(|text| fits(text))),

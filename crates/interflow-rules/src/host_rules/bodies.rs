@@ -1,5 +1,7 @@
 //! Runs the rules of a phase that has a body: buffered if one of them needs it whole, else as a stream.
 
+use interflow_types::StatusCode;
+
 use super::*;
 use crate::body::BodyEdits;
 use crate::body::content_coding::BodyOwner;
@@ -7,6 +9,12 @@ use crate::body::content_coding::BodyOwner;
 /// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
 /// streamed.
 const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
+
+/// Why the body of a response with a part of a representation (RFC 9110 14) cannot be read whole.
+fn partial_content(at: &ActionContext<'_>) -> Option<Error> {
+    let is_part = at.phase == Phase::ResponseBody && at.response.as_ref()?.status == StatusCode::PARTIAL_CONTENT;
+    is_part.then(|| Error::new(ErrorKind::StageFailed, "it is only a part of the content (206)"))
+}
 
 enum BodyFailure {
     Kept(Error, BodyReadState),
@@ -134,16 +142,19 @@ impl HostRules {
         })
     }
 
-    /// Whether a rule may need the content of the response, as far as the request tells.
-    pub(super) fn may_read_response(&self, at: &ActionContext<'_>) -> bool {
-        [Phase::ResponseBody, Phase::Message].into_iter().any(|phase| {
+    /// Whether a rule may need the body of the response, and whether one may need it or its messages, as far as the
+    /// request tells.
+    pub(super) fn may_read_response(&self, at: &ActionContext<'_>) -> (bool, bool) {
+        let reads = |phase| {
             self.phase_rules(phase).entries.iter().any(|entry| {
                 let rule = &self.program.rules[entry.rule as usize];
                 entry.reads_content(phase, &self.program)
                     && entry.gate.may_match(at.request(), None)
                     && !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
             })
-        })
+        };
+        let body = reads(Phase::ResponseBody);
+        (body, body || reads(Phase::Message))
     }
 
     /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
@@ -184,7 +195,9 @@ impl HostRules {
         let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
         let (seen, unread) = body::collect(body, &headers, cap, body_owner(at)).await?;
-        if let BodyReadState::Whole(whole) = &seen {
+        let is_empty = matches!(&seen, BodyReadState::Whole(whole) if whole.raw.is_empty());
+        let unread = unread.or_else(|| if is_empty { None } else { partial_content(at) });
+        if let (BodyReadState::Whole(whole), None) = (&seen, &unread) {
             at.body.clone_from(&whole.content);
         }
         at.unread = unread.map(Arc::new);
@@ -213,7 +226,13 @@ impl HostRules {
             return None;
         }
         let by = match work.needs_content() {
-            true => work.by.join("`, `"),
+            true => {
+                let by = work.by.join("`, `");
+                if let Some(why) = partial_content(at) {
+                    return Some(unread_error(&by, at, &why));
+                }
+                by
+            }
             false if messages && body::is_event_stream(headers) => "messages".to_owned(),
             false => return None,
         };
@@ -263,7 +282,12 @@ impl HostRules {
                     return Ok(body);
                 }
                 Err(e) => {
-                    let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
+                    // An edit that does not fit the content: that of the sender is to blame.
+                    let kind = match e.kind() {
+                        ErrorKind::StageFailed => unread_error(&by, &at, &e).kind(),
+                        kind => kind,
+                    };
+                    let e = if by.is_empty() { e } else { Error::new(kind, format!("rule `{by}`: {e}")) };
                     match spare {
                         Some(seen) => BodyFailure::Kept(e, seen),
                         None => BodyFailure::Lost(e),

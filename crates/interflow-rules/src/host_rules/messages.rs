@@ -19,7 +19,7 @@ use crate::config::OnFailure;
 
 /// Maximum size of an event in bytes that rules see; with a larger one, the stream ends or passes unchanged from there
 /// on, depending on `on_failure`.
-const MAX_MESSAGE_SIZE: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
 /// What is needed to evaluate message rules on a body. It outlives the phase, so it owns copies.
 pub(crate) struct MessageRuleContext {

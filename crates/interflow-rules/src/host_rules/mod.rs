@@ -9,6 +9,7 @@ mod requirements;
 mod stage;
 
 pub(crate) use by_host::RulesByHost;
+pub(crate) use messages::MAX_MESSAGE_SIZE;
 pub(crate) use requirements::unread_error;
 
 use std::sync::Arc;
@@ -340,7 +341,8 @@ impl HostRules {
     /// A rule depends on content that cannot be read: `on_failure` decides whether the flow ends.
     fn pass_over_unread(&self, at: &mut ActionContext<'_>, entry: &PhaseRule, why: &Error) -> Option<RuleVerdict> {
         let rule = &self.program.rules[entry.rule as usize];
-        if rule.remembers {
+        // The next message may be readable.
+        if rule.remembers && at.unread_message.is_none() {
             at.state().record_decision(entry.rule, false);
         }
         let error = requirements::unread_error(&rule.name, at, why);

@@ -9,7 +9,8 @@ use crate::actions::ActionContext;
 use crate::compiled::action_templates::visit_templates;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::matching::condition::ConditionExpr;
-use crate::matching::text_predicate::{TextField, graphql_paths};
+use crate::matching::graphql::graphql_paths;
+use crate::matching::text_predicate::TextField;
 use crate::params::{CaptureParams, CaptureSource};
 
 /// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
@@ -100,6 +101,10 @@ pub(crate) fn evaluate_captured_json(rule: &CompiledRule, at: &ActionContext<'_>
 
 /// Why the content that the condition judges cannot be read.
 pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -> Option<Arc<Error>> {
+    // What else a condition on messages may need is known before the first of them.
+    if at.unread_message.is_some() {
+        return at.unread_message.clone();
+    }
     for side in [Direction::Request, Direction::Response] {
         if let Some(why) = at.unread(side)
             && rule.cond.reads_body(side)
@@ -126,6 +131,14 @@ pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -
 /// Why the content cannot be read without which an action would do something else than it should. Text for people is
 /// made of what there is; a person decides without it, and a service as its own `on_failure` says.
 pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<Arc<Error>> {
+    if let Some(why) = &at.unread_message {
+        let mut reads = !action.only_annotates();
+        if matches!(action, Action::SetVariable(_) | Action::Capture(_)) {
+            visit_templates(action, &mut |t| reads |= t.wants_message());
+            reads |= matches!(action, Action::Capture(_));
+        }
+        return reads.then(|| Arc::clone(why));
+    }
     let mut reads = [false; 2];
     match action {
         Action::Tag(_)
@@ -161,11 +174,13 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
 /// The error that ends a flow whose content a rule cannot read.
 pub(crate) fn unread_error(rule: &str, at: &ActionContext<'_>, why: &Error) -> Error {
     let (kind, side) = match at.side() {
+        // Of either direction: whoever sent it, its connection ends.
+        _ if at.message.is_some() => (ErrorKind::Denied, "message"),
         Direction::Request => (ErrorKind::Denied, "request"),
         Direction::Response => (ErrorKind::BadResponse, "response"),
     };
     let kind = match why.kind() {
-        ErrorKind::BodyTooLarge if side == "request" => ErrorKind::BodyTooLarge,
+        ErrorKind::BodyTooLarge if side != "response" => ErrorKind::BodyTooLarge,
         ErrorKind::Overloaded => ErrorKind::Overloaded,
         ErrorKind::Internal => ErrorKind::Internal,
         _ => kind,

@@ -120,14 +120,32 @@ impl Stage for HostRules {
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
-        let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-        self.run_without_body(ActionContext {
-            request,
-            message: Some(message),
-            ..ActionContext::new(Phase::Message, flow)
-        })
+        self.run_without_body(message_context(flow, message))
     }
+
+    fn unreadable_message<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        message: &'a mut StreamMessage,
+        why: &'a Error,
+    ) -> MaybeFuture<'a, Result<()>> {
+        let why = Error::new(why.kind(), why.message().to_owned());
+        let at = ActionContext { unread_message: Some(Arc::new(why)), ..message_context(flow, message) };
+        let ended = |verdict| match verdict {
+            MessageVerdict::Continue | MessageVerdict::Drop => Ok(()),
+            MessageVerdict::Deny(e) => Err(e),
+        };
+        match self.run_without_body::<MessageVerdict>(at) {
+            MaybeFuture::Ready(verdict) => MaybeFuture::Ready(ended(verdict)),
+            later => MaybeFuture::pending(async move { ended(later.resolve().await) }),
+        }
+    }
+}
+
+fn message_context<'a>(flow: &'a mut Flow, message: &'a mut StreamMessage) -> ActionContext<'a> {
+    let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
+    let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
+    ActionContext { request, message: Some(message), ..ActionContext::new(Phase::Message, flow) }
 }
 
 impl HostRules {
@@ -136,7 +154,8 @@ impl HostRules {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
     ) -> MaybeFuture<'a, RequestVerdict> {
-        let accepts_others = self.reads_responses && accept_encoding::accepts_others(&head.headers);
+        let accepts_others =
+            self.reads_responses && (accept_encoding::accepts_others(&head.headers) || head.headers.contains("range"));
         if self.keeps_request {
             flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
         } else if !accepts_others && self.is_idle(Phase::RequestHead, flow, head, None) {
@@ -145,10 +164,20 @@ impl HostRules {
         let mut at =
             ActionContext { request: RequestAccess::Changing(head), ..ActionContext::new(Phase::RequestHead, flow) };
         // Before the rules, which may ask for something else.
-        if accepts_others && self.may_read_response(&at) {
-            at.snapshot_head();
-            if let Some(headers) = at.head_mut() {
-                accept_encoding::keep_readable(headers);
+        if accepts_others {
+            let (reads_body, reads) = self.may_read_response(&at);
+            if reads {
+                at.snapshot_head();
+            }
+            if let Some(headers) = at.head_mut().filter(|_| reads) {
+                if accept_encoding::accepts_others(headers) {
+                    accept_encoding::keep_readable(headers);
+                }
+                // A part of a body can neither be judged nor edited as the whole.
+                if reads_body {
+                    headers.remove("range");
+                    headers.remove("if-range");
+                }
             }
         }
         self.run_without_body(at)

@@ -2,6 +2,7 @@
 
 pub(crate) mod condition;
 pub(crate) mod exec;
+pub(crate) mod graphql;
 pub(crate) mod host_matcher;
 pub(crate) mod index;
 pub(crate) mod matchers;

@@ -1,13 +1,13 @@
 //! Text predicates, and the textual fields of a flow on which they are evaluated.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use interflow_query::Tristate;
 use interflow_types::{Direction, Phase};
 use regex::bytes::Regex;
 
 use crate::flow::view::FlowView;
+use crate::matching::graphql;
 use crate::matching::regex_limits::{build_regex, search_regex};
 use crate::text::json::JsonPath;
 use crate::text::template::TextTemplate;
@@ -253,15 +253,15 @@ impl TextField {
                 }
                 None => view.no_response(),
             },
-            Self::Message => view.message.map_or(Tristate::NotYet, |m| Tristate::Known(fits(&m.payload))),
+            Self::Message => view.message.map_or(Tristate::NotYet, |m| view.message_text(m, fits)),
             Self::Body(side) => match view.message.filter(|m| m.direction == *side) {
-                Some(m) => Tristate::Known(fits(&m.payload)),
+                Some(m) => view.message_text(m, fits),
                 None => view
                     .body_of(*side)
                     .map_or(Tristate::NotYet, |b| Tristate::Known(b.readings().any(|text| fits(text)))),
             },
             Self::Json(side, path) => view.json(*side, path, fits),
-            Self::GraphqlOperation => graphql_operation(view, fits),
+            Self::GraphqlOperation => graphql::evaluate_operations(view, fits),
             _ => match view.request {
                 Some(request) => self.evaluate_request(view, request, fits),
                 None => view.no_request(),
@@ -345,35 +345,6 @@ fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
         Direction::Request => view.no_request(),
         Direction::Response => view.no_response(),
     }
-}
-
-/// The paths of a GraphQL request (GraphQL over HTTP).
-static OPERATION_NAME: LazyLock<JsonPath> = LazyLock::new(|| JsonPath::parse("$.operationName").expect("a path"));
-static GRAPHQL_DOCUMENT: LazyLock<JsonPath> = LazyLock::new(|| JsonPath::parse("$.query").expect("a path"));
-
-/// The paths that a condition on the operation of a GraphQL request reads.
-pub(crate) fn graphql_paths() -> [&'static JsonPath; 2] {
-    [&OPERATION_NAME, &GRAPHQL_DOCUMENT]
-}
-
-/// `operationName`, or the name in the document (GraphQL over HTTP).
-fn graphql_operation(view: &FlowView<'_>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-    let mut named = false;
-    let by_name = view.json(Direction::Request, &OPERATION_NAME, &mut |name| {
-        // Without a name, it is null or absent.
-        named = name != b"null";
-        named && fits(name)
-    });
-    if named || by_name == Tristate::NotYet {
-        return by_name;
-    }
-    view.json(Direction::Request, &GRAPHQL_DOCUMENT, &mut |document| {
-        let document = String::from_utf8_lossy(document);
-        // Good enough for the first operation of a document; its grammar is not parsed.
-        let mut words = document.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
-        let name = words.find(|w| matches!(*w, "query" | "mutation" | "subscription")).and_then(|_| words.next());
-        name.is_some_and(|n| fits(n.as_bytes()))
-    })
 }
 
 /// The product name of a `User-Agent`. The order of the known ones matters, since browsers also name those they are

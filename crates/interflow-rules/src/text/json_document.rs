@@ -1,6 +1,7 @@
 //! JSON as a flat list of its values, in which JSONPaths are evaluated within bounds on steps and memory: a document is
 //! read for conditions, and peers send documents that would take a tree of values gigabytes and a naive search minutes.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -27,8 +28,8 @@ const TREE_SIZE: u64 = 600;
 /// Why a document or a path in it is not evaluated.
 #[derive(Debug)]
 pub(crate) enum JsonFailure {
-    NotJson,
-    /// It exceeds a bound.
+    NotJson(json::JsonError),
+    /// It exceeds a bound, or can be read in several ways.
     Exceeds(Error),
 }
 
@@ -205,9 +206,25 @@ impl JsonDocument {
         raw == name.as_bytes() || raw.contains(&b'\\') && unescape(raw) == name.as_bytes()
     }
 
+    /// Checks that no object in a value has two members of the same name.
+    fn check_names(&self, index: usize) -> Result<(), JsonFailure> {
+        for object in (index..self.node(index).next as usize).filter(|i| self.kind(*i) == b'{') {
+            let mut names = HashSet::new();
+            for child in self.children(object) {
+                let (start, end) = self.node(child).name;
+                let name = unescape(&self.source[start as usize..end as usize]);
+                if let Some(again) = names.replace(name) {
+                    return Err(ambiguous(&String::from_utf8_lossy(&again)));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A value with everything inside of it as a tree, whose memory is reserved before it is made.
     fn tree(&self, index: usize) -> Result<Value, JsonFailure> {
         let node = self.node(index);
+        self.check_names(index)?;
         let size = u64::from(node.next - index as u32) * TREE_SIZE + u64::from(node.end - node.start);
         let _held = PROCESS_BUDGET.reserve(size).map_err(JsonFailure::Exceeds)?;
         serde_json::from_slice(self.slice(node)).map_err(|e| exceeds(format!("a filter cannot read its JSON ({e})")))
@@ -217,8 +234,13 @@ impl JsonDocument {
 fn failure(e: json::JsonError) -> JsonFailure {
     match e.reason {
         json::TOO_DEEP => exceeds(format!("its JSON is nested deeper than {} levels", json::MAX_DEPTH)),
-        _ => JsonFailure::NotJson,
+        _ => JsonFailure::NotJson(e),
     }
+}
+
+/// Of members with the same name, parsers take the first, the last, or none.
+fn ambiguous(name: &str) -> JsonFailure {
+    JsonFailure::Exceeds(Error::new(ErrorKind::StageFailed, format!("its JSON has two members `{name}`")))
 }
 
 fn exceeds(why: impl Into<String>) -> JsonFailure {
@@ -299,8 +321,9 @@ impl JsonSearch<'_> {
                     let mut member = None;
                     for child in document.children(index) {
                         self.spend(1)?;
-                        // Of members with the same name, the last counts, as for most parsers.
-                        member = if document.has_name(child, name) { Some(child) } else { member };
+                        if document.has_name(child, name) && member.replace(child).is_some() {
+                            return Err(ambiguous(name));
+                        }
                     }
                     out.extend(member);
                 }

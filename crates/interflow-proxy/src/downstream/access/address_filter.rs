@@ -137,12 +137,13 @@ fn is_special_v4(ip: Ipv4Addr) -> bool {
         || ip.is_multicast()
         || ip.is_documentation()
         // "This network" (0/8) and the reserved block 240/4, shared address space of carrier-grade NAT (100.64/10),
-        // benchmarking (198.18/15), IETF protocol assignments (192.0.0/24).
+        // benchmarking (198.18/15), IETF protocol assignments (192.0.0/24), relays of 6to4 (192.88.99/24).
         || a == 0
         || a >= 240
         || (a == 100 && (64..128).contains(&b))
         || (a == 198 && (b == 18 || b == 19))
         || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 88 && c == 99)
 }
 
 fn is_special_v6(ip: Ipv6Addr) -> bool {
@@ -159,6 +160,8 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
         || s[0] == 0x100 && s[1] == 0
         || (s[0] == 0x2001 && s[1] == 0xdb8)
         || (s[0] == 0x3fff && s[1] < 0x1000)
+        // SIDs of segment routing (RFC 9602).
+        || s[0] == 0x5f00
         // Teredo, whose relays forward packets to any IPv4 address; benchmarking; ORCHID.
         || (s[0] == 0x2001 && s[1] == 0)
         || (s[0] == 0x2001 && s[1] == 2 && s[2] == 0)
@@ -188,6 +191,10 @@ mod tests {
     fn special_purpose_addresses_are_recognised() {
         for (ip, special) in [
             ("8.8.8.8", false),
+            ("192.88.99.1", true),
+            ("192.88.98.1", false),
+            ("5f00::1", true),
+            ("5f01::1", false),
             ("10.0.0.1", true),
             ("127.9.9.9", true),
             ("169.254.169.254", true),
