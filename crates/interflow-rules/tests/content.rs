@@ -496,3 +496,27 @@ async fn operations_of_graphql_are_found_wherever_a_request_may_name_them() {
         assert_eq!(end.denied.map(|e| e.kind()), Some(ErrorKind::Denied), "{body}");
     }
 }
+
+#[tokio::test]
+async fn messages_of_a_grpc_body_are_judged_without_their_compression() {
+    let frame = |flags: u8, content: &[u8]| {
+        let mut frame = vec![flags];
+        frame.extend((content.len() as u32).to_be_bytes());
+        frame.extend(content);
+        Bytes::from(frame)
+    };
+    let rule = program("{when: {request_body: '*needle*'}, then: {block: {status: 418}}}", OnFailure::Deny);
+    let grpc = ("Content-Type", "application/grpc+proto");
+    for (fields, body, answered, denied) in [
+        (vec![grpc], frame(0, b"a needle"), true, false),
+        (vec![grpc, ("grpc-encoding", "gzip")], frame(1, &gzip(b"a needle", 1)), true, false),
+        (vec![grpc, ("grpc-encoding", "gzip")], frame(1, &gzip(b"hay", 1)), false, false),
+        (vec![grpc, ("grpc-encoding", "snappy")], frame(1, b"?"), false, true),
+        (vec![grpc], frame(1, &gzip(b"a needle", 1)), false, true),
+        (vec![grpc], frame(2, b"?"), false, true),
+        (vec![("Content-Type", "application/grpc-web-text")], "AAAAAAA=".into(), false, true),
+    ] {
+        let end = run(&rule, true, &fields, body.clone()).await;
+        assert_eq!((end.answered, end.denied.is_some()), (answered, denied), "{fields:?} {body:?}");
+    }
+}

@@ -34,6 +34,8 @@ pub(crate) struct BodyContent {
     bytes: Bytes,
     /// The same content as UTF-8 if it may be in another encoding of Unicode, in the order of likelihood.
     wide: SmallVec<[WideText; 1]>,
+    /// The messages of a gRPC body without their compression.
+    messages: Option<Bytes>,
     /// Whether the head says that it is JSON.
     is_json: bool,
 }
@@ -50,7 +52,7 @@ struct WideText {
 
 impl From<Bytes> for BodyContent {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, wide: SmallVec::new(), is_json: false }
+        Self { bytes, wide: SmallVec::new(), messages: None, is_json: false }
     }
 }
 
@@ -76,7 +78,7 @@ impl BodyContent {
 
     fn decode(bytes: Bytes, encodings: &[WideEncoding], is_json: bool) -> Result<Self> {
         let wide = encodings.iter().map(|encoding| WideText::decode(&bytes, *encoding)).collect::<Result<_>>()?;
-        Ok(Self { bytes, wide, is_json })
+        Ok(Self { bytes, wide, messages: None, is_json })
     }
 
     /// Whether it has to be JSON: its head says so, and it is not blank.
@@ -91,7 +93,14 @@ impl BodyContent {
 
     /// Every text that a recipient may read in the bytes, which conditions must consider.
     pub fn readings(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.bytes).chain(self.wide.iter().map(|w| &w.text))
+        std::iter::once(&self.bytes).chain(self.wide.iter().map(|w| &w.text)).chain(&self.messages)
+    }
+
+    /// The content with these messages of gRPC, which conditions consider too.
+    #[must_use]
+    pub fn with_messages(mut self, messages: Option<Bytes>) -> Self {
+        self.messages = messages;
+        self
     }
 
     /// Size in bytes, without a content coding.
@@ -108,6 +117,7 @@ impl BodyContent {
     #[must_use]
     pub fn with_text(mut self, text: Bytes) -> Self {
         self.bytes = self.encode(text.clone());
+        self.messages = None;
         self.wide.truncate(1);
         match self.wide.first_mut().filter(|w| w.exact && std::str::from_utf8(&text).is_ok()) {
             Some(wide) => wide.text = text,

@@ -12,7 +12,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use interflow_codec::grpc;
+use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 
 use crate::body::fault_injection::{BodyFault, Throttle};
@@ -150,7 +152,40 @@ async fn read_content(headers: &Headers, raw: &Bytes, owner: BodyOwner) -> Resul
     }
     let plain = content_coding::decode(headers, raw, owner).await?;
     let unread = |charset| Error::new(ErrorKind::StageFailed, format!("the charset {charset} is not supported"));
-    BodyContent::read(headers, plain).await?.map_err(unread)
+    let messages = decompressed_messages(headers, &plain)?;
+    Ok(BodyContent::read(headers, plain).await?.map_err(unread)?.with_messages(messages))
+}
+
+/// The messages of a gRPC body without their compression, one after the other; `None` if none is compressed.
+///
+/// # Errors
+/// The body is not divided into messages, or one cannot be decompressed.
+fn decompressed_messages(headers: &Headers, body: &Bytes) -> Result<Option<Bytes>> {
+    /// What all of them may have.
+    const MAX_SIZE: usize = 16 << 20;
+    let media = headers.get_str("content-type").unwrap_or_default().trim().to_ascii_lowercase();
+    if !media.starts_with("application/grpc") {
+        return Ok(None);
+    }
+    let unread =
+        |why: &str| Error::new(ErrorKind::StageFailed, format!("the messages of its gRPC cannot be read: {why}"));
+    if media.starts_with("application/grpc-web-text") {
+        return Err(unread("they are in base64"));
+    }
+    let encoding = headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
+    let (mut rest, mut clear, mut is_compressed) = (BytesMut::from(&body[..]), Vec::new(), false);
+    while let Some(message) = grpc::next_message(&mut rest, MAX_SIZE).map_err(|e| unread(&e.to_string()))? {
+        is_compressed |= message.compressed;
+        let most = MAX_SIZE.saturating_sub(clear.len());
+        let data =
+            if message.compressed { grpc::decompress(&encoding, &message.data, most) } else { Some(message.data) };
+        clear.extend_from_slice(&data.ok_or_else(|| unread("one cannot be decompressed from grpc-encoding"))?);
+    }
+    if !rest.is_empty() {
+        return Err(unread("the body ends within one"));
+    }
+    let held = PROCESS_BUDGET.reserve(clear.len() as u64)?;
+    Ok(is_compressed.then(|| held.attach_to(clear)))
 }
 
 /// Whether a head announces server-sent events.
