@@ -118,7 +118,7 @@ class Release:
                 for path in rule["http"]["paths"]:
                     backend = path["backend"]["service"]
                     ports = [p["name"] for s in self.kind("Service") if s["metadata"]["name"] == backend["name"] for p in s["spec"]["ports"]]
-                    self.check(backend["port"]["name"] in ports, f"the Ingress's backend {backend} is no Service's")
+                    self.check(backend["port"]["name"] in ports, f"the Ingress's backend {backend} is not a Service's")
                 self.check(f'"{rule["host"]}"' in self.env("INTERFLOW_GATEWAY_HOSTS"), f"{rule['host']} is none of gateway.hosts")
         any_address = "[::]" if self.values.get("ipFamily") == "IPv6" else "0.0.0.0"
         for listen in ("PROXY", "GATEWAY", "ADMIN"):

@@ -35,7 +35,7 @@ def references(file):
     services = file["services"]
     for name, service in services.items():
         for other in names(service.get("depends_on")):
-            check(other in services, f"{name} depends on {other}, which is no service")
+            check(other in services, f"{name} depends on {other}, which is not a service")
             condition = service["depends_on"][other]["condition"] if isinstance(service["depends_on"], dict) else "service_started"
             check(condition != "service_healthy" or "healthcheck" in services[other], f"{other} has no healthcheck")
         for volume in service.get("volumes", []):

@@ -121,7 +121,9 @@ impl Default for AdminConfig {
 fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let parse = |text: String| {
         let address = text.parse::<IpAddr>().map(IpNet::from);
-        address.or_else(|_| text.parse()).map_err(|_| de::Error::custom(format!("`{text}` is no address or network")))
+        address
+            .or_else(|_| text.parse())
+            .map_err(|_| de::Error::custom(format!("`{text}` is not an address or network")))
     };
     Vec::<String>::deserialize(from)?.into_iter().map(parse).collect()
 }

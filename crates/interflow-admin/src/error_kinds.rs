@@ -54,7 +54,7 @@ pub const API_ERROR_KINDS: &[ApiErrorKind] = &[
     kind("changed_meanwhile", &[409], "the file was changed since it was read", "read it anew, and make the change there"),
     kind("too_large", &[413, 422], "the body, or what was asked for, is larger than the limit in the message", ""),
     kind("media_type", &[415], "the body is not `application/json`", "send it with Content-Type: application/json"),
-    kind("wrong_host", &[421], "the `Host` is none of the admin port's", "see admin.hosts"),
+    kind("wrong_host", &[421], "the `Host` header is not allowed on the admin port", "see admin.hosts"),
     kind("browser_failed", &[422], "the browser could not be started", ""),
     kind("bad_policy", &[422], "a redaction policy is invalid; `problems` says where", "nothing has changed: the previous policy is still active"),
     kind("bad_rules", &[422], "a rule file is invalid; `problems` says where", "nothing has changed: the previous rules are still active"),

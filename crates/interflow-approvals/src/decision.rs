@@ -13,7 +13,7 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     rule.hosts = vec![match answer.scope {
         ResolutionScope::Subdomains => match question.host.split_once('.') {
             // A name of two labels is itself the domain.
-            // A parent of one label, such as `com`, is no domain, and an address has no subdomains.
+            // A parent of one label, such as `com`, is not a domain, and an address has no subdomains.
             Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
                 format!("*.{parent}")
             }

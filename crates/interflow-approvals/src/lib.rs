@@ -314,7 +314,7 @@ impl Approvals {
         self.edit_rules(turn, |made| {
             let now = now();
             made.retain(|r| !r.is_expired(now));
-            // The same rule again, for example from a second click, is no error.
+            // The same rule again, for example from a second click, is not an error.
             if let Some(same) = made.iter().find(|r| r.spec == rule.spec) {
                 return Ok(rule_view(same));
             }

@@ -48,7 +48,7 @@ impl Approvals {
                 None if began.elapsed() < patience => {
                     Err(format!("{most} requests are pending already (approvals.max_held)"))
                 }
-                None => Err("nobody allowed it in time".to_owned()),
+                None => Err("it was not allowed in time".to_owned()),
             }
         }
     }

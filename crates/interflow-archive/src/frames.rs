@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use interflow_types::{Direction, MessageKind};
 
-use interflow_store::MessageRow;
+use interflow_store::MessageRecord;
 
 /// A message as one frame. Client messages are masked with zeros, which leaves their bytes unchanged. `None` for events
 /// and gRPC.
-pub(super) fn encode(message: &MessageRow) -> Option<Vec<u8>> {
+pub(super) fn encode(message: &MessageRecord) -> Option<Vec<u8>> {
     let opcode = match message.kind {
         MessageKind::Text => 1,
         MessageKind::Binary => 2,
@@ -78,7 +78,7 @@ mod tests {
         for len in [0, 1, 125, 126, 65_535, 65_536] {
             for direction in [Direction::Request, Direction::Response] {
                 let payload = Bytes::from(vec![7; len]);
-                let message = MessageRow {
+                let message = MessageRecord {
                     index: 0,
                     direction,
                     kind: MessageKind::Binary,

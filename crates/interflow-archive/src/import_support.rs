@@ -7,7 +7,7 @@ use bytes::Bytes;
 use interflow_types::{FlowId, Headers, Timestamp};
 
 use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, jsonl};
-use interflow_store::{BodyRow, FlowKind, FlowState, RequestRow, ResponseRow, TunnelRow};
+use interflow_store::{BodyRecord, FlowKind, FlowState, RequestRecord, ResponseRecord, TunnelRecord};
 
 /// A flow id derived from `started` and `parts`: stable across imports of the same file.
 pub fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
@@ -51,14 +51,14 @@ pub fn shorten(text: &str) -> String {
 }
 
 /// The row of a complete body.
-pub fn whole_body_row(body: &[u8]) -> BodyRow {
-    BodyRow::partial(body.len() as u64, body.len() as u64, None)
+pub fn whole_body_row(body: &[u8]) -> BodyRecord {
+    BodyRecord::partial(body.len() as u64, body.len() as u64, None)
 }
 
 /// A request with a complete body.
-pub fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRow {
+pub fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRecord {
     let protocol = headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket"));
-    RequestRow {
+    RequestRecord {
         method: method.to_owned(),
         path: path.to_owned(),
         version: super::har::version(version),
@@ -70,9 +70,9 @@ pub fn request(method: &str, path: &str, version: &str, headers: Headers, body: 
 }
 
 /// A response with a complete body.
-pub fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRow {
+pub fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRecord {
     let reason: Vec<u8> = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
-    ResponseRow {
+    ResponseRecord {
         status,
         reason: Bytes::from(reason),
         version: super::har::version(version),
@@ -88,7 +88,7 @@ pub fn set_complete(flow: &mut FlowWithBodies) {
     row.imported = true;
     row.messages = flow.messages.len() as u64;
     if row.kind == FlowKind::Tunnel && row.tunnel.is_none() {
-        row.tunnel = Some(TunnelRow::default());
+        row.tunnel = Some(TunnelRecord::default());
     }
     row.state = match &row.error {
         Some(_) => FlowState::Failed,

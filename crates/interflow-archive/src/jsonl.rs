@@ -8,7 +8,7 @@ use interflow_types::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
 use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
-use interflow_store::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
+use interflow_store::{FlowRecord, MessageRecord, RequestRecord, ResponseRecord, serde_repr};
 
 /// The version of the line format.
 const VERSION: u32 = 1;
@@ -40,13 +40,13 @@ struct JsonlRecord<R> {
     original_response_body: Bytes,
     /// The messages of a WebSocket, an event stream or a gRPC call, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    messages: Vec<MessageRow>,
+    messages: Vec<MessageRecord>,
 }
 
 /// The JSON Schema of a line.
 #[cfg(feature = "schema")]
 pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(JsonlRecord<FlowRow>).to_value()
+    schemars::schema_for!(JsonlRecord<FlowRecord>).to_value()
 }
 
 /// Writes flows as lines. Holds one flow at a time in memory, with its bodies.
@@ -63,9 +63,9 @@ impl<W: Write> JsonlWriter<W> {
 }
 
 impl<W: Write> FlowExporter for JsonlWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         // Unless requested, received versions that were not sent on are not exported.
-        let sent = (row.original.is_some() && !self.originals).then(|| FlowRow { original: None, ..row.clone() });
+        let sent = (row.original.is_some() && !self.originals).then(|| FlowRecord { original: None, ..row.clone() });
         let row = sent.as_ref().unwrap_or(row);
         let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } =
             FlowWithBodies::read(row, contents)?;
@@ -123,7 +123,7 @@ pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport
 }
 
 fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
-    let line: JsonlRecord<FlowRow> = serde_json::from_slice(line).map_err(|e| {
+    let line: JsonlRecord<FlowRecord> = serde_json::from_slice(line).map_err(|e| {
         let text = e.to_string();
         // The position is counted within the line, so serde's line number would mislead.
         let problem = text.split(" at line ").next().unwrap_or(&text);
@@ -155,7 +155,7 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
 
 /// Checks invariants that the row's types do not enforce, before a flow is displayed, replayed or exported: a file may
 /// have been written by anyone.
-pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
+pub(super) fn validate_row(row: &FlowRecord) -> Result<(), String> {
     heads("flow", row.request.as_ref(), row.response.as_ref())?;
     if let Some(original) = &row.original {
         let (request, response) = (original.request.as_ref(), original.response.as_ref());
@@ -167,7 +167,7 @@ pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
     row.interim.iter().try_for_each(|i| validate_headers("flow.interim", [&i.headers]))
 }
 
-fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>) -> Result<(), String> {
+fn heads(at: &str, request: Option<&RequestRecord>, response: Option<&ResponseRecord>) -> Result<(), String> {
     if let Some(request) = request {
         if Method::from_bytes(request.method.as_bytes()).is_err() {
             return Err(format!("{at}.request.method is not a method"));

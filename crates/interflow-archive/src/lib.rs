@@ -34,7 +34,7 @@ use bytes::Bytes;
 use interflow_types::Direction;
 pub use readable_bodies::ReadableBodySource;
 
-use interflow_store::{FlowRow, FlowStore, MessageRow, NewFlow, StoreError};
+use interflow_store::{FlowRecord, FlowStore, MessageRecord, NewFlow, StoreError};
 
 /// The bytes of recorded flows. A body may be read more than once, and each read starts at its beginning.
 pub trait BodySource {
@@ -42,36 +42,39 @@ pub trait BodySource {
     ///
     /// # Errors
     /// The bytes cannot be read.
-    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+    fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
 
     /// The body as received, before it was edited; empty if it was not edited or not recorded.
     ///
     /// # Errors
     /// The bytes cannot be read.
-    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+    fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
 
     /// The messages in order.
     ///
     /// # Errors
     /// The messages cannot be read.
-    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>>;
+    fn messages<'a>(
+        &'a self,
+        flow: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>>;
 }
 
 /// A flow with all its bytes in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowWithBodies {
-    pub row: FlowRow,
+    pub row: FlowRecord,
     /// The request's body, content coding kept.
     pub request_body: Bytes,
     /// The response's body, content coding kept.
     pub response_body: Bytes,
     /// The received bodies of request and response, where they were edited.
     pub original_bodies: [Bytes; 2],
-    pub messages: Vec<MessageRow>,
+    pub messages: Vec<MessageRecord>,
 }
 
 impl FlowWithBodies {
-    pub fn new(row: FlowRow) -> Self {
+    pub fn new(row: FlowRecord) -> Self {
         let (request_body, response_body) = Default::default();
         Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
     }
@@ -87,7 +90,7 @@ impl FlowWithBodies {
     ///
     /// # Errors
     /// Its bytes cannot be read.
-    pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Self> {
+    pub fn read(row: &FlowRecord, contents: &dyn BodySource) -> io::Result<Self> {
         Ok(Self {
             row: row.clone(),
             request_body: all(contents.body(row, Direction::Request)?)?,
@@ -108,18 +111,21 @@ fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
 }
 
 impl BodySource for FlowWithBodies {
-    fn body<'a>(&'a self, _flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn body<'a>(&'a self, _flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(self.bytes(direction).as_ref()))
     }
 
-    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         let [request, response] = &self.original_bodies;
         let bytes = if direction == Direction::Request { request } else { response };
         let edited = flow.original.as_ref().and_then(|o| o.edited_body(direction)).is_some();
         Ok(if edited { Box::new(bytes.as_ref()) } else { Box::new(io::empty()) })
     }
 
-    fn messages<'a>(&'a self, _flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+    fn messages<'a>(
+        &'a self,
+        _flow: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         Ok(Box::new(self.messages.iter().cloned().map(Ok)))
     }
 }
@@ -137,7 +143,7 @@ impl From<FlowWithBodies> for NewFlow {
 pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for StoreBodySource<'_> {
-    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         match flow.body(direction) {
             Some(body) if body.kept > 0 => {
                 let reader = self.0.body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
@@ -147,11 +153,14 @@ impl BodySource for StoreBodySource<'_> {
         }
     }
 
-    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         original_of(self.0, flow, direction)
     }
 
-    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+    fn messages<'a>(
+        &'a self,
+        flow: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         // In pages, so that a long stream is not loaded as a whole.
         const PAGE: u64 = 256;
         let pages = (0..flow.messages).step_by(PAGE as usize);
@@ -165,7 +174,7 @@ impl BodySource for StoreBodySource<'_> {
 }
 
 /// A body as received, if it was edited.
-fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
     match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
         Some(body) if body.kept > 0 => {
             let reader = store.original_body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
@@ -175,12 +184,12 @@ fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) 
     }
 }
 
-/// The bytes of a store's flows [as received](FlowRow::as_it_came).
+/// The bytes of a store's flows [as received](FlowRecord::as_it_came).
 #[derive(Clone, Copy)]
 pub struct OriginalBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for OriginalBodySource<'_> {
-    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         match flow.body(direction) {
             Some(body) if body.kept > 0 => {
                 let reader = self.0.original_body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
@@ -190,11 +199,14 @@ impl BodySource for OriginalBodySource<'_> {
         }
     }
 
-    fn original_body<'a>(&'a self, _: &'a FlowRow, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn original_body<'a>(&'a self, _: &'a FlowRecord, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(io::empty()))
     }
 
-    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+    fn messages<'a>(
+        &'a self,
+        flow: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         let all = StoreBodySource(self.0).messages(flow)?.collect::<Vec<_>>();
         Ok(Box::new(all.into_iter()))
     }
@@ -322,12 +334,12 @@ impl FromStr for ArchiveFormat {
 /// use std::io;
 ///
 /// use interflow_archive::{BodySource, FlowExporter};
-/// use interflow_store::FlowRow;
+/// use interflow_store::FlowRecord;
 ///
 /// struct Urls<W>(W);
 ///
 /// impl<W: io::Write> FlowExporter for Urls<W> {
-///     fn flow(&mut self, row: &FlowRow, _: &dyn BodySource) -> io::Result<()> {
+///     fn flow(&mut self, row: &FlowRecord, _: &dyn BodySource) -> io::Result<()> {
 ///         writeln!(self.0, "{}", row.url())
 ///     }
 ///
@@ -341,7 +353,7 @@ pub trait FlowExporter {
     ///
     /// # Errors
     /// Its bytes cannot be read, or the file cannot be written.
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()>;
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()>;
 
     /// Writes the end of the file, and flushes.
     ///
@@ -407,7 +419,7 @@ struct PerFlowExporter<W, F> {
 
 fn per_flow_exporter<'w, W: Write + 'w>(
     out: W,
-    write: impl Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()> + 'w,
+    write: impl Fn(&mut dyn Write, &FlowRecord, &dyn BodySource) -> io::Result<()> + 'w,
 ) -> Box<dyn FlowExporter + 'w> {
     Box::new(PerFlowExporter { out, write })
 }
@@ -415,9 +427,9 @@ fn per_flow_exporter<'w, W: Write + 'w>(
 impl<W, F> FlowExporter for PerFlowExporter<W, F>
 where
     W: Write,
-    F: Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()>,
+    F: Fn(&mut dyn Write, &FlowRecord, &dyn BodySource) -> io::Result<()>,
 {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         (self.write)(&mut self.out, row, contents)
     }
 

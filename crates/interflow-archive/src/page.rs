@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_codec::html::escape;
-use interflow_store::{FlowRow, decoded_body};
+use interflow_store::{FlowRecord, decoded_body};
 use interflow_types::{Direction, Headers};
 
 use super::{BodySource, FlowExporter, text, view};
@@ -53,7 +53,7 @@ impl<W: Write> PageWriter<W> {
         self.out.write_all(b"</table>\n")
     }
 
-    fn side(&mut self, row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
+    fn side(&mut self, row: &FlowRecord, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
         let (title, line) = match (side, &row.request, &row.response) {
             (Direction::Request, Some(r), _) => ("Request", format!("{} {} {}", r.method, r.path, r.version)),
             (Direction::Response, _, Some(r)) => {
@@ -71,7 +71,13 @@ impl<W: Write> PageWriter<W> {
         self.body(row, headers, contents, side)
     }
 
-    fn body(&mut self, row: &FlowRow, headers: &Headers, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
+    fn body(
+        &mut self,
+        row: &FlowRecord,
+        headers: &Headers,
+        contents: &dyn BodySource,
+        side: Direction,
+    ) -> io::Result<()> {
         let Some(known) = row.body(side).filter(|b| b.kept > 0) else { return Ok(()) };
         let mut bytes = Vec::new();
         // One byte more than is shown, to know whether there is more.
@@ -91,7 +97,7 @@ impl<W: Write> PageWriter<W> {
         writeln!(self.out, "<pre>{}{}</pre>", escape(&text), if is_cut { "\n…" } else { "" })
     }
 
-    fn messages(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn messages(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         if row.messages == 0 {
             return Ok(());
         }
@@ -112,7 +118,7 @@ impl<W: Write> PageWriter<W> {
 }
 
 impl<W: Write> FlowExporter for PageWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         let method = row.request.as_ref().map_or("CONNECT", |r| r.method.as_str());
         writeln!(self.out, "<article><h1>{} {}</h1>", escape(method), escape(&row.url()))?;
         let mut facts = vec![("Started", crate::har::iso(row.started))];

@@ -5,13 +5,13 @@ use std::io::{self, Read, Write};
 use interflow_types::{Direction, Headers};
 
 use super::BodySource;
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 
 /// Writes the request and the response, an empty line between them.
 ///
 /// # Errors
 /// A body cannot be read, or the output cannot be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     write_request(out, row, contents)?;
     if row.request.is_some() && row.response.is_some() {
         out.write_all(b"\r\n")?;
@@ -24,7 +24,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
 ///
 /// # Errors
 /// A body cannot be read, or the output cannot be written.
-pub fn write_request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+pub fn write_request(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     // A request of HTTP/1.1 with a body and without a length was chunked; no other ends with the connection.
     let unframed = row.request.as_ref().is_some_and(|request| {
         request.version == "HTTP/1.1"
@@ -47,7 +47,7 @@ pub fn write_request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySour
 ///
 /// # Errors
 /// A body cannot be read, or the output cannot be written.
-pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
+pub fn write_side(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
     let (headers, trailers) = match side {
         Direction::Request => {
             let Some(request) = &row.request else { return Ok(()) };

@@ -7,7 +7,9 @@ use std::io::{self, Read};
 use interflow_types::Direction;
 
 use super::{BodySource, original_of};
-use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MessageRow, MissingReason, Result, StoreError};
+use interflow_store::{
+    BodyReader, BodyRecord, FlowRecord, FlowStore, MessageRecord, MissingReason, Result, StoreError,
+};
 
 const PAGE: u64 = 256;
 
@@ -32,7 +34,7 @@ impl<'s> ReadableBodySource<'s> {
     ///
     /// # Errors
     /// A database or disk error; damage is not an error.
-    pub fn row<'a>(&self, row: &'a FlowRow) -> Result<Cow<'a, FlowRow>> {
+    pub fn row<'a>(&self, row: &'a FlowRecord) -> Result<Cow<'a, FlowRecord>> {
         let mut sound = Cow::Borrowed(row);
         for direction in [Direction::Request, Direction::Response] {
             let Some(body) = row.body(direction).copied().filter(|b| b.kept > 0) else { continue };
@@ -40,7 +42,7 @@ impl<'s> ReadableBodySource<'s> {
             // The row must agree with the bytes that follow, because formats write the length before the body.
             if readable < body.kept {
                 let changed = sound.to_mut();
-                let cut = BodyRow::partial(body.size, readable, Some(MissingReason::Lost));
+                let cut = BodyRecord::partial(body.size, readable, Some(MissingReason::Lost));
                 match direction {
                     Direction::Request => changed.request.iter_mut().for_each(|r| r.body = cut),
                     Direction::Response => changed.response.iter_mut().for_each(|r| r.body = cut),
@@ -53,7 +55,7 @@ impl<'s> ReadableBodySource<'s> {
             let readable = readable_bytes(self.store.original_body(row.id, direction, 0..body.kept))?;
             if readable < body.kept {
                 let cut = sound.to_mut().original.as_mut().and_then(|o| o.edited_body_mut(direction));
-                cut.into_iter().for_each(|b| *b = BodyRow::partial(body.size, readable, Some(MissingReason::Lost)));
+                cut.into_iter().for_each(|b| *b = BodyRecord::partial(body.size, readable, Some(MissingReason::Lost)));
             }
         }
         let messages = self.readable_messages(row)?;
@@ -66,7 +68,7 @@ impl<'s> ReadableBodySource<'s> {
         Ok(sound)
     }
 
-    fn readable_messages(&self, row: &FlowRow) -> Result<u64> {
+    fn readable_messages(&self, row: &FlowRecord) -> Result<u64> {
         let mut first = 0;
         while first < row.messages {
             // Whole pages only: a page with damage is left out completely.
@@ -105,7 +107,7 @@ pub(crate) const fn is_damage(error: &StoreError) -> bool {
 }
 
 impl BodySource for ReadableBodySource<'_> {
-    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         match flow.body(direction) {
             Some(body) if body.kept > 0 => {
                 let reader = self.store.body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
@@ -115,11 +117,14 @@ impl BodySource for ReadableBodySource<'_> {
         }
     }
 
-    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         original_of(self.store, flow, direction)
     }
 
-    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+    fn messages<'a>(
+        &'a self,
+        flow: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         let pages = (0..flow.messages).step_by(PAGE as usize);
         Ok(Box::new(pages.flat_map(move |from| {
             match self.store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {

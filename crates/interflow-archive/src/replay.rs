@@ -6,7 +6,7 @@ use bytes::Bytes;
 use interflow_types::{Body, ByteStr, HttpVersion, Method, Request, RequestHead, Scheme, Url};
 
 use super::request::{is_masked, replay_headers};
-use interflow_store::{FlowKind, FlowRow, MissingReason};
+use interflow_store::{FlowKind, FlowRecord, MissingReason};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestEdits {
@@ -114,7 +114,7 @@ pub fn unmasked(headers: &interflow_types::Headers) -> interflow_types::Headers 
 }
 
 /// Fields of the recorded request with masked values: they are not sent unless an edit sets them.
-pub fn masked_fields(row: &FlowRow) -> Vec<String> {
+pub fn masked_fields(row: &FlowRecord) -> Vec<String> {
     let headers = row.request.iter().flat_map(|r| r.headers.iter());
     headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
 }
@@ -192,7 +192,7 @@ impl RequestEdits {
     ///
     /// # Errors
     /// The flow is not an HTTP exchange, or its body is incomplete and not replaced.
-    pub fn apply(&self, row: &FlowRow, body: Bytes) -> Result<Request, ReplayError> {
+    pub fn apply(&self, row: &FlowRecord, body: Bytes) -> Result<Request, ReplayError> {
         let request = row.request.as_ref().ok_or_else(|| ReplayError::Tunnel(row.id.to_string()))?;
         if row.kind == FlowKind::WebSocket {
             return Err(ReplayError::WebSocket(row.id.to_string()));
@@ -254,7 +254,7 @@ impl RequestEdits {
         })
     }
 
-    fn target(&self, row: &FlowRow, path: &str) -> Url {
+    fn target(&self, row: &FlowRecord, path: &str) -> Url {
         let at_origin =
             |path: &str| Url { scheme: row.scheme, authority: row.authority.clone(), path: ByteStr::from(path) };
         match &self.url {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use interflow_types::{Direction, Headers, RequestHead};
 
 use super::BodySource;
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 /// Bodies above this size, in bytes, are not inlined into commands and snippets.
 pub(super) const MAX_INLINE: usize = 64 * 1024;
@@ -26,7 +26,7 @@ pub(super) struct ReplayableRequest {
 
 impl ReplayableRequest {
     /// `None` for a tunnel, which has no request.
-    pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Option<Self>> {
+    pub fn read(row: &FlowRecord, contents: &dyn BodySource) -> io::Result<Option<Self>> {
         let Some(request) = &row.request else { return Ok(None) };
         let mut body = Vec::new();
         contents.body(row, Direction::Request)?.read_to_end(&mut body)?;
@@ -93,7 +93,7 @@ impl ReplayableRequest {
 
 /// Removes the fields that a client writes itself: connection, framing and proxy fields, and `Host` if it matches the
 /// URL. A WebSocket keeps its upgrade fields.
-pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
+pub(super) fn replay_headers(headers: &Headers, row: &FlowRecord) -> Headers {
     let web_socket = row.kind == FlowKind::WebSocket;
     let host = row.authority.to_host_header(row.scheme);
     // Fields that `Connection` names belong to the connection as well (RFC 9110 section 7.6.1).

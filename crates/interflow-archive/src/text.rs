@@ -8,7 +8,7 @@ use interflow_types::{Direction, Headers, Passthrough, Timestamp, is_terminal_co
 
 use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
-use interflow_store::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
+use interflow_store::{FlowKind, FlowRecord, FlowState, FlowSummary, MessageRecord};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextStyle {
@@ -87,7 +87,7 @@ pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn line(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+pub fn line(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
     writeln!(out, "{}", summary(&row.summary(row.started), 160, TextStyle::default()).trim_end())
 }
 
@@ -189,7 +189,7 @@ pub fn clean_lines(text: &str) -> String {
 /// A body cannot be read, or the output cannot be written.
 pub fn detail(
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
     max_body: usize,
     style: TextStyle,
@@ -203,7 +203,7 @@ pub fn detail(
 /// A body cannot be read, or the output cannot be written.
 pub fn detail_with(
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
     (max_body, schemas): (usize, &ProtoSchemas),
     style: TextStyle,
@@ -253,7 +253,7 @@ pub fn detail_with(
     Ok(())
 }
 
-fn format_facts(row: &FlowRow) -> String {
+fn format_facts(row: &FlowRecord) -> String {
     let mut facts = vec![super::har::iso(row.started), row.transport.as_str().to_owned()];
     facts.extend(row.client.peer.map(|p| format!("from {p}")));
     facts.extend(row.user.as_ref().map(|u| format!("user {}", clean(u))));
@@ -282,7 +282,7 @@ fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: TextStyle) 
 
 fn body(
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
     side: Direction,
     (max, schemas): (usize, &ProtoSchemas),
@@ -319,7 +319,13 @@ fn body(
 }
 
 /// A rendered view of a structured binary body; `None` for other types, and for damaged ones.
-fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
+fn structured_view(
+    row: &FlowRecord,
+    side: Direction,
+    plain: &[u8],
+    max: usize,
+    schemas: &ProtoSchemas,
+) -> Option<String> {
     let headers = row.headers(side)?;
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
     let context = BodyContext { headers, path, direction: side, message: None };
@@ -347,7 +353,7 @@ fn hex(bytes: &[u8]) -> String {
     out
 }
 
-fn message_line(message: &MessageRow, started: Timestamp) -> String {
+fn message_line(message: &MessageRecord, started: Timestamp) -> String {
     let sign = if message.direction == Direction::Request { '>' } else { '<' };
     let after = duration(message.at.micros().saturating_sub(started.micros()));
     let payload = match std::str::from_utf8(&message.payload) {

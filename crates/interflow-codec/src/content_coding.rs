@@ -328,7 +328,7 @@ struct GzipLayer {
     member: GzDecoder<BoundedSink>,
     /// After the end of a member, what may begin another one.
     next: Option<Vec<u8>>,
-    /// What follows the last member is no member.
+    /// What follows the last member is not a member.
     ended: bool,
 }
 
@@ -420,7 +420,7 @@ struct ZstdLayer {
     complete: bool,
     /// After the end of a frame, what may begin another one.
     next: Vec<u8>,
-    /// What follows the last frame is no frame.
+    /// What follows the last frame is not a frame.
     ended: bool,
 }
 

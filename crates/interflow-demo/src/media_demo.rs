@@ -18,7 +18,7 @@ impl MediaDemo {
         format!("http://cdn.example:{port}/film.mp4")
     }
 
-    /// A client of the video behind a sealed link; `None` if the link is no `http` URL.
+    /// A client of the video behind a sealed link; `None` if the link is not a `http` URL.
     pub fn new(gateway: SocketAddr, link: &str) -> Option<Self> {
         let (_, path) = link.strip_prefix("http://")?.split_once('/')?;
         Some(Self { gateway, path: format!("/{path}") })

@@ -85,7 +85,7 @@ impl AtomicFile {
         self.temporary.as_file().sync_all()?;
         let path = self.path.clone();
         self.commit_without_sync()?;
-        // Not every file system can sync a folder. The content is in place either way, so that is no failure.
+        // Not every file system can sync a folder. The content is in place either way, so that is not a failure.
         let _ = File::open(folder(&path)).and_then(|folder| folder.sync_all());
         Ok(())
     }

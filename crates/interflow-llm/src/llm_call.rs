@@ -37,7 +37,7 @@ pub struct LlmCall {
     pub grows: bool,
     /// The client's limit on the output tokens of one choice, under whatever name its API has for it.
     pub max_output: Option<u64>,
-    /// Whether the client's limit is no number of tokens that an API takes.
+    /// Whether the client's limit is not a number of tokens that an API takes.
     pub is_max_output_invalid: bool,
     /// How many choices the client asks for; 0 if it does not say.
     pub choices: u64,

@@ -89,7 +89,7 @@ fn check_endpoints(url: &ObjectUrl, variables: &[(String, String)]) -> Result<()
         // The value may hold a password: it is not shown.
         Url::split(value).map_err(|e| ObjectError::Url {
             url: url.to_string(),
-            why: format!("`{name}` is no URL such as https://storage.example.com:9000: {e}"),
+            why: format!("`{name}` is not a URL such as https://storage.example.com:9000: {e}"),
         })?;
     }
     Ok(())

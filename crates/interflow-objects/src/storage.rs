@@ -237,7 +237,7 @@ impl ObjectStorage {
         Ok(found)
     }
 
-    /// Deletes an object; it is no error if there is none.
+    /// Deletes an object; it is not an error if there is none.
     ///
     /// # Errors
     /// As the storage answers.
@@ -308,7 +308,7 @@ impl ObjectStorage {
 /// Ends when nobody waits for an upload any more.
 type GivenUp = oneshot::Receiver<()>;
 
-/// A task that ends when nobody waits for it any more.
+/// A task that ends when it was cancelled.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Future for AbortOnDrop<T> {

@@ -246,7 +246,7 @@ async fn wrong_settings_are_refused_and_empty_ones_ignored() {
         ObjectStorage::open(&"s3://bucket".parse().unwrap(), &access(variables)).err().map(|e| e.to_string())
     };
     let endpoint = refused(("AWS_ENDPOINT_URL", "user:hush@minio:9000")).unwrap();
-    assert!(endpoint.contains("`AWS_ENDPOINT_URL` is no URL") && !endpoint.contains("hush"), "{endpoint}");
+    assert!(endpoint.contains("`AWS_ENDPOINT_URL` is not a URL") && !endpoint.contains("hush"), "{endpoint}");
     assert!(refused(("AWS_SECRET_ACCESS_KEY", "")).unwrap().contains("set AWS_ACCESS_KEY_ID and"));
     let variables: Vec<_> = server.variables().into_iter().chain([("AWS_REGION".into(), String::new())]).collect();
     open("s3://bucket", variables).check().await.unwrap();

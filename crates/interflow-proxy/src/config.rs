@@ -354,7 +354,7 @@ pub struct InterceptConfig {
     /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart: at most as
     /// many as in memory, the oldest removed first.
     pub persist_leaves: bool,
-    /// The CA's certificate (PEM, with those above it if it is no root), for replicas that share one: `file:PATH` or
+    /// The CA's certificate (PEM, with those above it if it is not a root), for replicas that share one: `file:PATH` or
     /// `env:NAME`. At the start it takes the place of the CA in the data directory. If unset, a CA is created there.
     pub ca_certificate: Option<String>,
     /// The unencrypted key of `ca_certificate` (PEM): `file:PATH` or `env:NAME`.

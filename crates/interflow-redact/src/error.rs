@@ -35,7 +35,7 @@ pub enum RedactError {
     #[error("more than {limit} bytes would have to be held back")]
     HeldBack { limit: usize },
     /// The work was cancelled, since nobody waits for the result.
-    #[error("the work was ended: nobody waits for it")]
+    #[error("the work was cancelled")]
     Stopped,
     /// The operating system provided no random bytes.
     #[error("no random bytes: {0}")]

@@ -134,10 +134,10 @@ impl PolicyKeys {
         let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
         let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
         let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
-        let bytes = STANDARD.decode(body).map_err(|_| failed("the value is no base64"))?;
+        let bytes = STANDARD.decode(body).map_err(|_| failed("the value is not base64"))?;
         let (nonce, text) = bytes.split_at_checked(12).ok_or_else(|| failed("the value is too short"))?;
         let plain = decrypt_bytes(key, nonce, text).ok_or_else(|| failed("wrong key, or the value was changed"))?;
-        String::from_utf8(plain).map_err(|_| failed("the value is no text"))
+        String::from_utf8(plain).map_err(|_| failed("the value is not text"))
     }
 
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {

@@ -27,11 +27,11 @@ pub use conversations::{
 pub use error::{Result, StoreError};
 pub use instances::{InstanceReport, InstanceRow};
 pub use model::{
-    BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, MessageRow,
-    MissingReason, ProcessRow, RequestRow, ResponseRow, Sha256Digest, StaticLabel, TunnelRow, UpstreamRow,
-    UpstreamTlsRow, media_type,
+    BodyRecord, ClientRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, FlowSummary,
+    InterimRecord, MessageRecord, MissingReason, ProcessRecord, RequestRecord, ResponseRecord, Sha256Digest,
+    StaticLabel, TunnelRecord, UpstreamRecord, UpstreamTlsRecord, media_type,
 };
-pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
+pub use originals::{OriginalRecord, OriginalRequestRecord, OriginalResponseRecord};
 pub use overview::{
     FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
     OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,

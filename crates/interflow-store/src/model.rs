@@ -13,7 +13,7 @@ use interflow_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::originals::OriginalRow;
+use crate::originals::OriginalRecord;
 use crate::serde_repr;
 
 /// Text that is usually a constant, such as protocol versions and error kinds, and is then not allocated.
@@ -49,7 +49,7 @@ pub enum FlowKind {
 /// One recorded flow, without the bytes of its bodies and messages, which are read separately by id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Flow")]
-pub struct FlowRow {
+pub struct FlowRecord {
     #[serde(with = "serde_repr::text")]
     #[schemars(with = "FlowId")]
     pub id: FlowId,
@@ -70,32 +70,32 @@ pub struct FlowRow {
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
-    pub client: ClientRow,
+    pub client: ClientRecord,
     /// The upstream side, if a connection was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upstream: Option<UpstreamRow>,
+    pub upstream: Option<UpstreamRecord>,
     /// The request; absent for a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<RequestRow>,
+    pub request: Option<RequestRecord>,
     /// Interim responses (1xx) that were relayed, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub interim: Vec<InterimRow>,
+    pub interim: Vec<InterimRecord>,
     /// The response, once its head has arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub response: Option<ResponseRow>,
+    pub response: Option<ResponseRecord>,
     /// Request and response as received, if they were edited; `request` and `response` are what was sent on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub original: Option<Box<OriginalRow>>,
+    pub original: Option<Box<OriginalRecord>>,
     /// Points in time in microseconds after `started`, and durations in microseconds.
     #[serde(with = "serde_repr::timings")]
     #[schemars(with = "serde_repr::timings::TimingsRepr")]
     pub timings: FlowTimings,
     /// The error, if the flow failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<ErrorRow>,
+    pub error: Option<ErrorRecord>,
     /// Bytes transferred through a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tunnel: Option<TunnelRow>,
+    pub tunnel: Option<TunnelRecord>,
     /// Why a tunnel was passed through uninspected: such as `excluded` or `pinning_bypass`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<StaticLabel>,
@@ -122,7 +122,7 @@ pub struct FlowRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Client")]
-pub struct ClientRow {
+pub struct ClientRecord {
     /// Connection number, unique within the recording process.
     pub connection: u64,
     pub peer: Option<SocketAddr>,
@@ -134,7 +134,7 @@ pub struct ClientRow {
     pub accepted: Timestamp,
     /// TLS parameters, if TLS was terminated here; absent for plain HTTP and for tunnels that were passed through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<ClientTlsRow>,
+    pub tls: Option<ClientTlsRecord>,
     /// Akamai fingerprint of its HTTP/2 connection preface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http2: Option<String>,
@@ -143,7 +143,7 @@ pub struct ClientRow {
     pub ja4h: Option<String>,
     /// The client process, if lookup is enabled and found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process: Option<ProcessRow>,
+    pub process: Option<ProcessRecord>,
     /// The name of the client's Docker or Podman container, if lookup is enabled and found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
@@ -152,7 +152,7 @@ pub struct ClientRow {
 /// A process of the recording machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Process")]
-pub struct ProcessRow {
+pub struct ProcessRecord {
     pub pid: u32,
     /// The file name of its executable.
     pub name: String,
@@ -161,7 +161,7 @@ pub struct ProcessRow {
 /// TLS parameters and fingerprints of the downstream side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ClientTls")]
-pub struct ClientTlsRow {
+pub struct ClientTlsRecord {
     /// The requested server name (SNI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sni: Option<String>,
@@ -183,7 +183,7 @@ pub struct ClientTlsRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Upstream")]
-pub struct UpstreamRow {
+pub struct UpstreamRecord {
     /// The address connected to: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
@@ -197,13 +197,13 @@ pub struct UpstreamRow {
     /// Whether the connection had carried an earlier request.
     pub reused: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<UpstreamTlsRow>,
+    pub tls: Option<UpstreamTlsRecord>,
 }
 
 /// TLS parameters of the upstream side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "UpstreamTls")]
-pub struct UpstreamTlsRow {
+pub struct UpstreamTlsRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<StaticLabel>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,7 +226,7 @@ pub struct UpstreamTlsRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Request")]
-pub struct RequestRow {
+pub struct RequestRecord {
     pub method: String,
     /// Path and query as the client wrote them; `*` for a server-wide OPTIONS.
     pub path: String,
@@ -244,13 +244,13 @@ pub struct RequestRow {
     #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
     #[serde(default)]
-    pub body: BodyRow,
+    pub body: BodyRecord,
 }
 
 /// An interim response (RFC 9110 15.2) that was relayed to the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Interim")]
-pub struct InterimRow {
+pub struct InterimRecord {
     pub status: u16,
     /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
@@ -260,7 +260,7 @@ pub struct InterimRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Response")]
-pub struct ResponseRow {
+pub struct ResponseRecord {
     pub status: u16,
     /// The reason phrase as received; empty over HTTP/2.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
@@ -277,13 +277,13 @@ pub struct ResponseRow {
     #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
     #[serde(default)]
-    pub body: BodyRow,
+    pub body: BodyRecord,
 }
 
 /// Metadata of a body; its bytes are read separately by flow id and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Body")]
-pub struct BodyRow {
+pub struct BodyRecord {
     /// Size as transferred: transfer coding removed, content coding kept.
     pub size: u64,
     /// Bytes recorded, always from the beginning of the body.
@@ -296,7 +296,7 @@ pub struct BodyRow {
     pub head_sha256: Option<Sha256Digest>,
 }
 
-impl BodyRow {
+impl BodyRecord {
     pub const fn whole(size: u64) -> Self {
         Self { size, kept: size, missing: None, head_sha256: None }
     }
@@ -408,7 +408,7 @@ impl MissingReason {
 /// The error that ended a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "FlowError")]
-pub struct ErrorRow {
+pub struct ErrorRecord {
     /// The label of the error's kind, such as `upstream_timeout`.
     pub kind: StaticLabel,
     /// Who caused it: `client`, `upstream`, `config` or `internal`.
@@ -419,7 +419,7 @@ pub struct ErrorRow {
 /// Bytes transferred through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TunnelBytes")]
-pub struct TunnelRow {
+pub struct TunnelRecord {
     pub sent: u64,
     pub received: u64,
 }
@@ -427,7 +427,7 @@ pub struct TunnelRow {
 /// One message of a WebSocket, event stream or gRPC stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RecordedMessage")]
-pub struct MessageRow {
+pub struct MessageRecord {
     /// Its position among the flow's messages, from 0.
     pub index: u64,
     #[serde(with = "serde_repr::direction")]
@@ -500,7 +500,7 @@ pub struct FlowSummary {
     pub parent: Option<FlowId>,
 }
 
-impl FlowRow {
+impl FlowRecord {
     /// A row with only the mandatory fields; importers fill in the rest.
     pub fn new(id: FlowId, started: Timestamp, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self {
@@ -512,7 +512,7 @@ impl FlowRow {
             scheme,
             authority,
             user: None,
-            client: ClientRow::default(),
+            client: ClientRecord::default(),
             upstream: None,
             request: None,
             interim: Vec::new(),
@@ -555,7 +555,7 @@ impl FlowRow {
         })
     }
 
-    pub fn body(&self, direction: Direction) -> Option<&BodyRow> {
+    pub fn body(&self, direction: Direction) -> Option<&BodyRecord> {
         match direction {
             Direction::Request => self.request.as_ref().map(|r| &r.body),
             Direction::Response => self.response.as_ref().map(|r| &r.body),
@@ -578,7 +578,7 @@ impl FlowRow {
     pub fn summary(&self, now: Timestamp) -> FlowSummary {
         let running = now.micros().saturating_sub(self.started.micros());
         // A tunnel has no request and response to take sizes from.
-        let sizes = self.tunnel.unwrap_or_else(|| TunnelRow {
+        let sizes = self.tunnel.unwrap_or_else(|| TunnelRecord {
             sent: self.request.as_ref().map_or(0, |r| r.body.size),
             received: self.response.as_ref().map_or(0, |r| r.body.size),
         });

@@ -22,7 +22,7 @@ impl RecordStore {
     /// Opens the store for recording. `dir` is the folder of the embedded store, or the spool of the shared one.
     ///
     /// # Errors
-    /// As for [`SqliteStore::open`] and [`SharedStore::open`]; `record.store` cannot be resolved or is no URL.
+    /// As for [`SqliteStore::open`] and [`SharedStore::open`]; `record.store` cannot be resolved or is not a URL.
     pub fn open(dir: &Path, config: &RecordConfig, access: SharedAccess) -> Result<Self> {
         Ok(match shared_url(config)? {
             None => Self::Embedded(Arc::new(SqliteStore::open(dir, config)?)),
@@ -132,7 +132,7 @@ impl Deref for RecordStore {
 /// The URL of the shared store, if the configuration names one.
 ///
 /// # Errors
-/// The variable or file that holds it does not exist; it is no URL of PostgreSQL.
+/// The variable or file that holds it does not exist; it is not a URL of PostgreSQL.
 pub fn shared_url(config: &RecordConfig) -> Result<Option<PostgresUrl>> {
     let Some(text) = &config.store else { return Ok(None) };
     let url = resolve_secret_ref(text).map_err(|e| StoreError::Shared(format!("record.store: {e}")))?;

@@ -6,13 +6,13 @@ use interflow_query::sql::{SqlColumn, SqlColumns};
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::Direction;
 
-use crate::model::{FlowKind, FlowRow, FlowState, FlowSummary};
+use crate::model::{FlowKind, FlowRecord, FlowState, FlowSummary};
 
 const REQUEST: [Direction; 1] = [Direction::Request];
 const RESPONSE: [Direction; 1] = [Direction::Response];
 const BOTH: [Direction; 2] = [Direction::Request, Direction::Response];
 
-impl FlowRow {
+impl FlowRecord {
     /// Bytes of bodies or of a tunnel: to the upstream, and from it.
     pub fn sizes(&self) -> (u64, u64) {
         let body = |d| self.body(d).map_or(0, |b| b.size);
@@ -29,7 +29,7 @@ impl FlowRow {
     }
 }
 
-impl QuerySubject for FlowRow {
+impl QuerySubject for FlowRecord {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let request = self.request.as_ref();
         let path = request.map(|r| r.path.split_once('?').map_or((r.path.as_str(), None), |(p, q)| (p, Some(q))));
@@ -113,7 +113,7 @@ impl QuerySubject for FlowRow {
     }
 
     fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
-        Tristate::Known(FlowRow::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
+        Tristate::Known(FlowRecord::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn connection(
 ) -> io::Result<()> {
     let peer = wire.tcp().peer_addr()?;
     if let Some(config) = tls {
-        // A client that rejects the certificate is no violation of the origin.
+        // A client that rejects the certificate is not a violation of the origin.
         wire = match wire.accept_tls(config).await {
             Ok(wire) => wire,
             Err(_) => return Ok(()),
@@ -246,7 +246,7 @@ async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
                 Ok(Ok(true)) => {}
                 // The connection ends with this response.
                 Ok(Ok(false)) => return Ok(()),
-                // A stream that was reset is no failure of the connection.
+                // A stream that was reset is not a failure of the connection.
                 Ok(Err(_)) => {}
                 // A panic of the closure must fail the test.
                 Err(e) => if let Ok(panic) = e.try_into_panic() { std::panic::resume_unwind(panic) },

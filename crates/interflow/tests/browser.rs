@@ -164,7 +164,7 @@ async fn chromium_opens_an_intercepted_page_without_a_certificate_error() {
         eprintln!("skipped: Chromium is not installed");
         return;
     }
-    // Chromium would save what is no page.
+    // Chromium would save what is not a page.
     let page = || Reply::ok("<p>seen</p>").header("Content-Type", "text/html");
     let origin = Origin::https().answering(move |_| page()).start().await;
     std::fs::write(home.path().join("origin.pem"), origin.ca().pem()).unwrap();

@@ -164,7 +164,7 @@ fn problems(expression: &str) -> Vec<String> {
     let grouped = grouped.filter_map(|rest| rest.split(')').next()).flat_map(|list| list.split(','));
     for label in selected.chain(grouped).map(str::trim).filter(|label| !label.is_empty() && !known.contains(label)) {
         if problems.is_empty() {
-            problems.push(format!("{label} is no label of it: {expression}"));
+            problems.push(format!("{label} is not a label of it: {expression}"));
         }
     }
     problems

@@ -32,7 +32,7 @@ function operation(request: unknown): Operation | null {
   return { kind, name, query: query.trim(), variables, hash };
 }
 
-/** The operations of a JSON body, one or several; none if it is no GraphQL request. */
+/** The operations of a JSON body, one or several; none if it is not a GraphQL request. */
 export function operationsIn(body: string): Operation[] {
   if (!/"(query|persistedQuery)"/.test(body)) return [];
   try {

@@ -60,7 +60,7 @@ export function tagsFromText(text: string): Record<string, string> {
 /** The words of a list, whose separators are spaces and commas. */
 export const listed = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
 
-/** Limits from the fields of a form; an empty field, or 0, is no limit. */
+/** Limits from the fields of a form; an empty field, or 0, is not a limit. */
 export function limitsFrom({ day, month, requests = '' }: { day: string; month: string; requests?: string }): Quota {
   return {
     ...(Number(day) > 0 ? { money_per_day: Number(day) } : {}),

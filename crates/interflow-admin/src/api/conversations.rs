@@ -209,7 +209,7 @@ pub(crate) async fn annotate(
 fn message_key(text: &str) -> Result<MessageHash> {
     u128::from_str_radix(text, 16)
         .map(MessageHash)
-        .map_err(|_| ApiError::bad_request(format!("`{text}` is no message's key: 32 hexadecimal digits")))
+        .map_err(|_| ApiError::bad_request(format!("`{text}` is not a message's key: 32 hexadecimal digits")))
 }
 
 #[derive(Deserialize, Default, JsonSchema)]

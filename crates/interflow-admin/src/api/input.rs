@@ -99,7 +99,7 @@ impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let Path((id, index)) =
             Path::<(String, String)>::from_request_parts(parts, state).await.map_err(invalid_path)?;
-        let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is no message's number")))?;
+        let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is not a message's number")))?;
         Ok(Self(flow_id(&id)?, index))
     }
 }

@@ -100,7 +100,7 @@ fn recorded_target(message: &Value) -> Option<String> {
     Some(format!("{method} {named} {of}"))
 }
 
-/// The status for the audit trail: an error of the protocol or of the tool is no success, although HTTP says so.
+/// The status for the audit trail: an error of the protocol or of the tool is not a success, although HTTP says so.
 fn status_of(answer: Option<&Value>) -> StatusCode {
     let failed = answer.is_some_and(|a| a.get("error").is_some() || a["result"]["isError"] == true);
     if failed { StatusCode::BAD_REQUEST } else { StatusCode::OK }

@@ -1,7 +1,7 @@
 //! The operation that a request performs, if its body names it: GraphQL and JSON-RPC (MCP and the Language Server
 //! Protocol among them) use one path for everything. A gRPC path names its method already.
 
-use interflow_store::{FlowRow, FlowStore};
+use interflow_store::{FlowRecord, FlowStore};
 use interflow_types::Direction;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ const MAX_BODY: u64 = 64 << 10;
 const MAX_NAME: usize = 80;
 
 /// The operation of a recorded request; `None` if it has none, or its body is long, coded or not recorded.
-pub(crate) fn operation_name(store: &dyn FlowStore, row: &FlowRow) -> Option<String> {
+pub(crate) fn operation_name(store: &dyn FlowStore, row: &FlowRecord) -> Option<String> {
     let request = row.request.as_ref()?;
     let size = request.body.size;
     let coded = request.headers.get("content-encoding").is_some();

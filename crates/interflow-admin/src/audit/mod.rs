@@ -211,7 +211,7 @@ mod tests {
         let admin = Identity::admin_token();
         for n in 0..12 {
             audit.record(&entry(&admin, &format!("/flows/{n}/response/body")));
-            // Reading the same again is no line of its own.
+            // Reading the same again is not a line of its own.
             audit.record(&entry(&admin, &format!("/flows/{n}/response/body")));
         }
         let filter = AuditFilter { limit: 7, ..AuditFilter::default() };

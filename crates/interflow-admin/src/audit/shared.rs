@@ -1,5 +1,5 @@
 //! The audit trail of all replicas, in the database that they share. A line goes into this replica's file first, and from
-//! there to the database: nobody waits for it, and nothing is missing when it answers again.
+//! there to the database: it was cancelled, and nothing is missing when it answers again.
 
 use std::collections::VecDeque;
 use std::io;

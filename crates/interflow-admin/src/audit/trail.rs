@@ -217,7 +217,7 @@ const RECORD_MEMBERS: [&str; 11] = [
     "replica",
 ];
 
-/// The end of a file. An incomplete first line is no JSON and is skipped by the reader.
+/// The end of a file. An incomplete first line is not JSON and is skipped by the reader.
 fn read_end(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

@@ -27,7 +27,7 @@ impl RequestOrigin {
     fn behind(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &[IpNet]) -> Self {
         let is_trusted = |ip: &IpAddr| trusted.iter().any(|net| net.contains(&ip.to_canonical()));
         let Some(peer) = peer.filter(is_trusted) else { return Self { address: peer, is_https: false } };
-        // Each proxy appends whom it got the request from: the last one that is no trusted proxy is the client, and
+        // Each proxy appends whom it got the request from: the last one that is not a trusted proxy is the client, and
         // what stands before it is the client's own word.
         let hops = values(headers, &FORWARDED_FOR);
         let mut client = peer;

@@ -116,7 +116,7 @@ impl std::str::FromStr for Role {
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Viewer, Self::Operator, Self::Admin];
         let role = all.into_iter().find(|role| role.as_str() == text);
-        role.ok_or_else(|| format!("`{text}` is no role: use viewer, operator or admin"))
+        role.ok_or_else(|| format!("`{text}` is not a role: use viewer, operator or admin"))
     }
 }
 

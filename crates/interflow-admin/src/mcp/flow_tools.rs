@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::{TextStyle, duration, size};
-use interflow_store::{FlowRow, FlowState, FlowStore, ListOptions, StoreError, TotalsRange, decoded_body, media_type};
+use interflow_store::{
+    FlowRecord, FlowState, FlowStore, ListOptions, StoreError, TotalsRange, decoded_body, media_type,
+};
 use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::Value;
 
@@ -40,7 +42,7 @@ pub fn search_flows(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult 
     Ok(lines.join("\n"))
 }
 
-pub fn flow_line(row: &FlowRow) -> String {
+pub fn flow_line(row: &FlowRecord) -> String {
     let s = row.summary(Timestamp::now());
     let method = s.method.as_deref().unwrap_or("TUNNEL");
     let status = s.status.map_or_else(|| s.error.as_deref().unwrap_or("-").to_owned(), |n| n.to_string());
@@ -75,7 +77,7 @@ pub fn read_flow(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     }
 }
 
-pub fn whole_flow(store: &dyn FlowStore, row: &FlowRow, most: usize) -> ToolCallResult {
+pub fn whole_flow(store: &dyn FlowStore, row: &FlowRecord, most: usize) -> ToolCallResult {
     let mut out = format!("flow {}, {:?}, {} ms\n", row.id, row.state, row.duration().unwrap_or_default() / 1000);
     if let Some(error) = &row.error {
         out.push_str(&format!("error {}: {}\n", error.kind, error.message));
@@ -96,7 +98,7 @@ pub fn whole_flow(store: &dyn FlowStore, row: &FlowRow, most: usize) -> ToolCall
 }
 
 /// The decoded bytes of a body, and whether they are all of it.
-fn decoded(store: &dyn FlowStore, row: &FlowRow, side: Direction) -> Result<(bytes::Bytes, bool), String> {
+fn decoded(store: &dyn FlowStore, row: &FlowRecord, side: Direction) -> Result<(bytes::Bytes, bool), String> {
     let Some(known) = row.body(side).filter(|b| b.kept > 0) else { return Ok((bytes::Bytes::new(), true)) };
     let bytes = store.body(row.id, side, 0..known.kept.min(MAX_BODY)).map_err(error_text)?;
     let bytes = bytes.read_all(MAX_BODY as usize).map_err(error_text)?;
@@ -105,7 +107,7 @@ fn decoded(store: &dyn FlowStore, row: &FlowRow, side: Direction) -> Result<(byt
     Ok((decoded.bytes, known.kept <= MAX_BODY && !decoded.truncated))
 }
 
-fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, skip: usize, most: usize) -> ToolCallResult {
+fn body(store: &dyn FlowStore, row: &FlowRecord, side: Direction, skip: usize, most: usize) -> ToolCallResult {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(String::new()) };
     let media = row.headers(side).and_then(media_type).unwrap_or_default();
     // A truncated body may end in the middle of a character.
@@ -124,7 +126,7 @@ fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, skip: usize, most
     Ok(out)
 }
 
-fn messages(store: &dyn FlowStore, row: &FlowRow, skip: usize, most: usize) -> ToolCallResult {
+fn messages(store: &dyn FlowStore, row: &FlowRecord, skip: usize, most: usize) -> ToolCallResult {
     let mut out = format!("\n{} messages\n", row.messages);
     let loaded = match store.messages(row.id, 0..row.messages.min(MAX_MESSAGES)) {
         // What is known of the flow is shown all the same.
@@ -159,7 +161,7 @@ pub fn diff_flows(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     Ok(text_window(&String::from_utf8_lossy(&out), skip, most, ""))
 }
 
-fn masked_heads(row: &FlowRow) -> FlowRow {
+fn masked_heads(row: &FlowRecord) -> FlowRecord {
     let mut row = row.clone();
     if let Some(r) = &mut row.request {
         r.path = mask_path(&r.path);
@@ -172,7 +174,7 @@ fn masked_heads(row: &FlowRow) -> FlowRow {
 }
 
 /// A flow with masked bodies, without content coding: they were decoded to mask them.
-fn masked_bodies(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowWithBodies, String> {
+fn masked_bodies(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowWithBodies, String> {
     let masked = |side: Direction| -> Result<bytes::Bytes, String> {
         let media = row.headers(side).and_then(media_type).unwrap_or_default();
         let (bytes, whole) = decoded(store, row, side)?;
@@ -206,7 +208,7 @@ struct HostTotals {
 }
 
 impl FlowTotals {
-    fn add(&mut self, row: &FlowRow) {
+    fn add(&mut self, row: &FlowRecord) {
         let summary = row.summary(Timestamp::now());
         let failed = row.error.is_some() || summary.status.is_some_and(|s| s >= 400);
         self.flows += 1;
@@ -325,7 +327,7 @@ fn model_totals(store: &dyn FlowStore, arguments: &Value, top: usize) -> ToolCal
 pub fn newest_match(store: &dyn FlowStore, arguments: &Value, after: Timestamp) -> Result<Option<String>, String> {
     let options = ListOptions { query: query(arguments)?, limit: PAGE.min(100), ..ListOptions::default() };
     let rows = store.list(&options).map_err(error_text)?;
-    let ended = |row: &&FlowRow| {
+    let ended = |row: &&FlowRecord| {
         let end = row.started.micros() + row.duration().unwrap_or_default();
         row.state != FlowState::Open && end >= after.micros()
     };

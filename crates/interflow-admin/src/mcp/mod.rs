@@ -40,7 +40,7 @@ pub fn is_supported_version(version: &str) -> bool {
 /// The JSON-RPC error response for invalid JSON.
 pub fn message(text: &str) -> Result<Value, Value> {
     // The id of a message that cannot be parsed is unknown; JSON-RPC then has null.
-    serde_json::from_str(text).map_err(|e| failure(&Value::Null, -32700, &format!("this is no JSON: {e}")))
+    serde_json::from_str(text).map_err(|e| failure(&Value::Null, -32700, &format!("this is not JSON: {e}")))
 }
 
 /// The messages of a batch, or the single message.
@@ -123,7 +123,9 @@ fn failure(id: &Value, code: i64, message: &str) -> Value {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use interflow_store::{BodyRow, FlowRow, FlowState, NewFlow, RecordConfig, RequestRow, ResponseRow, SqliteStore};
+    use interflow_store::{
+        BodyRecord, FlowRecord, FlowState, NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+    };
     use interflow_types::{EntryKind, FlowId, Headers, Scheme, Timestamp};
 
     fn store() -> (tempfile::TempDir, SqliteStore, FlowId) {
@@ -133,24 +135,24 @@ mod tests {
         let store = SqliteStore::open(dir.path(), &config).unwrap();
         let started = Timestamp::now();
         let id = FlowId::new(started);
-        let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, "api.test:443".parse().unwrap());
+        let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "api.test:443".parse().unwrap());
         row.state = FlowState::Complete;
-        row.request = Some(RequestRow {
+        row.request = Some(RequestRecord {
             method: "POST".into(),
             path: "/v1/orders?api_key=sk-hidden1&page=2".into(),
             version: "HTTP/1.1".into(),
             protocol: None,
             headers: Headers::from_iter([("Authorization", "Bearer sk-hidden2"), ("Content-Type", "application/json")]),
             trailers: Headers::new(),
-            body: BodyRow::default(),
+            body: BodyRecord::default(),
         });
-        row.response = Some(ResponseRow {
+        row.response = Some(ResponseRecord {
             status: 201,
             reason: Bytes::new(),
             version: "HTTP/1.1".into(),
             headers: Headers::from_iter([("Set-Cookie", "session=sk-hidden3"), ("Content-Type", "application/json")]),
             trailers: Headers::new(),
-            body: BodyRow::default(),
+            body: BodyRecord::default(),
         });
         let request_body = Bytes::from_static(br#"{"password": "sk-hidden4", "item": "lamp", "max_tokens": 9}"#);
         let response_body = Bytes::from_static(br#"{"order": 17, "auth": {"access_token": "sk-hidden5"}}"#);

@@ -101,7 +101,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
         Ok(flow) => Some(flow),
         Err(_) if !tool.path.contains("{id}") => None,
         Err(_) => {
-            return Some(Err(tool_result(&id, Err(format!("`{flow}` is no flow id: search_flows lists them")))));
+            return Some(Err(tool_result(&id, Err(format!("`{flow}` is not a flow id: search_flows lists them")))));
         }
     };
     let mut input = json!({});

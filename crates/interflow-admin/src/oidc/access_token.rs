@@ -58,7 +58,7 @@ struct Claims {
 
 impl AccessTokenChecker {
     /// # Errors
-    /// The issuer is no URL with TLS.
+    /// The issuer is not a URL with TLS.
     pub fn new(issuer: &str, audience: &str, http: Arc<dyn HttpClient>) -> Result<Self, String> {
         check_url(issuer).map_err(|e| e.message)?;
         let provider = Provider::new(issuer, TIMEOUT, http);

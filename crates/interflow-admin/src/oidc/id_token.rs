@@ -165,7 +165,7 @@ fn explain(error: &jsonwebtoken::errors::Error, expected: &Expected<'_>) -> Logi
     }
 }
 
-/// The groups in a claim: a list of texts, or one text. A name that is no claim leads into objects with its dots.
+/// The groups in a claim: a list of texts, or one text. A name that is not a claim leads into objects with its dots.
 pub(super) fn groups(claims: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
     let claim = claims.get(name).or_else(|| {
         let mut parts = name.split('.');

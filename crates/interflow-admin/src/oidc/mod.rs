@@ -89,7 +89,7 @@ impl OidcConfig {
         }
         if self.roles.is_empty() {
             return Err(
-                "admin.oidc.roles: nobody could log in; name a group for viewer, operator or admin, or \"*\" for \
+                "admin.oidc.roles: no user could log in; name a group for viewer, operator or admin, or \"*\" for \
                         everybody"
                     .to_owned(),
             );

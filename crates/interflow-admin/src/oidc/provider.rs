@@ -276,10 +276,11 @@ fn not_json(url: &str) -> LoginError {
 /// A URL of the issuer: with TLS, unless it is on this machine.
 ///
 /// # Errors
-/// It is no URL, or one of another machine without TLS.
+/// It is not a URL, or one of another machine without TLS.
 pub(super) fn check_url(text: &str) -> Result<Url, LoginError> {
-    let url = Url::of_service(text)
-        .map_err(|e| LoginError::config(format!("`{text}` is no URL: {e}"), "correct admin.oidc.issuer".to_owned()))?;
+    let url = Url::of_service(text).map_err(|e| {
+        LoginError::config(format!("`{text}` is not a URL: {e}"), "correct admin.oidc.issuer".to_owned())
+    })?;
     let is_local = match &url.authority.host {
         Host::Name(name) => &**name == "localhost",
         Host::Ip(ip) => ip.is_loopback(),

@@ -29,7 +29,7 @@ pub(crate) enum PendingAction {
 
 impl PendingAction {
     /// # Errors
-    /// It is no decision about this kind.
+    /// It is not a decision about this kind.
     pub fn parse(kind: PendingKind, mut said: Value) -> Result<Self> {
         let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
         if kind == PendingKind::Approval {

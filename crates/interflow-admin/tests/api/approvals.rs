@@ -315,7 +315,7 @@ async fn every_timestamp_is_reported_in_microseconds() {
     let minute = 60_000_000;
     let is_soon = |value: &Value, ahead: u64| {
         let at = value.as_u64().unwrap_or_default();
-        assert!(at >= before - 1_000_000 && at <= before + ahead + minute, "{value} is no instant of now");
+        assert!(at >= before - 1_000_000 && at <= before + ahead + minute, "{value} is not an instant of now");
     };
     let set = it.post("/approvals/mode", json!({"mode": "ask", "for": "15m"})).await.json();
     is_soon(&set["mode_until"], 15 * minute);

@@ -64,7 +64,7 @@ fn violation_of(all: &Value, schema: &Value, value: &Value, at: &str, known: &mu
     };
     let types = keywords.get("type").map(|t| t.as_array().map_or_else(|| std::slice::from_ref(t), Vec::as_slice));
     if types.is_some_and(|types| !types.iter().any(is_of)) {
-        return Some(format!("{at}: {value} is no {types:?}"));
+        return Some(format!("{at}: {value} is not a {types:?}"));
     }
     if let Some(list) = value.as_array() {
         let pair = keywords.get("prefixItems").and_then(Value::as_array);

@@ -11,7 +11,7 @@ use super::bucket;
 use super::value::{from_time, text_or_null, units, wide};
 use crate::zip::ZipWriter;
 use crate::{BodySource, FlowExporter, har};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 /// Maximum number of distinct connections; further ones share the number 0.
 const MAX_CONNECTIONS: usize = 1_000_000;
@@ -35,7 +35,7 @@ impl<W: Write> FxzyWriter<W> {
     }
 
     /// The number of a flow's connection, which is written with its first flow.
-    fn connection(&mut self, row: &FlowRow) -> io::Result<u64> {
+    fn connection(&mut self, row: &FlowRecord) -> io::Result<u64> {
         let Some(upstream) = &row.upstream else { return Ok(0) };
         // Imported flows name no connection; each gets its own.
         let key = if upstream.connection == 0 { u64::MAX - self.exchanges } else { upstream.connection };
@@ -54,7 +54,7 @@ impl<W: Write> FxzyWriter<W> {
 }
 
 impl<W: Write> FlowExporter for FxzyWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         self.exchanges += 1;
         let id = self.exchanges;
         // The connection's file precedes the exchange that refers to it.
@@ -87,7 +87,7 @@ impl<W: Write> FlowExporter for FxzyWriter<W> {
 }
 
 impl<W: Write> FxzyWriter<W> {
-    fn messages(&mut self, row: &FlowRow, contents: &dyn BodySource, id: u64) -> io::Result<Value> {
+    fn messages(&mut self, row: &FlowRecord, contents: &dyn BodySource, id: u64) -> io::Result<Value> {
         let mut all = Vec::new();
         for message in contents.messages(row)? {
             let message = message?;
@@ -133,7 +133,7 @@ fn write(out: &mut dyn Write, value: &Value) -> io::Result<()> {
 }
 
 /// The members of an exchange, by position. Their order is that of Fluxzy's own types.
-fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
+fn exchange(row: &FlowRecord, id: u64, connection: u64, messages: Value) -> Value {
     let version = row.request.as_ref().map_or("HTTP/1.1", |r| &*r.version);
     let peer = row.upstream.as_ref().and_then(|u| u.peer).map(|p| p.ip().to_canonical().to_string());
     let tags = row.tags.iter().map(|tag| Value::Array(vec![identifier(tag), tag.as_str().into()]));
@@ -165,7 +165,7 @@ fn identifier(tag: &str) -> Value {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-").into()
 }
 
-fn request(row: &FlowRow) -> Value {
+fn request(row: &FlowRecord) -> Value {
     // A tunnel is shown as its CONNECT request.
     let Some(request) = &row.request else {
         let authority = row.authority.to_string();
@@ -194,7 +194,7 @@ fn request(row: &FlowRow) -> Value {
     ])
 }
 
-fn response(row: &FlowRow) -> Value {
+fn response(row: &FlowRecord) -> Value {
     let Some(response) = &row.response else { return Value::Nil };
     let status = response.status.to_string();
     Value::Array(vec![response.status.into(), fields(&[(":status", &status)], &response.headers)])
@@ -208,7 +208,7 @@ fn fields(pseudo: &[(&str, &str)], headers: &Headers) -> Value {
 }
 
 /// Times and sizes by name. Times that are unknown are those of the step before, where there is one.
-fn metrics(row: &FlowRow) -> Value {
+fn metrics(row: &FlowRecord) -> Value {
     let t = &row.timings;
     let at =
         |micros: Option<u64>| from_time(micros.map(|n| Timestamp::from_micros(row.started.micros().saturating_add(n))));
@@ -249,7 +249,7 @@ fn metrics(row: &FlowRow) -> Value {
 }
 
 /// The members of a connection, by position. Phases follow each other without a gap from the end of the request head.
-fn connection(row: &FlowRow, number: u64) -> Value {
+fn connection(row: &FlowRecord, number: u64) -> Value {
     let upstream = row.upstream.as_ref();
     let t = &row.timings;
     let begun = row.started.micros().saturating_add(t.request_head.unwrap_or(0));

@@ -12,7 +12,7 @@ use super::value::{latin, member, parse, text, time};
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::zip::{ZipEntry, ZipReader};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
-use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
+use interflow_store::{ErrorRecord, FlowKind, FlowRecord, MessageRecord, UpstreamRecord};
 
 /// Imports the flows of an archive.
 ///
@@ -95,7 +95,7 @@ impl<R: Read + Seek> FxzyArchive<R> {
         let id = int(0, "id").unwrap_or(0);
         let payload = inside.or_else(|| self.file(&format!("{side}-{number}-ws-{id}.data"), notes)).unwrap_or_default();
         let at = member(message, 9, "messageEnd").and_then(time).unwrap_or(flow.row.started);
-        flow.messages.push(MessageRow {
+        flow.messages.push(MessageRecord {
             index: flow.messages.len() as u64,
             direction: if sent { Direction::Request } else { Direction::Response },
             kind,
@@ -145,7 +145,7 @@ fn exchange(
         started,
         &[b"fxzy", &number.to_le_bytes(), authority.to_string().as_bytes(), path.as_bytes()],
     );
-    let mut row = FlowRow::new(id, started, transport, scheme, authority);
+    let mut row = FlowRecord::new(id, started, transport, scheme, authority);
     let since = |at: Option<Timestamp>| at.map(|at| at.micros().saturating_sub(started.micros()));
     row.timings = FlowTimings {
         request_head: since(moment(2, "RetrievingPool")).or(Some(0)),
@@ -219,15 +219,15 @@ fn socket(object: &Value, address: (u64, &str), port: (u64, &str)) -> Option<Soc
     Some(SocketAddr::new(ip.to_canonical(), port.unwrap_or(0)))
 }
 
-fn upstream(facts: &Value, connection: Option<&Value>, row: &FlowRow) -> Option<UpstreamRow> {
+fn upstream(facts: &Value, connection: Option<&Value>, row: &FlowRecord) -> Option<UpstreamRecord> {
     let ip: Option<IpAddr> = member(facts, 10, "egressIp").and_then(text).and_then(|ip| ip.parse().ok());
     let remote = || connection.and_then(|c| member(c, 13, "remoteAddress")).and_then(text).and_then(|a| a.parse().ok());
-    Some(UpstreamRow {
+    Some(UpstreamRecord {
         peer: Some(SocketAddr::new(ip.or_else(remote)?.to_canonical(), row.authority.port)),
         local: connection.and_then(|c| socket(c, (12, "localAddress"), (11, "localPort"))),
         version: har::version(&connection.and_then(|c| member(c, 1, "httpVersion")).and_then(text).unwrap_or_default()),
         connection: member(facts, 0, "connectionId").and_then(Value::as_u64).unwrap_or(0),
-        ..UpstreamRow::default()
+        ..UpstreamRecord::default()
     })
 }
 
@@ -241,8 +241,8 @@ fn fields(value: Option<&Value>, notes: &mut Vec<String>) -> Headers {
 }
 
 /// The first of the errors: its number and its message.
-fn error(facts: &Value) -> Option<ErrorRow> {
+fn error(facts: &Value) -> Option<ErrorRecord> {
     let first = list(member(facts, 16, "clientErrors")).first()?;
     let message = member(first, 1, "message").and_then(text).unwrap_or_default();
-    Some(ErrorRow { kind: "imported".into(), blame: "upstream".into(), message: clean_text(&message) })
+    Some(ErrorRecord { kind: "imported".into(), blame: "upstream".into(), message: clean_text(&message) })
 }

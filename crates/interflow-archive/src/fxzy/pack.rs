@@ -63,12 +63,12 @@ mod tests {
     use super::*;
     use crate::zip::ZipReader;
     use crate::{ArchiveFormat, FlowWithBodies, exporter, import, import_support};
-    use interflow_store::FlowRow;
+    use interflow_store::FlowRecord;
 
     fn flow() -> FlowWithBodies {
         let started = Timestamp::from_micros(1_795_168_800_123_456);
         let authority = "a.example:443".parse().unwrap();
-        let row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
+        let row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
         let mut flow = FlowWithBodies { request_body: (&b"body"[..]).into(), ..FlowWithBodies::new(row) };
         flow.row.request =
             Some(import_support::request("POST", "/x", "HTTP/2", interflow_types::Headers::new(), b"body"));

@@ -9,11 +9,11 @@ use interflow_types::{Direction, Headers};
 
 use super::parts;
 use crate::{BodySource, content_coding};
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 
 /// A body to export. It is read twice: to classify it, and to write it.
 pub(super) struct HarBody<'a> {
-    pub row: &'a FlowRow,
+    pub row: &'a FlowRecord,
     pub contents: &'a dyn BodySource,
     pub direction: Direction,
     pub headers: &'a Headers,

@@ -17,8 +17,8 @@ use super::body::charset;
 use super::parts::{HarTimings, from_iso};
 use crate::{FlowWithBodies, content_coding, import_support};
 use interflow_store::{
-    BodyRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, MissingReason, RequestRow, ResponseRow, TunnelRow,
-    UpstreamRow,
+    BodyRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason, RequestRecord,
+    ResponseRecord, TunnelRecord, UpstreamRecord,
 };
 
 /// Base64 with optional padding.
@@ -62,7 +62,7 @@ pub(super) fn flow(
         None => Timestamp::now(),
     };
     let transport = transport(entry, scheme);
-    let mut row = FlowRow::new(id(number, entry, url, started), started, transport, scheme, authority);
+    let mut row = FlowRecord::new(id(number, entry, url, started), started, transport, scheme, authority);
     row.imported = true;
     row.comment = string(entry.get("comment")).filter(|c| !c.is_empty());
     row.user = string(entry.get("_user")).map(Into::into);
@@ -75,7 +75,7 @@ pub(super) fn flow(
     if entry.get("_resourceType").and_then(Value::as_str) == Some("tunnel") {
         whole.row.kind = FlowKind::Tunnel;
         let count = |name| entry.get("_tunnel").and_then(|t| t.get(name)).and_then(Value::as_u64).unwrap_or(0);
-        whole.row.tunnel = Some(TunnelRow { sent: count("sent"), received: count("received") });
+        whole.row.tunnel = Some(TunnelRecord { sent: count("sent"), received: count("received") });
     } else {
         read_request(request, path, &mut whole, notes)?;
     }
@@ -184,17 +184,17 @@ fn timings(entry: &Value) -> FlowTimings {
     timings.timings(entry.get("time").and_then(Value::as_f64).unwrap_or(-1.0))
 }
 
-fn upstream(entry: &Value, row: &FlowRow) -> Option<UpstreamRow> {
+fn upstream(entry: &Value, row: &FlowRecord) -> Option<UpstreamRecord> {
     let address = string(entry.get("serverIPAddress"));
     let ip: Option<IpAddr> = address.and_then(|a| a.trim_matches(['[', ']']).parse().ok());
     let connection = entry.get("connection").and_then(|c| c.as_u64().or_else(|| c.as_str()?.parse().ok()));
     if ip.is_none() && connection.is_none() {
         return None;
     }
-    Some(UpstreamRow {
+    Some(UpstreamRecord {
         peer: ip.map(|ip| SocketAddr::new(ip, row.authority.port)),
         connection: connection.unwrap_or(0),
-        ..UpstreamRow::default()
+        ..UpstreamRecord::default()
     })
 }
 
@@ -217,7 +217,7 @@ fn read_request(
     let text = posted_body(request, &headers, notes);
     let (body, bytes) = body(text, request.get("bodySize"), &headers);
     whole.request_body = bytes;
-    whole.row.request = Some(RequestRow {
+    whole.row.request = Some(RequestRecord {
         method,
         path,
         version: version(text_of(request.get("httpVersion"))),
@@ -284,7 +284,7 @@ fn read_response(
     // Negative sizes stand for unknown.
     let (body, bytes) = body(bytes, declared_size, &headers);
     whole.response_body = bytes;
-    whole.row.response = Some(ResponseRow {
+    whole.row.response = Some(ResponseRecord {
         status: status as u16,
         reason: string(response.get("statusText")).unwrap_or_default().replace(char::is_control, " ").into(),
         version: version(text_of(response.get("httpVersion"))),
@@ -342,17 +342,17 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
 }
 
 /// A body re-encoded with the content coding of its head, and its row.
-fn body(plain: Option<Vec<u8>>, declared_size: Option<&Value>, headers: &Headers) -> (BodyRow, Bytes) {
+fn body(plain: Option<Vec<u8>>, declared_size: Option<&Value>, headers: &Headers) -> (BodyRecord, Bytes) {
     match plain {
         Some(plain) => {
             let bytes = Bytes::from(content_coding::encode(headers, plain));
             let size = bytes.len() as u64;
-            (BodyRow::whole(size), bytes)
+            (BodyRecord::whole(size), bytes)
         }
         // The size may be known although the content is not in the archive.
         None => {
             let size = declared_size.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
-            (BodyRow::partial(size, 0, (size > 0).then_some(MissingReason::Capped)), Bytes::new())
+            (BodyRecord::partial(size, 0, (size > 0).then_some(MissingReason::Capped)), Bytes::new())
         }
     }
 }
@@ -406,7 +406,7 @@ fn read_messages(entry: &Value, whole: &mut FlowWithBodies) {
     row.messages = whole.messages.len() as u64;
 }
 
-fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageRow> {
+fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageRecord> {
     let data = message.get("data")?.as_str()?;
     let kind = match message.get("opcode").and_then(Value::as_u64).unwrap_or(1) {
         1 => MessageKind::Text,
@@ -423,7 +423,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
     };
     let sent = message.get("type").and_then(Value::as_str) == Some("send");
     let at = message.get("time").and_then(Value::as_f64).filter(|t| *t > 0.0);
-    Some(MessageRow {
+    Some(MessageRecord {
         index: index as u64,
         direction: if sent { Direction::Request } else { Direction::Response },
         kind,
@@ -434,7 +434,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
     })
 }
 
-fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
+fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRecord) {
     let error = entry.get("_error").or_else(|| response?.get("_error"));
     // These are written by Interflow's own export for flows that had not ended.
     let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
@@ -452,16 +452,16 @@ fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut F
 }
 
 /// Interflow writes an object with the kind, Chromium a string.
-fn error_row(told: &Value) -> Option<ErrorRow> {
+fn error_row(told: &Value) -> Option<ErrorRecord> {
     if let Some(error) = told.as_object() {
         let of = |name, usual: &str| string(error.get(name)).unwrap_or_else(|| usual.to_owned());
         let (kind, blame) = (of("kind", "imported").into(), of("blame", "upstream").into());
-        return Some(ErrorRow { kind, blame, message: of("message", "") });
+        return Some(ErrorRecord { kind, blame, message: of("message", "") });
     }
     let text = told.as_str().filter(|t| !t.is_empty())?;
     let named = text.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
     let (kind, message) = named.unwrap_or(("imported", text));
-    Some(ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() })
+    Some(ErrorRecord { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() })
 }
 
 fn text_of(value: Option<&Value>) -> &str {

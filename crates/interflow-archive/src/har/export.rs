@@ -10,7 +10,7 @@ use super::body::{HarBody, content_type};
 use super::entry::{NO_RESPONSE, PAGE};
 use super::parts::{self, HarTimings, fields};
 use crate::{BodySource, FlowExporter};
-use interflow_store::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
+use interflow_store::{BodyRecord, FlowKind, FlowRecord, FlowState, MessageRecord, RequestRecord, ResponseRecord};
 
 /// Posted forms above this size, in bytes, are not parsed.
 const MAX_FORM: u64 = 1 << 20;
@@ -38,7 +38,7 @@ impl<W: Write> HarWriter<W> {
 impl<W: Write> HarWriter<W> {
     /// The id of the page that an imported entry belongs to. Pages of several archives may share an id: the later one
     /// is renamed.
-    fn page(&mut self, row: &FlowRow) -> Option<String> {
+    fn page(&mut self, row: &FlowRecord) -> Option<String> {
         let mut page = row.archive.as_ref()?.get(PAGE)?.as_object()?.clone();
         let id = page.get("id")?.as_str()?.to_owned();
         // The mandatory members, if only the id is known.
@@ -67,7 +67,7 @@ impl<W: Write> HarWriter<W> {
 }
 
 impl<W: Write> FlowExporter for HarWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         self.out.write_all(if self.entries == 0 { b"\n" } else { b",\n" })?;
         self.entries += 1;
         let page = self.page(row);
@@ -90,7 +90,7 @@ impl<W: Write> FlowExporter for HarWriter<W> {
     }
 }
 
-fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
+fn entry(out: &mut dyn Write, row: &FlowRecord, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
     let timings = HarTimings::from_timings(&row.timings);
     let mut entry = Map::new();
     if let Some(page) = page {
@@ -127,7 +127,7 @@ fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dy
 }
 
 /// Facts without a place in HAR.
-fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
+fn extras(row: &FlowRecord, entry: &mut Map<String, Value>) {
     // Members that an import kept come first, so that Interflow's own win.
     for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
         entry.insert(name.clone(), value.clone());
@@ -165,7 +165,7 @@ fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
     }
 }
 
-fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn request(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     let mut head = Map::new();
     // A tunnel has no request; its CONNECT stands for one.
     let Some(request) = &row.request else {
@@ -197,7 +197,12 @@ fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io:
     out.write_all(b"}")
 }
 
-fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn BodySource) -> io::Result<()> {
+fn post_data(
+    out: &mut dyn Write,
+    row: &FlowRecord,
+    request: &RequestRecord,
+    contents: &dyn BodySource,
+) -> io::Result<()> {
     let mime = content_type(&request.headers);
     let body = HarBody { row, contents, direction: Direction::Request, headers: &request.headers };
     let probe = body.probe()?;
@@ -220,7 +225,7 @@ fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents:
     out.write_all(b"}")
 }
 
-fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn response(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     let mut head = Map::new();
     let Some(response) = &row.response else {
         return no_response(out, row);
@@ -245,7 +250,7 @@ fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io
 }
 
 /// A flow that ended without a response has one with status 0, as browsers write it.
-fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+fn no_response(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
     let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
     let mut head = Map::new();
     let no_response = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
@@ -275,7 +280,12 @@ fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     out.write_all(b"}")
 }
 
-fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn BodySource) -> io::Result<()> {
+fn content(
+    out: &mut dyn Write,
+    row: &FlowRecord,
+    response: &ResponseRecord,
+    contents: &dyn BodySource,
+) -> io::Result<()> {
     let body = HarBody { row, contents, direction: Direction::Response, headers: &response.headers };
     let probe = body.probe()?;
     let mut content = Map::new();
@@ -298,7 +308,7 @@ fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents:
     out.write_all(b"}")
 }
 
-fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn messages(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     out.write_all(b"[")?;
     let mut first = true;
     for message in contents.messages(row)? {
@@ -313,7 +323,7 @@ fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io
     out.write_all(b"]")
 }
 
-fn web_socket_message(message: &MessageRow, opcode: u8) -> Value {
+fn web_socket_message(message: &MessageRecord, opcode: u8) -> Value {
     use base64::Engine as _;
     let data = match std::str::from_utf8(&message.payload) {
         Ok(text) if opcode == 1 => text.to_owned(),
@@ -340,7 +350,7 @@ fn opcode(kind: MessageKind) -> Option<u8> {
 }
 
 /// Explains in a comment why a body is incomplete.
-fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
+fn note_missing(body: &BodyRecord, object: &mut Map<String, Value>) {
     if let Some(missing) = body.missing {
         let why = missing.explanation();
         object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
@@ -358,12 +368,12 @@ fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
 }
 
 /// Size of the head including the empty line; -1 for HTTP/2, where it was compressed.
-fn request_head_size(request: &RequestRow) -> i64 {
+fn request_head_size(request: &RequestRecord) -> i64 {
     // Two spaces and the line end.
     head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
 }
 
-fn response_head_size(response: &ResponseRow) -> i64 {
+fn response_head_size(response: &ResponseRecord) -> i64 {
     // Two spaces, three digits of the status, and the line end.
     head_size(&response.version, response.version.len() + response.reason.len() + 7, &response.headers)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 
 use super::cursor::ArchivedFile;
 use super::hour::{FileWriter, Hour};
@@ -58,7 +58,7 @@ impl<'a> PartWriter<'a> {
         self.bodies
     }
 
-    pub fn add(&mut self, row: &FlowRow, contents: &dyn BodySource) -> Result<()> {
+    pub fn add(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> Result<()> {
         let cannot = ArchiveError::io("cannot write the archive's file in", self.place.dir);
         let part = match &mut self.current {
             Some(part) => part,

@@ -7,7 +7,7 @@ use interflow_objects::ObjectUrl;
 use interflow_query::Query;
 use interflow_store::shared::{ArchiveLease, SharedFlow};
 use interflow_store::{
-    BodyRow, FlowRow, FlowState, FlowStore, ListOptions, ListOrder, MissingReason, SharedStore, StoreError,
+    BodyRecord, FlowRecord, FlowState, FlowStore, ListOptions, ListOrder, MissingReason, SharedStore, StoreError,
 };
 use interflow_types::{Direction, FlowId};
 
@@ -219,7 +219,7 @@ fn late_in(store: &dyn FlowStore, mark: &RecordMark, newest: &RecordMark, before
 }
 
 fn write_row(
-    row: &FlowRow,
+    row: &FlowRecord,
     bodies: &ReadableBodySource<'_>,
     parts: &mut PartWriter<'_>,
     open: &mut Vec<String>,
@@ -255,7 +255,7 @@ fn with_bodies(shared: &SharedFlow) -> Result<FlowWithBodies> {
             }
         }
         let cut = (bytes.len() as u64) < body.kept;
-        let lost = BodyRow::partial(body.size, bytes.len() as u64, Some(MissingReason::Lost));
+        let lost = BodyRecord::partial(body.size, bytes.len() as u64, Some(MissingReason::Lost));
         match direction {
             Direction::Request => {
                 flow.request_body = bytes.into();

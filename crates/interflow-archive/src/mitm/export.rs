@@ -9,13 +9,13 @@ use super::VERSION;
 use super::extra_fields::MitmExtras;
 use super::tnetstring::write::{bool, bytes, dict, int, list, null, seconds, text};
 use crate::BodySource;
-use interflow_store::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
+use interflow_store::{FlowKind, FlowRecord, FlowState, MessageRecord, RequestRecord, ResponseRecord};
 
 /// Writes one flow.
 ///
 /// # Errors
 /// Its bytes cannot be read, or the file cannot be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
     let extras = MitmExtras::from_row(row);
     let replayed = extras.text("is_replay").or(row.parent.map(|_| "request"));
@@ -60,7 +60,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
 }
 
 /// Tags, the user, and the real size of bodies that were not recorded completely.
-fn metadata(row: &FlowRow) -> Vec<u8> {
+fn metadata(row: &FlowRecord) -> Vec<u8> {
     let mut members = MitmExtras::from_row(row).metadata();
     if !row.tags.is_empty() {
         members.push(("tags", list(row.tags.iter().map(|t| text(t)))));
@@ -76,7 +76,7 @@ fn metadata(row: &FlowRow) -> Vec<u8> {
     dict(&members)
 }
 
-fn error(row: &FlowRow, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> Vec<u8> {
+fn error(row: &FlowRecord, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> Vec<u8> {
     let message = match (&row.error, row.state) {
         (Some(error), _) => format!("{}: {}", error.kind, error.message),
         (None, FlowState::Cut) => "cut: the recording ended before the flow did".to_owned(),
@@ -96,7 +96,7 @@ fn text_or_null(value: Option<&str>) -> Vec<u8> {
     value.map_or_else(null, text)
 }
 
-fn client(row: &FlowRow) -> Vec<u8> {
+fn client(row: &FlowRecord) -> Vec<u8> {
     let (client, tls) = (&row.client, row.client.tls.as_ref());
     // mitmproxy requires addresses.
     let none = "127.0.0.1:0".parse().ok();
@@ -132,7 +132,7 @@ fn client(row: &FlowRow) -> Vec<u8> {
     ])
 }
 
-fn server(row: &FlowRow) -> Vec<u8> {
+fn server(row: &FlowRecord) -> Vec<u8> {
     let upstream = row.upstream.as_ref();
     let tls = upstream.and_then(|u| u.tls.as_ref());
     let at = |micros: u64| seconds(row.started.micros().saturating_add(micros));
@@ -211,15 +211,15 @@ fn version(version: &str) -> Vec<u8> {
     })
 }
 
-fn body(row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<Vec<u8>> {
+fn body(row: &FlowRecord, contents: &dyn BodySource, side: Direction) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     contents.body(row, side)?.read_to_end(&mut body)?;
     Ok(bytes(&body))
 }
 
 fn request_state(
-    row: &FlowRow,
-    request: &RequestRow,
+    row: &FlowRecord,
+    request: &RequestRecord,
     contents: &dyn BodySource,
     at: &dyn Fn(Option<u64>) -> Vec<u8>,
 ) -> io::Result<Vec<u8>> {
@@ -241,8 +241,8 @@ fn request_state(
 }
 
 fn response_state(
-    row: &FlowRow,
-    response: &ResponseRow,
+    row: &FlowRecord,
+    response: &ResponseRecord,
     contents: &dyn BodySource,
     at: &dyn Fn(Option<u64>) -> Vec<u8>,
 ) -> io::Result<Vec<u8>> {
@@ -260,8 +260,8 @@ fn response_state(
 }
 
 /// Text and binary messages; the close of a WebSocket is stored separately. Pings have no place in the format.
-fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
-    let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRow>) = (Vec::new(), None);
+fn messages(row: &FlowRecord, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRecord>) = (Vec::new(), None);
     for message in contents.messages(row)? {
         let message = message?;
         let opcode = match message.kind {

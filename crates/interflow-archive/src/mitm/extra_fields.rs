@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use super::tnetstring::TnetValue;
 use super::tnetstring::write::{bool, bytes, dict, float, int, list, null, text};
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 
 /// The key among the archive facts of a row.
 const MEMBER: &str = "_mitmproxy";
@@ -17,7 +17,7 @@ const MAX_KEPT: usize = 256 * 1024;
 /// Members of `metadata` that map to columns.
 const OWN_METADATA: [&str; 4] = ["tags", "user", "request_size", "response_size"];
 
-pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
+pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRecord, notes: &mut Vec<String>) {
     let mut extras = Map::new();
     if let Some(TnetValue::Dict(members)) = state.get("metadata") {
         let own = |name: &[u8]| OWN_METADATA.iter().any(|o| o.as_bytes() == name);
@@ -72,7 +72,7 @@ fn replayed_before_version_8(state: &TnetValue<'_>, side: &str) -> bool {
 pub(super) struct MitmExtras<'a>(Option<&'a Map<String, Json>>);
 
 impl<'a> MitmExtras<'a> {
-    pub(super) fn from_row(row: &'a FlowRow) -> Self {
+    pub(super) fn from_row(row: &'a FlowRecord) -> Self {
         Self(row.archive.as_ref().and_then(|a| a.get(MEMBER)).and_then(Json::as_object))
     }
 

@@ -13,7 +13,8 @@ use super::{VERSION, extra_fields};
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport};
 use interflow_store::{
-    ClientTlsRow, ErrorRow, FlowKind, FlowRow, MessageRow, MissingReason, TunnelRow, UpstreamRow, UpstreamTlsRow,
+    ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, MessageRecord, MissingReason, TunnelRecord, UpstreamRecord,
+    UpstreamTlsRecord,
 };
 
 /// Imports the flows of a file.
@@ -117,7 +118,7 @@ fn flow(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
         .map(|m| {
             let named = m.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             let (kind, message) = named.unwrap_or(("imported", &m));
-            ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() }
+            ErrorRecord { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() }
         });
     extra_fields::save_extras(state, row, notes);
     import_support::set_complete(&mut flow);
@@ -152,7 +153,7 @@ fn tags(state: &TnetValue<'_>) -> Vec<String> {
 }
 
 /// A new row with the fields common to both kinds of flows.
-fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Authority) -> FlowRow {
+fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Authority) -> FlowRecord {
     let (client, server) = (state.get("client_conn"), state.get("server_conn"));
     let mode = client.and_then(|c| c.get("proxy_mode")).and_then(TnetValue::text).unwrap_or_default();
     let transport = match (mode.as_str(), scheme) {
@@ -161,7 +162,7 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
         (_, Scheme::Https) => EntryKind::Connect,
         (_, Scheme::Http) => EntryKind::Absolute,
     };
-    let mut row = FlowRow::new(id(state, started), started, transport, scheme, authority);
+    let mut row = FlowRecord::new(id(state, started), started, transport, scheme, authority);
     row.client.peer = client.and_then(|c| c.any(&["peername", "address"])).and_then(socket);
     row.client.local = client.and_then(|c| c.get("sockname")).and_then(socket);
     let time =
@@ -171,7 +172,7 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
         .filter(|c| c.any(&["tls", "tls_established", "ssl_established"]).is_some_and(TnetValue::is_true))
         .map(client_tls);
     let peer = server.and_then(|s| s.any(&["peername", "ip_address", "peer_address"])).and_then(socket);
-    row.upstream = server.filter(|_| peer.is_some()).map(|server| UpstreamRow {
+    row.upstream = server.filter(|_| peer.is_some()).map(|server| UpstreamRecord {
         peer,
         local: server.any(&["sockname", "source_address"]).and_then(socket),
         version: "HTTP/1.1".into(),
@@ -179,7 +180,7 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
             .any(&["tls", "tls_established", "ssl_established"])
             .filter(|t| t.is_true())
             .map(|_| upstream_tls(server)),
-        ..UpstreamRow::default()
+        ..UpstreamRecord::default()
     });
     let begun = time(server, &["timestamp_start"]);
     let tcp = time(server, &["timestamp_tcp_setup"]);
@@ -200,9 +201,9 @@ fn id(state: &TnetValue<'_>, started: Timestamp) -> FlowId {
     ours.unwrap_or_else(|| import_support::stable_id(started, &[b"mitmproxy", text.as_bytes()]))
 }
 
-fn client_tls(conn: &TnetValue<'_>) -> ClientTlsRow {
+fn client_tls(conn: &TnetValue<'_>) -> ClientTlsRecord {
     let text = |names: &[&str]| conn.any(names).and_then(TnetValue::text);
-    ClientTlsRow {
+    ClientTlsRecord {
         sni: text(&["sni"]),
         version: text(&["tls_version"]).map(Into::into),
         cipher: text(&["cipher", "cipher_name"]),
@@ -214,17 +215,17 @@ fn client_tls(conn: &TnetValue<'_>) -> ClientTlsRow {
             .filter_map(TnetValue::text)
             .collect(),
         alpn: text(&["alpn", "alpn_proto_negotiated"]),
-        ..ClientTlsRow::default()
+        ..ClientTlsRecord::default()
     }
 }
 
-fn upstream_tls(conn: &TnetValue<'_>) -> UpstreamTlsRow {
+fn upstream_tls(conn: &TnetValue<'_>) -> UpstreamTlsRecord {
     let text = |names: &[&str]| conn.any(names).and_then(TnetValue::text);
-    UpstreamTlsRow {
+    UpstreamTlsRecord {
         version: text(&["tls_version"]).map(Into::into),
         cipher: text(&["cipher", "cipher_name"]),
         alpn: text(&["alpn", "alpn_proto_negotiated"]),
-        ..UpstreamTlsRow::default()
+        ..UpstreamTlsRecord::default()
     }
 }
 
@@ -309,7 +310,7 @@ fn content<'a>(message: &TnetValue<'a>) -> &'a [u8] {
 }
 
 /// A body whose original size was noted on export is incomplete.
-fn body_row(state: &TnetValue<'_>, name: &str, body: &[u8]) -> interflow_store::BodyRow {
+fn body_row(state: &TnetValue<'_>, name: &str, body: &[u8]) -> interflow_store::BodyRecord {
     let recorded_size = state.get("metadata").and_then(|m| m.get(name)).and_then(TnetValue::int);
     let mut row = import_support::whole_body_row(body);
     if let Some(size) = recorded_size.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > row.kept) {
@@ -381,7 +382,7 @@ fn messages_of(socket: &TnetValue<'_>, flow: &mut FlowWithBodies) {
 }
 
 fn push(flow: &mut FlowWithBodies, sent: bool, kind: MessageKind, payload: &[u8], at: Option<u64>) {
-    flow.messages.push(MessageRow {
+    flow.messages.push(MessageRecord {
         index: flow.messages.len() as u64,
         direction: if sent { Direction::Request } else { Direction::Response },
         kind,
@@ -406,7 +407,7 @@ fn tcp(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let started = Timestamp::from_micros(created.or_else(|| begun("client_conn")).unwrap_or(0));
     let mut flow = FlowWithBodies::new(row(state, started, Scheme::Https, authority));
     flow.row.kind = FlowKind::Tunnel;
-    let mut tunnel = TunnelRow::default();
+    let mut tunnel = TunnelRecord::default();
     for message in state.get("messages").map(TnetValue::list).unwrap_or_default() {
         let [sent, payload, at, ..] = message.list() else { continue };
         let payload = payload.bytes().unwrap_or_default();

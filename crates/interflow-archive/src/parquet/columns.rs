@@ -1,6 +1,8 @@
 //! The columns of a Parquet file of flows: one schema, documented in `docs/reference/parquet.md`.
 
-use interflow_store::{BodyRow, ClientTlsRow, FlowRow, RequestRow, ResponseRow, UpstreamRow, serde_repr};
+use interflow_store::{
+    BodyRecord, ClientTlsRecord, FlowRecord, RequestRecord, ResponseRecord, UpstreamRecord, serde_repr,
+};
 use interflow_types::{Direction, Headers};
 use serde::Serialize;
 
@@ -10,14 +12,14 @@ pub const SCHEMA_VERSION: &str = "1";
 /// How a column's value is made of a flow. A value that is missing is null.
 #[derive(Clone, Copy)]
 pub(super) enum Value {
-    Text(fn(&FlowRow) -> Option<String>),
+    Text(fn(&FlowRecord) -> Option<String>),
     /// Text that is a JSON document.
-    Json(fn(&FlowRow) -> Option<String>),
-    Integer(fn(&FlowRow) -> Option<u64>),
-    Boolean(fn(&FlowRow) -> Option<bool>),
+    Json(fn(&FlowRecord) -> Option<String>),
+    Integer(fn(&FlowRecord) -> Option<u64>),
+    Boolean(fn(&FlowRecord) -> Option<bool>),
     /// Microseconds since 1970, UTC.
-    Instant(fn(&FlowRow) -> Option<u64>),
-    List(fn(&FlowRow) -> &[String]),
+    Instant(fn(&FlowRecord) -> Option<u64>),
+    List(fn(&FlowRecord) -> &[String]),
     /// The recorded bytes of a body, if bodies are exported.
     Body(Direction),
 }
@@ -87,28 +89,28 @@ columns! {
     imported Boolean |f| Some(f.imported), "Whether the flow was imported from an archive.";
 }
 
-fn tls(flow: &FlowRow) -> Option<&ClientTlsRow> {
+fn tls(flow: &FlowRecord) -> Option<&ClientTlsRecord> {
     flow.client.tls.as_ref()
 }
 
-fn upstream(flow: &FlowRow) -> Option<&UpstreamRow> {
+fn upstream(flow: &FlowRecord) -> Option<&UpstreamRecord> {
     flow.upstream.as_ref()
 }
 
-fn request(flow: &FlowRow) -> Option<&RequestRow> {
+fn request(flow: &FlowRecord) -> Option<&RequestRecord> {
     flow.request.as_ref()
 }
 
-fn response(flow: &FlowRow) -> Option<&ResponseRow> {
+fn response(flow: &FlowRecord) -> Option<&ResponseRecord> {
     flow.response.as_ref()
 }
 
-fn size(flow: &FlowRow, direction: Direction) -> Option<u64> {
-    flow.body(direction).map(|BodyRow { size, .. }| *size)
+fn size(flow: &FlowRecord, direction: Direction) -> Option<u64> {
+    flow.body(direction).map(|BodyRecord { size, .. }| *size)
 }
 
-fn recorded(flow: &FlowRow, direction: Direction) -> Option<u64> {
-    flow.body(direction).map(|BodyRow { kept, .. }| *kept)
+fn recorded(flow: &FlowRecord, direction: Direction) -> Option<u64> {
+    flow.body(direction).map(|BodyRecord { kept, .. }| *kept)
 }
 
 /// The name of an enumeration's value, as in JSONL.

@@ -13,7 +13,7 @@ use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::types::{ColumnPath, Type, TypePtr};
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 use interflow_types::Direction;
 
 use self::columns::{COLUMNS, Value};
@@ -65,7 +65,7 @@ impl<W: Write> ParquetWriter<W> {
         self.out.write_all(&self.written.take())
     }
 
-    fn body(&self, row: &FlowRow, contents: &dyn BodySource, direction: Direction) -> io::Result<Option<ByteArray>> {
+    fn body(&self, row: &FlowRecord, contents: &dyn BodySource, direction: Direction) -> io::Result<Option<ByteArray>> {
         let recorded = row.body(direction).map_or(0, |body| body.kept);
         if !self.bodies || recorded == 0 || recorded > MAX_BODY_BYTES {
             return Ok(None);
@@ -77,7 +77,7 @@ impl<W: Write> ParquetWriter<W> {
 }
 
 impl<W: Write> FlowExporter for ParquetWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         for (i, column) in COLUMNS.iter().enumerate() {
             let body = match column.value {
                 Value::Body(direction) => self.body(row, contents, direction)?,
@@ -117,7 +117,7 @@ impl Values {
     }
 
     /// Adds a flow's value; returns about how much memory it takes.
-    fn push(&mut self, value: Value, row: &FlowRow, body: Option<ByteArray>) -> usize {
+    fn push(&mut self, value: Value, row: &FlowRecord, body: Option<ByteArray>) -> usize {
         match (self, value) {
             (Self::Bytes(values, levels), value) => {
                 let bytes = match value {

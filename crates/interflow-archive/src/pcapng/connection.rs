@@ -8,7 +8,7 @@ use interflow_types::{Direction, EntryKind, Scheme};
 use super::Interface;
 use super::tcp::TcpWriter;
 use super::tls::{MAX_RECORD, TlsWriter};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 /// Substitutes for addresses that were not recorded (RFC 5737, TEST-NET-1 and 2). They cannot belong to a real
 /// machine.
@@ -28,7 +28,7 @@ pub(super) struct ConnectionKey {
 
 impl ConnectionKey {
     /// The connection of a flow's side; `None` if it has no such side. `flow` is the flow's number in the file.
-    pub fn for_flow(side: Interface, row: &FlowRow, flow: u64) -> Option<Self> {
+    pub fn for_flow(side: Interface, row: &FlowRecord, flow: u64) -> Option<Self> {
         let origin = || {
             let ip = row.authority.host.ip();
             SocketAddr::new(ip.unwrap_or(ORIGIN_ADDRESS), row.authority.port)
@@ -163,7 +163,7 @@ pub(super) struct MessageTiming {
 
 impl MessageTiming {
     /// The times of the request, or of the response.
-    pub fn from_row(row: &FlowRow, direction: Direction) -> Self {
+    pub fn from_row(row: &FlowRecord, direction: Direction) -> Self {
         let t = &row.timings;
         let (first, last) = match direction {
             Direction::Request => (t.request_head, t.request_body.or(t.request_sent)),

@@ -8,7 +8,7 @@ use interflow_types::{Direction, Headers};
 use super::Interface;
 use super::connection::{MessageTiming, PacketConnection};
 use crate::{BodySource, frames, raw};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 /// A CONNECT request with its successful response. Before TLS, so outside of records.
 pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub(super) fn exchange(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
     side: Interface,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
 ) -> io::Result<()> {
     let mut row = row.clone();
@@ -45,7 +45,7 @@ pub(super) fn exchange(
 fn message(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
     direction: Direction,
 ) -> io::Result<()> {
@@ -58,7 +58,7 @@ fn message(
 pub(super) fn messages(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
 ) -> io::Result<()> {
     for message in contents.messages(row)? {
@@ -74,7 +74,7 @@ pub(super) fn messages(
 }
 
 /// Adapts the heads to this side, and notes whether another exchange can follow.
-fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection) {
+fn reframe(row: &mut FlowRecord, side: Interface, connection: &mut PacketConnection) {
     let url = row.url();
     let via = row.upstream.as_ref().is_some_and(|u| u.via.is_some());
     // Requests to a proxy in plain HTTP have the absolute form (RFC 9112 section 3.2.2).

@@ -7,7 +7,7 @@ use interflow_types::{Direction, Headers};
 
 use super::connection::{MessageTiming, PacketConnection};
 use crate::{BodySource, frames};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 /// Payload of one frame, in bytes (RFC 9113 4.2).
 const MAX_FRAME: usize = 16_384;
@@ -30,7 +30,7 @@ pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Wri
 pub(super) fn exchange(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
 ) -> io::Result<()> {
     let stream = connection.stream;
@@ -83,7 +83,7 @@ impl StreamSide<'_> {
         &self,
         connection: &mut PacketConnection,
         out: &mut dyn Write,
-        row: &FlowRow,
+        row: &FlowRecord,
         contents: &dyn BodySource,
         head: &[u8],
     ) -> io::Result<()> {
@@ -121,7 +121,7 @@ impl StreamSide<'_> {
 fn messages(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRow,
+    row: &FlowRecord,
     contents: &dyn BodySource,
     stream: u32,
 ) -> io::Result<()> {

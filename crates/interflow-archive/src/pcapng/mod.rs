@@ -21,7 +21,7 @@ use interflow_types::{EntryKind, Scheme};
 use self::connection::{ConnectionKey, PacketConnection};
 use self::sides::SideContents;
 use super::{BodySource, FlowExporter};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketSides {
@@ -99,7 +99,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         Ok(Self { out, options, open: HashMap::new(), flows: 0 })
     }
 
-    fn write_side(&mut self, side: Interface, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn write_side(&mut self, side: Interface, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         let Some(ends) = ConnectionKey::for_flow(side, row, self.flows) else { return Ok(()) };
         let key = (side, ends.number);
         let mut connection = match self.open.remove(&key) {
@@ -127,7 +127,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         &mut self,
         mut connection: PacketConnection,
         side: Interface,
-        row: &FlowRow,
+        row: &FlowRecord,
     ) -> io::Result<PacketConnection> {
         let out = &mut self.out;
         connection.tcp.open(out)?;
@@ -160,7 +160,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         &mut self,
         connection: &mut PacketConnection,
         side: Interface,
-        row: &FlowRow,
+        row: &FlowRecord,
         contents: &dyn BodySource,
     ) -> io::Result<()> {
         let out = &mut self.out;
@@ -189,7 +189,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
 }
 
 impl<W: Write> FlowExporter for PcapngWriter<'_, W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         self.flows += 1;
         for side in self.options.leg.interfaces().iter().copied() {
             let contents = SideContents { side, whole: row, contents };

@@ -8,7 +8,7 @@ use interflow_types::Direction;
 
 use super::Interface;
 use crate::BodySource;
-use interflow_store::{FlowRow, MessageRow};
+use interflow_store::{FlowRecord, MessageRecord};
 
 impl Interface {
     /// The direction of the message that this side exchanged before it was edited.
@@ -20,7 +20,7 @@ impl Interface {
     }
 
     /// The flow as seen on this side.
-    pub(super) fn view(self, row: &FlowRow) -> Cow<'_, FlowRow> {
+    pub(super) fn view(self, row: &FlowRecord) -> Cow<'_, FlowRecord> {
         let direction = self.unedited();
         let Some(original) = row.original.as_deref().filter(|_| row.is_edited(direction)) else {
             return Cow::Borrowed(row);
@@ -31,19 +31,19 @@ impl Interface {
             Direction::Request => original.response = None,
             Direction::Response => original.request = None,
         }
-        Cow::Owned(FlowRow { original: Some(Box::new(original)), ..row.clone() }.original_view())
+        Cow::Owned(FlowRecord { original: Some(Box::new(original)), ..row.clone() }.original_view())
     }
 }
 
 pub(super) struct SideContents<'c> {
     pub side: Interface,
     /// The flow with all recorded data.
-    pub whole: &'c FlowRow,
+    pub whole: &'c FlowRecord,
     pub contents: &'c dyn BodySource,
 }
 
 impl BodySource for SideContents<'_> {
-    fn body<'a>(&'a self, _: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn body<'a>(&'a self, _: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         let edited = self.whole.original.as_deref().and_then(|o| o.edited_body(direction)).is_some();
         match edited && direction == self.side.unedited() {
             true => self.contents.original_body(self.whole, direction),
@@ -51,11 +51,14 @@ impl BodySource for SideContents<'_> {
         }
     }
 
-    fn original_body<'a>(&'a self, _: &'a FlowRow, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    fn original_body<'a>(&'a self, _: &'a FlowRecord, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(io::empty()))
     }
 
-    fn messages<'a>(&'a self, _: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+    fn messages<'a>(
+        &'a self,
+        _: &'a FlowRecord,
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         self.contents.messages(self.whole)
     }
 }

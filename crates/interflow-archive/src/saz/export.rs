@@ -9,7 +9,7 @@ use super::session;
 use crate::har::iso;
 use crate::zip::ZipWriter;
 use crate::{BodySource, FlowExporter, frames, raw};
-use interflow_store::{FlowKind, FlowRow, MessageRow};
+use interflow_store::{FlowKind, FlowRecord, MessageRecord};
 
 pub struct SazWriter<W: Write> {
     zip: ZipWriter<W>,
@@ -41,7 +41,7 @@ const CONTENT_TYPES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\r\n\
     <Default Extension=\"txt\" ContentType=\"text/plain\" />\r\n</Types>";
 
 impl<W: Write> FlowExporter for SazWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         self.sessions += 1;
         let number = self.sessions;
         let name = |part: &str| format!("raw/{number:04}_{part}");
@@ -76,7 +76,7 @@ impl<W: Write> FlowExporter for SazWriter<W> {
 }
 
 /// The request in absolute-form: nothing else in a SAZ reliably gives scheme and host.
-fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn client(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     let Some(request) = &row.request else {
         return write!(out, "CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", row.authority);
     };
@@ -92,7 +92,7 @@ fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::
     raw::write_side(out, &absolute, contents, Direction::Request)
 }
 
-fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn server(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     if row.kind == FlowKind::Tunnel && row.error.is_none() {
         return out.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n");
     }
@@ -100,9 +100,9 @@ fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::
 }
 
 /// The messages, each as one frame after a short head.
-fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+fn messages(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     for message in contents.messages(row)? {
-        let message: MessageRow = message?;
+        let message: MessageRecord = message?;
         let Some(frame) = frames::encode(&message) else { continue };
         let side = if message.direction == Direction::Request { "Request" } else { "Response" };
         let at: Timestamp = message.at;

@@ -12,7 +12,7 @@ use super::session::SazSession;
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::zip::{ZipEntry, ZipReader};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
-use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
+use interflow_store::{ErrorRecord, FlowKind, FlowRecord, MessageRecord, UpstreamRecord};
 
 /// Maximum number of messages imported per WebSocket.
 const MAX_MESSAGES: usize = 1_000_000;
@@ -92,7 +92,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     // Interflow writes its own id, tags and error as flags, so that an import of its own archive is lossless.
     let ours = facts.named.get("x-interflow-id").and_then(|id| id.parse().ok());
     let id = ours.unwrap_or_else(|| import_support::stable_id(started, &[b"saz", &number.to_le_bytes(), client]));
-    let mut row = FlowRow::new(id, started, transport, scheme, authority);
+    let mut row = FlowRecord::new(id, started, transport, scheme, authority);
     row.timings = timings(facts, started);
     addresses(facts, &mut row);
     row.comment = facts.named.get("ui-comments").map(|c| clean_text(c)).filter(|c| !c.is_empty());
@@ -100,7 +100,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     row.tags = tags.map(|t| t.split_whitespace().map(clean_text).collect()).unwrap_or_default();
     row.error = facts.named.get("x-interflow-error").map(|text| {
         let (kind, message) = text.split_once(": ").unwrap_or(("imported", text));
-        ErrorRow { kind: clean_text(kind).into(), blame: "upstream".into(), message: clean_text(message) }
+        ErrorRecord { kind: clean_text(kind).into(), blame: "upstream".into(), message: clean_text(message) }
     });
     let mut flow = FlowWithBodies::new(row);
     if tunnel {
@@ -150,14 +150,14 @@ fn timings(facts: &SazSession, started: Timestamp) -> FlowTimings {
     }
 }
 
-fn addresses(facts: &SazSession, row: &mut FlowRow) {
+fn addresses(facts: &SazSession, row: &mut FlowRecord) {
     let ip = |name: &str| facts.named.get(name).and_then(|a| a.parse::<IpAddr>().ok()).map(|ip| ip.to_canonical());
     let port = |name: &str| facts.named.get(name).and_then(|p| p.parse().ok()).unwrap_or(0);
     row.client.peer = ip("x-clientip").map(|ip| SocketAddr::new(ip, port("x-clientport")));
-    row.upstream = ip("x-hostip").map(|ip| UpstreamRow {
+    row.upstream = ip("x-hostip").map(|ip| UpstreamRecord {
         peer: Some(SocketAddr::new(ip, row.authority.port)),
         version: "HTTP/1.1".into(),
-        ..UpstreamRow::default()
+        ..UpstreamRecord::default()
     });
 }
 
@@ -165,7 +165,7 @@ fn addresses(facts: &SazSession, row: &mut FlowRow) {
 fn messages(mut rest: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>) {
     flow.row.kind = FlowKind::WebSocket;
     // One unfinished message per direction: fragments of both directions may alternate.
-    let mut open: [Option<(MessageRow, Vec<u8>)>; 2] = [None, None];
+    let mut open: [Option<(MessageRecord, Vec<u8>)>; 2] = [None, None];
     while !rest.trim_ascii_start().is_empty() && flow.messages.len() < MAX_MESSAGES {
         let Some((direction, at, frame, behind)) = split_message(rest.trim_ascii_start(), flow.row.started) else {
             notes.push(format!("the WebSocket's messages break off after {}", flow.messages.len()));
@@ -180,7 +180,7 @@ fn messages(mut rest: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>)
             }
         } else if let Some(kind) = frames::kind(opcode) {
             let size = payload.len() as u64;
-            let message = MessageRow { index: 0, direction, kind, at, size, payload: payload.clone() };
+            let message = MessageRecord { index: 0, direction, kind, at, size, payload: payload.clone() };
             if last {
                 push(flow, message);
             } else {
@@ -189,14 +189,14 @@ fn messages(mut rest: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>)
             continue;
         }
         if last && let Some((message, joined)) = side.take() {
-            push(flow, MessageRow { size: joined.len() as u64, payload: joined.into(), ..message });
+            push(flow, MessageRecord { size: joined.len() as u64, payload: joined.into(), ..message });
         }
     }
 }
 
-fn push(flow: &mut FlowWithBodies, message: MessageRow) {
+fn push(flow: &mut FlowWithBodies, message: MessageRecord) {
     let index = flow.messages.len() as u64;
-    flow.messages.push(MessageRow { index, ..message });
+    flow.messages.push(MessageRecord { index, ..message });
 }
 
 /// One head and its frame.

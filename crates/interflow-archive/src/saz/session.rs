@@ -8,7 +8,7 @@ use interflow_types::{Scheme, Timestamp};
 
 use super::flag;
 use crate::har::{from_iso, iso};
-use interflow_store::{FlowKind, FlowRow};
+use interflow_store::{FlowKind, FlowRecord};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SazSession {
@@ -104,7 +104,7 @@ fn escape(text: &str) -> String {
     html::escape(text).replace('\n', "&#xA;").replace('\r', "&#xD;").replace(char::is_control, " ")
 }
 
-pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRow) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRecord) -> io::Result<()> {
     let https = if row.scheme == Scheme::Https { flag::HTTPS } else { 0 };
     let kind = match row.kind {
         FlowKind::Http => 0,
@@ -134,7 +134,7 @@ pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRow) -> io::Resu
     out.write_all(b"  </SessionFlags>\r\n</Session>\r\n")
 }
 
-fn timers(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+fn timers(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
     let t = &row.timings;
     let at = |micros: Option<u64>| match micros {
         Some(n) => iso(Timestamp::from_micros(row.started.micros().saturating_add(n))),

@@ -8,7 +8,7 @@ mod shell;
 
 use std::io::{self, Write};
 
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 
 use super::request::ReplayableRequest;
 use super::{ArchiveFormat, BodySource};
@@ -41,7 +41,7 @@ impl Generator {
     }
 
     /// Writes the code for a recorded request; a comment for a tunnel.
-    pub(crate) fn write(&self, out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    pub(crate) fn write(&self, out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         match ReplayableRequest::read(row, contents)? {
             Some(request) => out.write_all(self.text(&request).as_bytes()),
             None => writeln!(out, "{} {} {}: a tunnel has no request", self.comment, row.id, row.authority),

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(field(b"line\nline"), "1: \"line\\nline\"\n");
         assert_eq!(field(b""), "1: \"\"\n");
         assert_eq!(field(b"\x00\x01"), "1: 0x0001\n");
-        assert_eq!(field(b"\n\n"), "1: \"\\n\\n\"\n", "a field that is cut off is no message");
+        assert_eq!(field(b"\n\n"), "1: \"\\n\\n\"\n", "a field that is cut off is not a message");
     }
 
     #[test]

@@ -297,7 +297,7 @@ fn mitmproxy_12_flow_file_is_imported() {
 #[test]
 fn truncated_body_keeps_its_full_size_in_a_flow_file() {
     let mut flow = exchange("GET", "/big", &[], b"", b"start");
-    flow.row.response.as_mut().unwrap().body = interflow_store::BodyRow {
+    flow.row.response.as_mut().unwrap().body = interflow_store::BodyRecord {
         size: 9000,
         missing: Some(interflow_store::MissingReason::Capped),
         head_sha256: None,

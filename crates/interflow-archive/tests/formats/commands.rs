@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 
 use interflow_archive::{ArchiveFormat, FlowWithBodies};
-use interflow_store::{BodyRow, MissingReason};
+use interflow_store::{BodyRecord, MissingReason};
 use interflow_types::{Headers, Scheme};
 
 use super::{exchange, export, exported, samples};
@@ -87,7 +87,7 @@ fn tunnels_and_truncated_bodies_are_noted_in_comments() {
         let text = exported(format, &tunnel);
         assert!(text.starts_with(sign) && text.ends_with("a tunnel has no request\n"), "{text}");
         let mut capped = exchange("POST", "/", &[], b"abc", b"");
-        capped.row.request.as_mut().unwrap().body = BodyRow::partial(10, 3, Some(MissingReason::Capped));
+        capped.row.request.as_mut().unwrap().body = BodyRecord::partial(10, 3, Some(MissingReason::Capped));
         let text = exported(format, &capped);
         assert!(text.starts_with(&format!("{sign}only 3 of the 10 bytes of the body were kept\n")), "{text}");
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use interflow_archive::jsonl::JsonlWriter;
 use interflow_archive::{ArchiveFormat, FlowExporter, FlowWithBodies};
-use interflow_store::{OriginalRequestRow, OriginalResponseRow, OriginalRow, RequestRow, ResponseRow};
+use interflow_store::{OriginalRecord, OriginalRequestRecord, OriginalResponseRecord, RequestRecord, ResponseRecord};
 use proptest::prelude::*;
 
 use super::{body_row, exchange, export, gzipped, headers, imported, samples};
@@ -64,20 +64,20 @@ proptest! {
 pub(super) fn edited() -> FlowWithBodies {
     let mut flow = exchange("POST", "/sent", &[("Host", "api.example.com"), ("X-Tag", "new")], b"beta", b"back");
     let (request, response) = (flow.row.request.clone().unwrap(), flow.row.response.clone().unwrap());
-    let request = RequestRow {
+    let request = RequestRecord {
         path: "/came".into(),
         headers: headers(&[("Host", "old.example.com"), ("X-Tag", "old")]),
         body: body_row(b"the alpha"),
         ..request
     };
-    flow.row.original = Some(Box::new(OriginalRow {
-        request: Some(OriginalRequestRow {
+    flow.row.original = Some(Box::new(OriginalRecord {
+        request: Some(OriginalRequestRecord {
             url: "https://old.example.com/came".into(),
             head: request,
             body_edited: true,
         }),
-        response: Some(OriginalResponseRow {
-            head: ResponseRow { headers: headers(&[("X-Back", "raw")]), ..response },
+        response: Some(OriginalResponseRecord {
+            head: ResponseRecord { headers: headers(&[("X-Back", "raw")]), ..response },
             body_edited: false,
         }),
     }));

@@ -18,8 +18,8 @@ mod text;
 use bytes::Bytes;
 use interflow_archive::{ArchiveFormat, FlowWithBodies, exporter, import};
 use interflow_store::{
-    BodyRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, MissingReason, RequestRow, ResponseRow,
-    TunnelRow, UpstreamRow,
+    BodyRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason,
+    RequestRecord, ResponseRecord, TunnelRecord, UpstreamRecord,
 };
 use interflow_types::{Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 
@@ -30,20 +30,20 @@ fn headers(fields: &[(&str, &str)]) -> Headers {
     fields.iter().copied().collect()
 }
 
-fn row(scheme: Scheme, authority: &str) -> FlowRow {
+fn row(scheme: Scheme, authority: &str) -> FlowRecord {
     let started = Timestamp::from_micros(STARTED);
-    FlowRow::new(FlowId::new(started), started, EntryKind::Connect, scheme, authority.parse().unwrap())
+    FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, scheme, authority.parse().unwrap())
 }
 
-fn body_row(bytes: &[u8]) -> BodyRow {
-    BodyRow::partial(bytes.len() as u64, bytes.len() as u64, None)
+fn body_row(bytes: &[u8]) -> BodyRecord {
+    BodyRecord::partial(bytes.len() as u64, bytes.len() as u64, None)
 }
 
 /// A flow with a 200 response.
 fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], response: &[u8]) -> FlowWithBodies {
     let mut row = row(Scheme::Https, "api.example.com:443");
     row.state = FlowState::Complete;
-    row.request = Some(RequestRow {
+    row.request = Some(RequestRecord {
         method: method.into(),
         path: path.into(),
         version: "HTTP/1.1".into(),
@@ -52,7 +52,7 @@ fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], r
         trailers: Headers::new(),
         body: body_row(request),
     });
-    row.response = Some(ResponseRow {
+    row.response = Some(ResponseRecord {
         status: 200,
         reason: Bytes::from_static(b"Fine"),
         version: "HTTP/1.1".into(),
@@ -60,11 +60,11 @@ fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], r
         trailers: Headers::new(),
         body: body_row(response),
     });
-    row.upstream = Some(UpstreamRow {
+    row.upstream = Some(UpstreamRecord {
         peer: Some("[2001:db8::7]:443".parse().unwrap()),
         version: "HTTP/1.1".into(),
         connection: 42,
-        ..UpstreamRow::default()
+        ..UpstreamRecord::default()
     });
     row.timings = FlowTimings {
         request_head: Some(100),
@@ -95,7 +95,7 @@ fn gzipped(text: &[u8]) -> Vec<u8> {
 fn web_socket() -> FlowWithBodies {
     let mut flow = exchange("GET", "/chat", &[("Upgrade", "websocket"), ("Connection", "Upgrade")], b"", b"");
     flow.row.kind = FlowKind::WebSocket;
-    let message = |index: u64, direction, kind, payload: &'static [u8]| MessageRow {
+    let message = |index: u64, direction, kind, payload: &'static [u8]| MessageRecord {
         index,
         direction,
         kind,
@@ -133,20 +133,20 @@ fn samples() -> Vec<FlowWithBodies> {
     h2.row.comment = Some("a \"comment\"".into());
     h2.row.user = Some("alice".into());
     h2.row.client.peer = Some("127.0.0.1:50000".parse().unwrap());
-    h2.row.client.tls = Some(ClientTlsRow { ja4: Some("t13d".into()), ..ClientTlsRow::default() });
+    h2.row.client.tls = Some(ClientTlsRecord { ja4: Some("t13d".into()), ..ClientTlsRecord::default() });
     let mut failed = exchange("GET", "/gone", &[], b"", b"");
     failed.row.response = None;
     failed.row.upstream = None;
     failed.row.state = FlowState::Failed;
     failed.row.timings = FlowTimings { request_head: Some(10), done: Some(500), ..FlowTimings::default() };
     failed.row.error =
-        Some(ErrorRow { kind: "dns".into(), blame: "upstream".into(), message: "no address for the name".into() });
+        Some(ErrorRecord { kind: "dns".into(), blame: "upstream".into(), message: "no address for the name".into() });
     let mut capped = exchange("GET", "/big", &[], b"", b"start");
-    capped.row.response.as_mut().unwrap().body = BodyRow::partial(9000, 5, Some(MissingReason::Capped));
+    capped.row.response.as_mut().unwrap().body = BodyRecord::partial(9000, 5, Some(MissingReason::Capped));
     let mut tunnel = FlowWithBodies::new(row(Scheme::Https, "192.0.2.7:22"));
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.state = FlowState::Complete;
-    tunnel.row.tunnel = Some(TunnelRow { sent: 10, received: 2000 });
+    tunnel.row.tunnel = Some(TunnelRecord { sent: 10, received: 2000 });
     vec![
         exchange("GET", "/p?a=1%202&b=%C3%A9&c", &[("Host", "api.example.com"), ("Accept", "*/*")], b"", b"{}"),
         exchange("POST", "/form", &[("Content-Type", form)], b"a=1+2&b=%26", b""),

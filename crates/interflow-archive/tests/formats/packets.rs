@@ -5,7 +5,7 @@ use std::process::Command;
 
 use interflow_archive::pcapng::{PacketSides, PcapngOptions, PcapngWriter};
 use interflow_archive::{ArchiveFormat, FlowExporter, FlowWithBodies};
-use interflow_store::{ClientTlsRow, FlowKind, InterimRow, MissingReason};
+use interflow_store::{ClientTlsRecord, FlowKind, InterimRecord, MissingReason};
 use interflow_types::{Direction, EntryKind};
 
 use super::{body_row, exchange, export, headers, samples, web_socket};
@@ -31,7 +31,7 @@ fn recorded(connection: u64, version: &'static str, path: &str, request: &[u8], 
     row.client.connection = connection;
     row.client.peer = Some(format!("127.0.0.1:{}", 50_000 + connection).parse().unwrap());
     row.client.local = Some("127.0.0.1:7070".parse().unwrap());
-    row.client.tls = Some(ClientTlsRow { sni: Some("api.example.com".into()), ..ClientTlsRow::default() });
+    row.client.tls = Some(ClientTlsRecord { sni: Some("api.example.com".into()), ..ClientTlsRecord::default() });
     let r = row.request.as_mut().unwrap();
     r.version = version.into();
     r.headers.append("Content-Length", request.len().to_string()).unwrap();
@@ -208,7 +208,7 @@ fn tshark_reports_no_errors_in_the_packets() {
 fn tshark_decrypts_http2_with_its_streams() {
     let mut second = recorded(5, "HTTP/2", "/two", b"", &vec![b'y'; 40_000]);
     second.row.response.as_mut().unwrap().trailers = headers(&[("grpc-status", "0")]);
-    second.row.interim.push(InterimRow { status: 103, headers: headers(&[("link", "</a.css>")]) });
+    second.row.interim.push(InterimRecord { status: 103, headers: headers(&[("link", "</a.css>")]) });
     // Longer than a frame.
     second.row.request.as_mut().unwrap().headers.append("x-long", "v".repeat(20_000)).unwrap();
     let flows = [recorded(5, "HTTP/2", "/one", b"in", b"out"), second];
@@ -230,7 +230,7 @@ fn tshark_decrypts_http2_with_its_streams() {
 fn tshark_shows_the_messages_of_a_websocket() {
     let mut flow = web_socket();
     flow.row.client.connection = 9;
-    flow.row.client.tls = Some(ClientTlsRow::default());
+    flow.row.client.tls = Some(ClientTlsRecord::default());
     let request = flow.row.request.as_mut().unwrap();
     request.headers = headers(&[
         ("Upgrade", "websocket"),
@@ -251,7 +251,7 @@ fn tshark_parses_a_truncated_body_and_the_following_flow() {
     let mut capped = recorded(1, "HTTP/1.1", "/capped", b"", b"start");
     let response = capped.row.response.as_mut().unwrap();
     response.headers = headers(&[("Content-Length", "9000")]);
-    response.body = interflow_store::BodyRow::partial(9000, 5, Some(MissingReason::Capped));
+    response.body = interflow_store::BodyRecord::partial(9000, 5, Some(MissingReason::Capped));
     assert_eq!(response.body.kept, body_row(b"start").kept);
     let flows = [capped, recorded(1, "HTTP/1.1", "/next", b"", b"whole")];
     let (file, _) = packets(PacketSides::Client, &flows);

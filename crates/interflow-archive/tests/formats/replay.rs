@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use interflow_archive::FlowWithBodies;
 use interflow_archive::replay::{ReplayError, RequestEdits, masked_fields};
-use interflow_store::{BodyRow, MissingReason};
+use interflow_store::{BodyRecord, MissingReason};
 use interflow_types::{Body, HttpVersion, Request};
 
 use super::{exchange, samples, web_socket};
@@ -88,7 +88,7 @@ fn grpc_is_replayed_with_its_fields_and_version() {
     // In plain text nothing is negotiated: as the origin was spoken to.
     flow.row.scheme = interflow_types::Scheme::Http;
     for (spoken, version) in [("HTTP/2", HttpVersion::H2), ("HTTP/1.1", HttpVersion::Http11)] {
-        let upstream = interflow_store::UpstreamRow { version: spoken.into(), ..Default::default() };
+        let upstream = interflow_store::UpstreamRecord { version: spoken.into(), ..Default::default() };
         flow.row.upstream = Some(upstream);
         assert_eq!(replayed(&flow).head.version, version, "{spoken}");
     }
@@ -118,7 +118,7 @@ fn tunnels_websockets_and_truncated_requests_cannot_be_replayed() {
     assert!(matches!(apply(&tunnel, &RequestEdits::default()), Err(ReplayError::Tunnel(_))));
     assert!(matches!(apply(&web_socket(), &RequestEdits::default()), Err(ReplayError::WebSocket(_))));
     let mut capped = recorded();
-    capped.row.request.as_mut().unwrap().body = BodyRow::partial(9, 3, Some(MissingReason::Capped));
+    capped.row.request.as_mut().unwrap().body = BodyRecord::partial(9, 3, Some(MissingReason::Capped));
     let error = apply(&capped, &RequestEdits::default()).unwrap_err().to_string();
     assert!(error.contains("only 3 of 9 bytes") && error.contains("--body"), "{error}");
     assert!(apply(&capped, &edits(None, None, &[], Some("whole"))).is_ok());

@@ -21,7 +21,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<
                 let name = rule.as_str().unwrap().strip_prefix("#/definitions/").unwrap();
                 check(root, &root["definitions"][name], value, at, found);
             }
-            "type" if !is_type(rule.as_str().unwrap(), value) => found.push(format!("{at}: is no {rule}")),
+            "type" if !is_type(rule.as_str().unwrap(), value) => found.push(format!("{at}: is not a {rule}")),
             "required" => {
                 let missing = rule.as_array().unwrap().iter().filter(|n| value.get(n.as_str().unwrap()).is_none());
                 found.extend(missing.map(|n| format!("{at}: lacks {n}")));

@@ -4,7 +4,7 @@ use interflow_archive::{
     ArchiveFormat, ExportOptions, FlowWithBodies, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
 };
 use interflow_query::Query;
-use interflow_store::{FlowStore, ListOptions, MessageRow, RecordConfig, SqliteStore};
+use interflow_store::{FlowStore, ListOptions, MessageRecord, RecordConfig, SqliteStore};
 use interflow_types::Direction;
 
 use super::jsonl::edited;
@@ -72,7 +72,7 @@ fn original_messages_round_trip_through_the_store() {
 fn large_numbers_of_messages_are_exported_page_by_page() {
     let mut flow = web_socket();
     let first = flow.messages[0].clone();
-    flow.messages = (0..600).map(|index| MessageRow { index, ..first.clone() }).collect();
+    flow.messages = (0..600).map(|index| MessageRecord { index, ..first.clone() }).collect();
     flow.row.messages = 600;
     let flows = [flow];
     let (_dir, store) = filled(&flows);

@@ -23,7 +23,7 @@ pub enum BodyFraming {
 pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers) -> Result<BodyFraming, H1Error> {
     let framing = declared_framing(version, headers, false).map_err(H1Error::request)?;
     match framing {
-        // A length of zero is no body: nothing has to be read.
+        // A length of zero is not a body: nothing has to be read.
         Some(BodyFraming::Length(0)) | None => Ok(BodyFraming::None),
         Some(_) if method == Method::CONNECT => Err(H1Error::request(Violation::ConnectBody)),
         Some(framing) => Ok(framing),

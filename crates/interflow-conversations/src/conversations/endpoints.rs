@@ -1,7 +1,7 @@
 //! The operator's overrides of the API format at endpoints where bodies and paths do not identify it.
 
 use interflow_llm::message::ApiFormat;
-use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
+use interflow_store::{FlowKind, FlowRecord, FlowStore, FlowSummary, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::wildcard;
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl EndpointOverrides {
     }
 
     /// As [`format_for`](Self::format_for), for a full row.
-    pub(super) fn format_for_row(&self, row: &FlowRow) -> Option<ApiFormat> {
+    pub(super) fn format_for_row(&self, row: &FlowRecord) -> Option<ApiFormat> {
         let request = row.request.as_ref().filter(|_| !self.0.is_empty())?;
         self.find(&row.host(), &request.path, row.kind, &request.method)
     }

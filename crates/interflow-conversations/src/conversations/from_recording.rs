@@ -6,7 +6,7 @@ use interflow_llm::detect_call;
 use interflow_llm::message::parse::ReplyAssembly;
 use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
 use interflow_store::{
-    FlowKind, FlowRow, FlowState, FlowStore, FlowSummary, MessageRow, StoreError, decoded_body, media_type,
+    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, StoreError, decoded_body, media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Direction, Headers, Timestamp};
@@ -57,7 +57,7 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
 /// The store failed, or the memory budget is exhausted.
 pub fn read_call(
     store: &dyn FlowStore,
-    row: &FlowRow,
+    row: &FlowRecord,
     endpoints: &EndpointOverrides,
 ) -> Result<Option<(ParsedCall, MemoryReservation)>, StoreError> {
     let mut held = MemoryReservation::default();
@@ -82,8 +82,8 @@ fn parse_estimate(tag: &str) -> Option<(u64, u64)> {
     Some((input.parse().ok()?, output.parse().ok()?))
 }
 
-/// The parsed request of an HTTP flow; `None` if it is no LLM call, or was not fully recorded.
-pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<ModelRequest>, StoreError> {
+/// The parsed request of an HTTP flow; `None` if it is not an LLM call, or was not fully recorded.
+pub fn read_request(store: &dyn FlowStore, row: &FlowRecord) -> Result<Option<ModelRequest>, StoreError> {
     let mut held = MemoryReservation::default();
     let named_format = EndpointOverrides::load(store)?.format_for_row(row);
     let path = row.request.as_ref().map_or("", |r| &r.path);
@@ -94,7 +94,7 @@ pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<Model
 /// needs the rest.
 fn request_json(
     store: &dyn FlowStore,
-    row: &FlowRow,
+    row: &FlowRecord,
     named_format: Option<ApiFormat>,
     held: &mut MemoryReservation,
 ) -> Result<Option<(ApiFormat, Value)>, StoreError> {
@@ -119,7 +119,7 @@ fn request_json(
     Ok(serde_json::from_slice(&body.bytes).ok().map(|value| (shape, value)))
 }
 
-fn left_out(row: &FlowRow) {
+fn left_out(row: &FlowRecord) {
     tracing::warn!(
         flow = %row.id,
         "an LLM request needs too much memory to be added to a conversation (limits.held_bytes); its flow is recorded"
@@ -137,7 +137,7 @@ fn share(parts: u64) -> u64 {
 /// A body without its content coding, as far as it was recorded.
 fn decoded_body(
     store: &dyn FlowStore,
-    row: &FlowRow,
+    row: &FlowRecord,
     side: Direction,
     held: &mut MemoryReservation,
 ) -> Result<decoded_body::DecodedBody, StoreError> {
@@ -157,7 +157,7 @@ fn decoded_body(
 }
 
 /// Calls `f` with the flow's metadata, which borrows from temporary values.
-fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
+fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     let empty = Headers::new();
     let headers = row.request.as_ref().map_or(&empty, |r| &r.headers);
     let path = row.request.as_ref().map_or("", |r| &r.path);
@@ -212,7 +212,7 @@ impl WebSocketCallReader {
     }
 
     /// Continues reading; `over`: no more messages will follow.
-    pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRow, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
+    pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRecord, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
         let mut calls = Vec::new();
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
@@ -230,7 +230,7 @@ impl WebSocketCallReader {
         Ok(calls)
     }
 
-    fn on_message(&mut self, row: &FlowRow, message: &MessageRow, calls: &mut Vec<ParsedCall>) {
+    fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
         match message.direction {
@@ -263,7 +263,7 @@ impl WebSocketCallReader {
     }
 
     /// Completes the call in progress, as far as its reply has come.
-    fn finish_call(&mut self, row: &FlowRow, at: Timestamp) -> Option<ParsedCall> {
+    fn finish_call(&mut self, row: &FlowRecord, at: Timestamp) -> Option<ParsedCall> {
         let u = self.under_way.take()?;
         let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
         Some(with_raw_call(row, |call| {
@@ -281,7 +281,11 @@ impl WebSocketCallReader {
     }
 
     /// The request that a WebSocket message began, by the call's number.
-    pub fn read_request(store: &dyn FlowStore, row: &FlowRow, part: u64) -> Result<Option<ModelRequest>, StoreError> {
+    pub fn read_request(
+        store: &dyn FlowStore,
+        row: &FlowRecord,
+        part: u64,
+    ) -> Result<Option<ModelRequest>, StoreError> {
         let index = part.saturating_sub(1);
         let message = store.messages(row.id, index..index + 1)?.into_iter().next();
         let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());

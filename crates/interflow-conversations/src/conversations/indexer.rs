@@ -16,7 +16,7 @@ use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
 use interflow_query::Query;
 use interflow_store::{
-    ConversationUpdate, FlowFilterFn, FlowKind, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,
+    ConversationUpdate, FlowFilterFn, FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,
     StoreError, StoreEvent,
 };
 use interflow_types::{EntryKind, FlowId, Timestamp};
@@ -187,7 +187,7 @@ pub fn flow_filter() -> FlowFilterFn {
 
 /// Whether the flow is an attempt of the LLM gateway, or a copy for a shadow: it repeats the call of a client, which has a
 /// flow of its own.
-pub(super) fn is_attempt(row: &FlowRow) -> bool {
+pub(super) fn is_attempt(row: &FlowRecord) -> bool {
     row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:"))
 }
 
@@ -270,7 +270,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Registers a recorded flow that may contain a call.
-    fn note_recorded_flow(&mut self, row: &FlowRow, ended: &mut Vec<CompletedFlow>) -> Result<(), StoreError> {
+    fn note_recorded_flow(&mut self, row: &FlowRecord, ended: &mut Vec<CompletedFlow>) -> Result<(), StoreError> {
         let summary = row.summary(Timestamp::now());
         if !from_recording::may_hold(&summary, &self.endpoints) {
         } else if row.state == FlowState::Open {
@@ -384,7 +384,7 @@ impl<'s> ConversationIndexer<'s> {
         calls.into_iter().try_for_each(|e| self.add_call(e))
     }
 
-    fn finish_websocket(&mut self, row: &FlowRow) -> Result<Vec<ParsedCall>, StoreError> {
+    fn finish_websocket(&mut self, row: &FlowRecord) -> Result<Vec<ParsedCall>, StoreError> {
         let mut socket = match self.running.remove(&row.id).flatten() {
             Some(socket) => socket,
             None => self.resume_websocket(row.id)?,

@@ -7,7 +7,9 @@
 use std::collections::HashSet;
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern, TimePoint, TimeTest};
-use interflow_store::{ConversationOptions, ConversationRow, FlowRow, FlowStore, ListOptions, ListOrder, StoreError};
+use interflow_store::{
+    ConversationOptions, ConversationRow, FlowRecord, FlowStore, ListOptions, ListOrder, StoreError,
+};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Timestamp};
 use serde::Serialize;
@@ -194,7 +196,7 @@ fn peer_of(store: &dyn FlowStore, thread: &ThreadView) -> Result<Option<std::net
     Ok(None)
 }
 
-fn mcp_call(store: &dyn FlowStore, flow: &FlowRow) -> Result<Option<McpCall>, StoreError> {
+fn mcp_call(store: &dyn FlowStore, flow: &FlowRecord) -> Result<Option<McpCall>, StoreError> {
     let Some(kept) = flow.body(Direction::Request).map(|b| b.kept).filter(|kept| *kept <= MAX_REQUEST) else {
         return Ok(None);
     };

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
 use interflow_store::{
-    ConversationUpdate, FlowKind, FlowRow, FlowStore, IndexProgress, RecordedFlow, SharedIndex, StoreError, TotalsRange,
+    ConversationUpdate, FlowKind, FlowRecord, FlowStore, IndexProgress, RecordedFlow, SharedIndex, StoreError,
+    TotalsRange,
 };
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{FlowId, Timestamp};
@@ -251,7 +252,7 @@ impl<'s> SharedIndexer<'s> {
     }
 
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
-    fn row(&self, id: FlowId) -> Result<Option<FlowRow>, StoreError> {
+    fn row(&self, id: FlowId) -> Result<Option<FlowRecord>, StoreError> {
         match self.store.get(id) {
             Ok(row) if is_attempt(&row) => Ok(None),
             Ok(row) => {
@@ -264,7 +265,7 @@ impl<'s> SharedIndexer<'s> {
     }
 
     /// The calls of a flow, and the memory that they take.
-    fn read_calls(&self, row: &FlowRow) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>), StoreError> {
+    fn read_calls(&self, row: &FlowRecord) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>), StoreError> {
         let read = match row.kind {
             FlowKind::WebSocket => {
                 WebSocketCallReader::default().read(self.store, row, true).map(|calls| (calls, None))

@@ -225,11 +225,11 @@ fn call_of(n: u64, session: &str, model: &str) -> NewFlow {
     let body = body.replace("u_session_s1", &format!("u_session_{session}"));
     flow.request_body = body.into();
     let size = flow.request_body.len() as u64;
-    flow.row.request.as_mut().unwrap().body = interflow_store::BodyRow::whole(size);
+    flow.row.request.as_mut().unwrap().body = interflow_store::BodyRecord::whole(size);
     let reply = String::from_utf8(flow.response_body.to_vec()).unwrap().replace("claude-x", model);
     flow.response_body = reply.into();
     let size = flow.response_body.len() as u64;
-    flow.row.response.as_mut().unwrap().body = interflow_store::BodyRow::whole(size);
+    flow.row.response.as_mut().unwrap().body = interflow_store::BodyRecord::whole(size);
     flow
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::assembly::view::ItemKind;
 use bytes::Bytes;
 use interflow_store::{
-    BodyRow, ConversationOptions, ConversationStore, FlowKind, FlowRow, FlowState, FlowStore, MessageRow, NewFlow,
-    RecordConfig, RequestRow, ResponseRow, SqliteStore,
+    BodyRecord, ConversationOptions, ConversationStore, FlowKind, FlowRecord, FlowState, FlowStore, MessageRecord,
+    NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
@@ -38,26 +38,26 @@ fn flow(
     let started = Timestamp::from_micros(1_700_000_000_000_000 + n * 1_000_000);
     let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | u128::from(n));
     let authority: Authority = format!("{host}:443").parse().unwrap();
-    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, authority);
+    let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, authority);
     row.state = FlowState::Complete;
     row.timings.first_byte = Some(1000);
     row.timings.done = Some(500_000);
-    row.request = Some(RequestRow {
+    row.request = Some(RequestRecord {
         method: "POST".into(),
         path: path.into(),
         version: "HTTP/1.1".into(),
         protocol: None,
         headers: Headers::from_iter([("Content-Type", "application/json"), ("User-Agent", "claude-cli/2.0.1")]),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     });
-    row.response = Some(ResponseRow {
+    row.response = Some(ResponseRecord {
         status,
         reason: Bytes::new(),
         version: "HTTP/1.1".into(),
         headers: Headers::from_iter([("Content-Type", media)]),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     });
     NewFlow {
         row,
@@ -327,7 +327,7 @@ fn non_exchanges_are_skipped_and_truncated_streams_kept() {
     let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\ndata: {\"choi";
     let chat = json!({"model": "gpt", "messages": [{"role": "user", "content": "x".repeat(2_000_000) + "\n".repeat(1_000_000).as_str()}]});
     for f in [
-        flow(1, "a.test", "/v1/messages", "this is no JSON at all, not a bit", 200, "application/json", "{}"),
+        flow(1, "a.test", "/v1/messages", "this is not JSON at all, not a bit", 200, "application/json", "{}"),
         flow(2, "a.test", "/v1/messages", vec![0xffu8; 100], 200, "text/plain", vec![0u8; 100]),
         flow(
             3,
@@ -363,7 +363,7 @@ fn exchanges_of_a_websocket_are_indexed_as_they_arrive() {
     f.row.kind = FlowKind::WebSocket;
     let mut messages = Vec::new();
     let mut say = |direction, value: Value| {
-        messages.push(MessageRow {
+        messages.push(MessageRecord {
             index: messages.len() as u64,
             direction,
             kind: MessageKind::Text,

@@ -101,7 +101,7 @@ fn nss() -> Vec<PathBuf> {
         let entries = fs::read_dir(home.join(profiles)).into_iter().flatten().flatten();
         dirs.extend(entries.map(|e| e.path()));
     }
-    // A directory without a database is no profile.
+    // A directory without a database is not a profile.
     dirs.retain(|f| f.join("cert9.db").exists());
     dirs
 }

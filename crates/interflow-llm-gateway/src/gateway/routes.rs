@@ -274,7 +274,7 @@ fn digest(config: &LlmConfig) -> [u8; 32] {
 fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>> {
     let name = config.kind.as_deref()?;
     let known = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
-    Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
+    Some(known.ok_or_else(|| format!("kind: `{name}` is not an API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
 }
 
 /// Splits a path into its first segment and the rest, which begins with `/` or `?`, or is empty.

@@ -97,7 +97,7 @@ enum StreamOptions {
     Asked,
 }
 
-/// Reads `stream_options`; `None` if the body is no object with members.
+/// Reads `stream_options`; `None` if the body is not an object with members.
 fn find_options(body: &[u8]) -> Result<Option<StreamOptions>, JsonError> {
     let mut reader = JsonReader::new(body);
     let Some(JsonToken::Object(start)) = reader.next_token()? else { return Ok(None) };

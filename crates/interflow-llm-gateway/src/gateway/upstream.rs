@@ -356,7 +356,7 @@ fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireForma
         return Ok(spoken[..count].to_vec());
     };
     let format = WireFormat::from_name(name).ok_or_else(|| {
-        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
+        format!("format: `{name}` is not a wire format that is known; write one of {}", WireFormat::names())
     })?;
     if !spoken.contains(&format) {
         let names: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
@@ -382,7 +382,7 @@ fn profile_credentials(
 
 /// Splits a target into scheme, authority and base path without a trailing slash. The base path may be empty.
 pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
-    let wrong = |why: &str| format!("`{target}` is no URL of a provider: {why}; write it as https://host/path");
+    let wrong = |why: &str| format!("`{target}` is not a URL of a provider: {why}; write it as https://host/path");
     let (scheme, authority, base) = Url::split_service(target).map_err(|e| wrong(&e.to_string()))?;
     if base.contains(['?', '#']) {
         return Err(wrong("a query has no place here"));

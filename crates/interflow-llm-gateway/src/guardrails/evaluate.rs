@@ -203,7 +203,7 @@ impl CheckJob {
         let reason = format!("guardrail {}: {what} of the {side}{excerpt}", guard.name);
         let decision = match service.reviewer.get() {
             Some(review) => review(flow, head, reason).await,
-            None => Err("nobody can be asked".to_owned()),
+            None => Err("no approval can be requested".to_owned()),
         };
         let (result, denied) = match decision {
             Ok(()) => (GuardrailResult::Allowed, None),

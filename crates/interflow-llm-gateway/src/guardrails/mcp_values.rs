@@ -79,7 +79,7 @@ impl McpCallGuards {
         if let Some((guard, findings)) = checked.settled.asking.first() {
             let (direction, service) = (checked.job.direction, &self.service);
             service.record(&self.record, guard, direction, GuardrailResult::Denied, findings);
-            let what = format!("{}; nobody is asked about the result of a tool", checked.job.describe(findings));
+            let what = format!("{}; results of tools are not submitted for approval", checked.job.describe(findings));
             return Err(blocked_refusal(guard, direction, &what).message);
         }
         Ok(checked.into_json(json))
@@ -93,7 +93,7 @@ impl McpCallGuards {
         if guards.is_empty() {
             return Ok(None);
         }
-        let mut value: Value = serde_json::from_str(json).map_err(|e| format!("it is no JSON: {e}"))?;
+        let mut value: Value = serde_json::from_str(json).map_err(|e| format!("it is not JSON: {e}"))?;
         let mut texts = Vec::new();
         each_text(&mut value, &mut |text| texts.push(whole_text(text, place)));
         if texts.is_empty() {

@@ -143,7 +143,7 @@ pub(super) fn whole_text(body: &str, place: TextPlace) -> GuardText {
     }
 }
 
-/// A text that was put together from a stream, and is no part of a body.
+/// A text that was put together from a stream, and is not a part of a body.
 pub(super) fn streamed_text(text: &str, place: TextPlace, is_json: bool, is_signed: bool) -> GuardText {
     let text = if is_json { decode(text).into_owned() } else { text.to_owned() };
     let encoding = if is_signed { Encoding::Signed } else { Encoding::Plain };

@@ -28,7 +28,7 @@ pub(super) struct NamedModels {
     pub is_background: bool,
     /// The maximum of output tokens, for requests of a batch.
     pub max_tokens: Option<u64>,
-    /// Whether that is no whole number.
+    /// Whether that is not a whole number.
     is_maximum_invalid: bool,
 }
 
@@ -117,7 +117,7 @@ impl NamedModels {
         }
     }
 
-    /// Whether the maximum of output tokens of a request of a batch is no whole number.
+    /// Whether the maximum of output tokens of a request of a batch is not a whole number.
     pub fn has_invalid_maximum(&self) -> bool {
         self.items.iter().any(|item| item.is_maximum_invalid)
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::audit_fields::{AUDIT_FIELDS, AuditLine, rfc3339};
 use super::hash_chain::{self, ChainHead, GENESIS_HASH};
-use super::{AuditConfig, RequestRecord};
+use super::{AuditConfig, CallTelemetry};
 
 /// Bytes that the hash chain adds to a line.
 const CHAIN_OVERHEAD_BYTES: usize = 160;
@@ -71,7 +71,7 @@ impl AuditLog {
         opened.map_err(|e| format!("audit.file: {} cannot be opened: {e}", config.file.display()))
     }
 
-    pub(super) fn write(&self, facts: &RequestRecord<'_>) {
+    pub(super) fn write(&self, facts: &CallTelemetry<'_>) {
         self.queue(|seq| format_line(facts, seq));
     }
 
@@ -113,7 +113,7 @@ fn resolve_key(config: &AuditConfig) -> Result<Option<Vec<u8>>, String> {
     Ok(key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes))
 }
 
-fn format_line(record: &RequestRecord<'_>, seq: u64) -> String {
+fn format_line(record: &CallTelemetry<'_>, seq: u64) -> String {
     let line = AuditLine::new(record, seq);
     open_object(AUDIT_FIELDS.iter().map(|field| (field.name.to_owned(), (field.value)(&line))))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::guardrails::GuardrailRecord;
 
-use super::{RedactionFindings, RequestRecord, TraceContext};
+use super::{CallTelemetry, RedactionFindings, TraceContext};
 
 /// A member of each line.
 pub struct AuditField {
@@ -26,7 +26,7 @@ impl std::fmt::Debug for AuditField {
 
 /// What a line is made of.
 pub(super) struct AuditLine<'a> {
-    record: &'a RequestRecord<'a>,
+    record: &'a CallTelemetry<'a>,
     seq: u64,
     found: RedactionFindings,
     error: Option<(&'a str, &'a str)>,
@@ -34,7 +34,7 @@ pub(super) struct AuditLine<'a> {
 }
 
 impl<'a> AuditLine<'a> {
-    pub fn new(record: &'a RequestRecord<'a>, seq: u64) -> Self {
+    pub fn new(record: &'a CallTelemetry<'a>, seq: u64) -> Self {
         let found = record.found.cloned().unwrap_or_default();
         Self { record, seq, found, error: record.error(), summary: record.exchange.summary() }
     }

@@ -8,7 +8,7 @@ use interflow_types::{Headers, HttpClient, Url};
 use serde_json::{Value, json};
 
 use super::webhook::{WebhookSender, WebhookTarget};
-use super::{RequestRecord, TelemetryWebhookConfig, WebhookEvent};
+use super::{CallTelemetry, TelemetryWebhookConfig, WebhookEvent};
 
 /// The webhooks of a configuration.
 #[derive(Clone, Default)]
@@ -30,7 +30,7 @@ impl Webhooks {
         self.0.iter().fold((0, 0), |(sent, dropped), (_, sender)| (sent + sender.sent(), dropped + sender.dropped()))
     }
 
-    pub fn send(&self, f: &RequestRecord<'_>) {
+    pub fn send(&self, f: &CallTelemetry<'_>) {
         if self.0.is_empty() {
             return;
         }
@@ -60,7 +60,7 @@ fn target(config: &TelemetryWebhookConfig) -> Result<WebhookTarget, String> {
     let key = config.secret.as_deref().map(|value| secret("secret", value)).transpose()?;
     let key = key.map(|text| match text.strip_prefix("whsec_") {
         Some(encoded) => {
-            STANDARD.decode(encoded.trim()).map_err(|_| "secret: what follows whsec_ is no Base64".to_owned())
+            STANDARD.decode(encoded.trim()).map_err(|_| "secret: what follows whsec_ is not Base64".to_owned())
         }
         None => Ok(text.into_bytes()),
     });
@@ -77,7 +77,7 @@ fn target(config: &TelemetryWebhookConfig) -> Result<WebhookTarget, String> {
     })
 }
 
-fn describe(f: &RequestRecord<'_>, kind: WebhookEvent) -> Value {
+fn describe(f: &CallTelemetry<'_>, kind: WebhookEvent) -> Value {
     let usage = f.usage.unwrap_or_default();
     let kind = match kind {
         WebhookEvent::Request => "request.completed",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::RequestRecord;
+use super::CallTelemetry;
 
 /// Upper bounds of the buckets of requests' durations and of the time to the first token, in seconds.
 pub const REQUEST_BOUNDS: [f64; 14] =
@@ -176,7 +176,7 @@ impl LlmMetrics {
         self.active.fetch_sub(1, Relaxed);
     }
 
-    pub fn count_request(&self, f: &RequestRecord<'_>) {
+    pub fn count_request(&self, f: &CallTelemetry<'_>) {
         let (provider, status) = (f.provider(), f.status());
         let good = (200..400).contains(&status) && f.refused.is_none();
         let model = self.models.label(provider, f.exchange.model.as_deref().unwrap_or("unknown"), good);
@@ -199,7 +199,7 @@ impl LlmMetrics {
         self.count_usage(f, by_model);
     }
 
-    fn count_usage(&self, f: &RequestRecord<'_>, by_model: [&str; 2]) {
+    fn count_usage(&self, f: &CallTelemetry<'_>, by_model: [&str; 2]) {
         let usage = f.usage.unwrap_or_default();
         let [provider, model] = by_model;
         let cached = usage.cache_read.saturating_add(usage.cache_write);

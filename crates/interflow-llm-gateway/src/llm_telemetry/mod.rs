@@ -130,7 +130,7 @@ pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static
 }
 
 /// A completed request, as reported by all sinks.
-pub(crate) struct RequestRecord<'a> {
+pub(crate) struct CallTelemetry<'a> {
     pub flow: &'a Flow,
     pub exchange: &'a LlmCall,
     pub usage: Option<CallUsage>,
@@ -144,7 +144,7 @@ pub(crate) struct RequestRecord<'a> {
     pub trace: Option<&'a TraceContext>,
 }
 
-impl RequestRecord<'_> {
+impl CallTelemetry<'_> {
     /// The gateway's name of the upstream, or else the provider's.
     pub fn provider(&self) -> &str {
         self.exchange.upstream.as_ref().map_or(self.exchange.provider.as_str(), |u| u.as_str())
@@ -291,7 +291,7 @@ impl LlmTelemetry {
         }
     }
 
-    fn export(&self, facts: &RequestRecord<'_>) {
+    fn export(&self, facts: &CallTelemetry<'_>) {
         self.metrics.count_request(facts);
         let out = self.out.load();
         if let Some(audit) = &out.audit {
@@ -358,7 +358,7 @@ impl Stage for LlmTelemetryStage {
         });
         // The provider was paid for the response once.
         let saved = is_hit.then(|| (usage.unwrap_or_default(), cost));
-        self.0.export(&RequestRecord {
+        self.0.export(&CallTelemetry {
             flow,
             exchange,
             usage: usage.filter(|_| !is_hit),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::content::{SpanContent, may_queue};
 use super::otel_env::{Endpoint, ExportSettings, Sampler};
-use super::{AttributeSet, ContentMode, RequestRecord, TelemetryConfig, span_content};
+use super::{AttributeSet, CallTelemetry, ContentMode, TelemetryConfig, span_content};
 use crate::redaction::SESSION_HEADERS;
 use interflow_llm::otlp::{self, boolean, list, name, number, real, text};
 
@@ -209,7 +209,7 @@ impl SpanExporter {
     }
 
     /// Queues a span; a batch is sent after the interval.
-    pub fn add(self: &Arc<Self>, facts: &RequestRecord<'_>, trace: &TraceContext) {
+    pub fn add(self: &Arc<Self>, facts: &CallTelemetry<'_>, trace: &TraceContext) {
         if !trace.sampled {
             return;
         }
@@ -330,7 +330,7 @@ fn with_content(mut span: Value, content: SpanContent, sets: &[AttributeSet], ma
     (span, size)
 }
 
-fn build_span(f: &RequestRecord<'_>, trace: &TraceContext, sets: &[AttributeSet]) -> Value {
+fn build_span(f: &CallTelemetry<'_>, trace: &TraceContext, sets: &[AttributeSet]) -> Value {
     let operation = operation_name(f.exchange.operation, f.exchange.provider);
     let wanted = |of: AttributeSet| of == AttributeSet::GenAi || sets.contains(&of);
     let attributes: Vec<Value> = SPAN_ATTRIBUTES
@@ -367,7 +367,7 @@ pub struct SpanAttribute {
     pub doc: &'static str,
     /// Spans have those of `gen_ai` always, and others if `telemetry.attributes` names their set.
     pub set: AttributeSet,
-    value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
+    value: fn(&CallTelemetry<'_>) -> Option<AttributeValue>,
 }
 
 impl std::fmt::Debug for SpanAttribute {
@@ -387,7 +387,7 @@ enum AttributeValue {
 const fn attribute(
     name: &'static str,
     doc: &'static str,
-    value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
+    value: fn(&CallTelemetry<'_>) -> Option<AttributeValue>,
 ) -> SpanAttribute {
     SpanAttribute { name, doc, set: AttributeSet::GenAi, value }
 }
@@ -398,25 +398,25 @@ impl SpanAttribute {
     }
 }
 
-fn tags(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+fn tags(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     let tags: Vec<String> = f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect();
     (!tags.is_empty()).then_some(AttributeValue::List(tags))
 }
 
-fn session(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+fn session(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     f.trace?.session.as_deref().map(as_text)
 }
 
-fn dollars(f: &RequestRecord<'_>) -> Option<f64> {
+fn dollars(f: &CallTelemetry<'_>) -> Option<f64> {
     f.micros.map(|micros| micros as f64 / 1e6)
 }
 
-fn total(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+fn total(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     f.usage.map(|u| AttributeValue::Number(u.total()))
 }
 
 /// Usage with the names of Langfuse, in which no token is counted twice.
-fn usage_details(f: &RequestRecord<'_>) -> Option<AttributeValue> {
+fn usage_details(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     let u = f.usage?;
     let details = json!({
         "input": u.input.saturating_sub(u.cache_read).saturating_sub(u.cache_write),

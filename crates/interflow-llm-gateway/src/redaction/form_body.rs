@@ -38,7 +38,7 @@ impl RedactionRun<'_> {
         Ok((!edits.is_empty()).then(|| splice(body, &edits)))
     }
 
-    /// Redacts a text that is no content of a part, such as the name of a file.
+    /// Redacts a text that is not a content of a part, such as the name of a file.
     fn form_text(
         &mut self,
         body: &[u8],

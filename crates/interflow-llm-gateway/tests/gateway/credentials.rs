@@ -137,7 +137,7 @@ async fn an_error_with_a_status_of_success_is_masked_in_any_coding_and_type() {
 
 #[tokio::test]
 async fn a_reply_in_a_coding_keeps_its_text() {
-    let reply = json!({"data": [{"embedding": [0.5]}], "note": "sk-operator is no key"}).to_string();
+    let reply = json!({"data": [{"embedding": [0.5]}], "note": "sk-operator is not a key"}).to_string();
     let body = reply.clone();
     let origin = Origin::http()
         .answering(move |_| {

@@ -297,7 +297,7 @@ async fn keys_and_numbers_of_embedded_json_are_redacted() {
         for value in ["anna.berg", "536228726"] {
             assert!(!told.contains(value) && answer.contains(value), "{told} {answer}");
         }
-        assert_eq!(told.matches("4111111111111111").count(), 1, "a member of the API is no text: {told}");
+        assert_eq!(told.matches("4111111111111111").count(), 1, "a member of the API is not text: {told}");
         let told: Value = serde_json::from_str(&told).unwrap();
         if let Some(text) = told["messages"][0]["content"].as_str() {
             serde_json::from_str::<Value>(text).unwrap();

@@ -243,7 +243,10 @@ fn invalid_config_is_reported_with_its_key() {
     for (toml, says) in [
         (r#"{"provider":{"x":{}}}"#, "llm.provider.x.url: it is missing"),
         (r#"{"provider":{"v1":{"url":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
-        (r#"{"provider":{"openai":{"url":"ftp://a"}}}"#, "llm.provider.openai.url: `ftp://a` is no URL of a provider"),
+        (
+            r#"{"provider":{"openai":{"url":"ftp://a"}}}"#,
+            "llm.provider.openai.url: `ftp://a` is not a URL of a provider",
+        ),
         (r#"{"provider":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
         (r#"{"provider":{"openai":{"fallback":["vertex"]}}}"#, "vertex speaks vertex, not openai"),
         (

@@ -100,7 +100,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
             let url = take_non_empty(&mut file, "fileUri").unwrap_or_else(|| take_string(&mut file, "file_uri"));
             attachment_block(Attachment { media_type, url, ..Attachment::default() })
         }
-        // A part may contain only a thought signature, which is no content.
+        // A part may contain only a thought signature, which has no content.
         None if p.get("thoughtSignature").is_some() => return None,
         None => {
             let kind = p.as_object().and_then(|o| o.keys().next().cloned()).unwrap_or_default();

@@ -105,7 +105,7 @@ pub(super) fn limits_output(name: &[u8]) -> bool {
     )
 }
 
-/// A value that is no limit on output tokens: negative, a fraction, too large, a word.
+/// A value that is not a limit on output tokens: negative, a fraction, too large, a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidLimit;
 

@@ -108,7 +108,7 @@ fn is_base64(mut raw: &[u8]) -> bool {
 }
 
 /// The parts of an address that are text: of the web, segments of its path that may be about a person, and the values of
-/// its query, except those that sign it or limit its use; else all of it, if it is no name of a file. With the range of a
+/// its query, except those that sign it or limit its use; else all of it, if it is not a name of a file. With the range of a
 /// value's name.
 pub(super) fn address_texts(raw: &[u8]) -> Vec<(Option<Range<usize>>, Range<usize>)> {
     let mut texts = Vec::new();

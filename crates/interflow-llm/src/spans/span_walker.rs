@@ -77,7 +77,7 @@ pub async fn beside<T: Send + 'static>(length: usize, work: impl FnOnce() -> T +
     }
     let place = MARK_PERMITS.acquire().await.ok();
     tokio::task::spawn_blocking(move || {
-        // The permit is held until the work ends, even if nobody waits for it any more.
+        // The permit is held until the work ends, even if it was cancelled.
         let _place = place;
         work()
     })
@@ -578,7 +578,7 @@ impl<'j> SpanWalker<'j> {
     }
 
     /// The kind of media is determined by sibling members; its content part is what is replaced. Media in a member
-    /// that is no content part is passed on to the container around it.
+    /// that is not a content part is passed on to the container around it.
     fn close_media(&mut self, frame: &ContainerFrame, range: &Range<usize>, element: bool) {
         for &at in &frame.media {
             if let Some(t) = frame.media_type.clone() {

@@ -13,7 +13,7 @@ impl UriTemplate {
     pub fn parse(template: &str) -> Self {
         let (mut literals, mut rest) = (Vec::new(), template);
         while let Some((before, after)) = rest.split_once('{') {
-            // Without its end it is no expression.
+            // Without its end it is not an expression.
             let Some((_, after)) = after.split_once('}') else { break };
             literals.push(before.to_owned());
             rest = after;

@@ -321,7 +321,7 @@ pub fn over_stdio(name: &str, log: &std::path::Path, more: &str) -> String {
 #[ignore = "the server that other tests start, with MCP_TEST_LOG"]
 fn stdio_server() {
     let mut log = std::fs::File::create(std::env::var_os("MCP_TEST_LOG").expect("started by a test")).unwrap();
-    // What the test harness wrote is no message, and must not matter.
+    // What the test harness wrote is not a message, and must not matter.
     println!();
     let mut asking = Value::Null;
     for line in std::io::stdin().lock().lines() {

@@ -194,7 +194,7 @@ fn compact_sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
         4 => (0..count).map(|i| u32::from(bytes[i / 2] >> (4 * (1 - i % 2)) & 15)).collect(),
         8 => bytes[..count].iter().map(|b| u32::from(*b)).collect(),
         16 => bytes[..2 * count].chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).collect(),
-        _ => return Err(f.error_here("its field size is none of 4, 8 and 16")),
+        _ => return Err(f.error_here("its field size is not 4, 8 or 16")),
     };
     Ok(SampleSizes::Each(all))
 }

@@ -177,7 +177,7 @@ impl SampleProtection {
             return Err(f.error_here(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
         }
         let pattern = CryptPattern { crypt: pattern >> 4, skip: pattern & 15 };
-        // A skip of 0 is no pattern: everything is encrypted.
+        // A skip of 0 is not a pattern: everything is encrypted.
         let has_pattern = matches!(scheme, ProtectionScheme::Cens | ProtectionScheme::Cbcs) && pattern.skip != 0;
         Ok(Self { scheme, protected, iv_size, constant_iv, kid, pattern: has_pattern.then_some(pattern) })
     }

@@ -105,7 +105,7 @@ impl<'a> XmlElement<'a> {
 /// # Errors
 /// The document is malformed, has a document type, or has too many or too deeply nested elements.
 pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
-    let text = std::str::from_utf8(bytes).map_err(|e| manifest_error(format!("it is no UTF-8: {e}")))?;
+    let text = std::str::from_utf8(bytes).map_err(|e| manifest_error(format!("it is not UTF-8: {e}")))?;
     let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader::from_str(text);
     let mut open: Vec<XmlElement<'_>> = Vec::new();

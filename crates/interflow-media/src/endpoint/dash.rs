@@ -465,7 +465,7 @@ impl MediaRequest<'_> {
             return Ok(all.map(|a| super::params::decode_if_base64(a)).collect());
         }
         let number = |name: &str| match self.asked.directives.iter().find(|(n, _)| n == name) {
-            Some((_, v)) => v.parse::<u64>().map_err(|_| MediaError::bad_request(format!("`{name}` is no number"))),
+            Some((_, v)) => v.parse::<u64>().map_err(|_| MediaError::bad_request(format!("`{name}` is not a number"))),
             None => Ok(0),
         };
         let filling = TemplateValues {

@@ -49,7 +49,8 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
         }
         "/base64/decode" => {
             let encoded = required(&params(), ["encoded_url", "url"])?;
-            let url = decode_base64(&encoded).ok_or_else(|| MediaError::bad_request("this is no address in base64"))?;
+            let url =
+                decode_base64(&encoded).ok_or_else(|| MediaError::bad_request("this is not an address in base64"))?;
             json_response(&json!({ "decoded_url": url, "encoded_url": encoded }))
         }
         "/base64/check" => {

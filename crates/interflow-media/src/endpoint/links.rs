@@ -123,7 +123,7 @@ impl LinkRequest {
             && ip.parse::<IpAddr>().is_err()
             && ip.parse::<IpNet>().is_err()
         {
-            return Err(format!("`{ip}` is no address or network: no client could use the link"));
+            return Err(format!("`{ip}` is not an address or network: no client could use the link"));
         }
         for host in &self.hosts {
             host.parse::<HostPattern>().map_err(|e| format!("`hosts`: {e}"))?;

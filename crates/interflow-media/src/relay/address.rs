@@ -23,8 +23,9 @@ pub struct MediaAddress {
 /// # Errors
 /// [`ErrorKind::BadRequest`] with the reason.
 pub fn parse(text: &str) -> Result<MediaAddress> {
-    let wrong =
-        |why: &str| Error::new(ErrorKind::BadRequest, format!("`{}` is no address to fetch: {why}", shortened(text)));
+    let wrong = |why: &str| {
+        Error::new(ErrorKind::BadRequest, format!("`{}` is not an address to fetch: {why}", shortened(text)))
+    };
     let text = text.trim();
     if text.len() > MAX_URL_LEN {
         return Err(wrong("it is longer than 16 KiB"));

@@ -110,6 +110,6 @@ mod tests {
         let never: NextBodyFn = Box::new(|| Box::pin(async { panic!("nobody reads on") }));
         let body = chain_body(Bytes::new(), text("cde"), Some(never));
         assert_eq!(&slice_body(body, 1, 2).collect(100).await.unwrap().0[..], b"de");
-        assert!(slice_body(text("abc"), 1, 6).collect(100).await.is_err(), "what is missing is no silent end");
+        assert!(slice_body(text("abc"), 1, 6).collect(100).await.is_err(), "what is missing is not a silent end");
     }
 }

@@ -347,7 +347,7 @@ impl SegmentCache {
             return None;
         }
         let last = last.trim().parse().map_or(state.length - 1, |l: u64| l.min(state.length - 1));
-        // `last` before `first` is no valid range (RFC 9110 14.1.1), and is left to the origin.
+        // `last` before `first` is not a valid range (RFC 9110 14.1.1), and is left to the origin.
         let body = slice(&state.chunks, first, last.checked_sub(first)? + 1);
         let mut head = ResponseHead { status: StatusCode::PARTIAL_CONTENT, ..started.head.clone() };
         head.reason = Bytes::from_static(b"Partial Content");

@@ -33,7 +33,7 @@ pub enum LinkKeyError {
     #[error("there is no key to seal links with")]
     None,
     /// The id is not valid in a link, or longer than 16 characters.
-    #[error("`{0}` is no name for a key: use up to 16 letters and digits")]
+    #[error("`{0}` is not a name for a key: use up to 16 letters and digits")]
     Name(String),
     /// Duplicate ids: a link would be ambiguous.
     #[error("two keys are named `{0}`")]

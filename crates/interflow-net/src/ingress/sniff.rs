@@ -196,7 +196,7 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
     let is_known = KNOWN_METHODS.contains(&&text[..token]);
     match text.get(token) {
-        // A token of this length is no method of any server.
+        // A token of this length is not a method of any server.
         None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
         // Methods are upper case, and a protocol whose client says `ping` must not be delayed until a line end.
         None if place == SniffContext::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {

@@ -337,7 +337,11 @@ mod tests {
         assert_eq!(s.errors, [("internal", 1)]);
         let gateway = &s.listeners[1];
         assert_eq!((gateway.listener, gateway.responses[5], gateway.latency.sum), ("gateway", 1, 101));
-        assert_eq!((s.tunnel_duration.counts[1], s.tunnel_duration.sum), (1, 20_000), "a tunnel is no HTTP request");
+        assert_eq!(
+            (s.tunnel_duration.counts[1], s.tunnel_duration.sum),
+            (1, 20_000),
+            "a tunnel is not an HTTP request"
+        );
         assert!(s.passthrough.contains(&("nested_proxy", 1)) && s.tunnels == 1);
         assert!(s.rejected.contains(&("no_descriptors", 1)) && s.connections_refused == 1);
     }

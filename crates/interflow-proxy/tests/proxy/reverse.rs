@@ -70,7 +70,7 @@ async fn reverse_request_without_an_origin_name_is_refused() {
     assert_eq!(wire.answer().await.unwrap().status, 508);
     assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Loop));
     let config = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
-    assert!(connect(&proxy).await.into_tls("127.0.0.1", config).await.is_err(), "an address is no name for SNI");
+    assert!(connect(&proxy).await.into_tls("127.0.0.1", config).await.is_err(), "an address is not a name for SNI");
     crate::support::until("the error to be counted", || proxy.errors(ErrorKind::UnknownProtocol) == 1).await;
 }
 

@@ -43,7 +43,7 @@ type Examples = BTreeMap<(usize, Vec<usize>, Target), f64>;
 
 /// The confidence of labels without one.
 const LABELLED_CONFIDENCE: u8 = 70;
-/// The score of what is no name, at most: less than what is reported.
+/// The score of what is not a name, at most: less than what is reported.
 const NOTHING: f64 = 25.0;
 /// The distance from the winning kind to the others, at least.
 const MARGIN: f64 = 6.0;

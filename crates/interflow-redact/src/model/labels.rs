@@ -69,7 +69,7 @@ impl LabelMap {
         };
         let kinds = self.0.iter().filter_map(|o| o.kind);
         let (kind, probability) = kinds.map(|kind| (kind, sum(kind, None))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-        // Not a number in the output is no label.
+        // Not a number in the output is not a label.
         (probability >= least).then(|| WordLabel {
             kind,
             begins: sum(kind, Some(true)) > sum(kind, Some(false)),
@@ -92,7 +92,7 @@ fn output(label: &str, chosen: &BTreeMap<String, String>) -> Result<Output, Stri
     let kind = match chosen.get(name).map(String::as_str) {
         Some("none") => None,
         Some(chosen) => Some(entity_type(chosen).ok_or(format!(
-            "redact.model.labels.{name}: `{chosen}` is no entity type; docs/reference/redaction.md lists them"
+            "redact.model.labels.{name}: `{chosen}` is not an entity type; docs/reference/redaction.md lists them"
         ))?),
         None => usual_type(name).ok_or(format!(
             "its label {name} is unknown; set redact.model.labels.{name} to an entity type, or to none"
@@ -101,7 +101,7 @@ fn output(label: &str, chosen: &BTreeMap<String, String>) -> Result<Output, Stri
     Ok(Output { kind, begins })
 }
 
-/// The entity type of a label that many models use; `Some(None)` for what is no entity.
+/// The entity type of a label that many models use; `Some(None)` for what is not an entity.
 fn usual_type(label: &str) -> Option<Option<Kind>> {
     let name = label.to_ascii_lowercase();
     match name.as_str() {
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(labels(&[("STREET", "none")]).unwrap().0[3].kind, None);
         for (chosen, said) in [
             (vec![], "redact.model.labels.STREET"),
-            (vec![("STREET", "section")], "`section` is no entity type"),
+            (vec![("STREET", "section")], "`section` is not an entity type"),
             (vec![("STREET", "none"), ("PERS", "person")], "redact.model.labels.PERS"),
         ] {
             let error = labels(&chosen).unwrap_err();

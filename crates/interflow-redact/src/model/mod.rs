@@ -168,7 +168,7 @@ impl EntityModel {
         let mut labels: Vec<Option<WordLabel>> = vec![None; list.words.len()];
         for window in windows(&list, self.config.window - 2, self.config.overlap) {
             if stop_flag::is_stop_requested() {
-                return Err("nobody waits for it".into());
+                return Err("it was cancelled".into());
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Err(format!("it was not done within {} (redact.model.timeout)", self.config.timeout));

@@ -76,7 +76,7 @@ mod onnx {
             let outputs = self.model.run_n(inputs, [self.output], Some(self.options.clone()));
             let [scores] = outputs.map_err(|e| format!("it cannot be run: {e}"))?;
             let (_, scores) =
-                scores.into_shape_vec::<f32, 3>().map_err(|e| format!("its output is no list of scores: {e}"))?;
+                scores.into_shape_vec::<f32, 3>().map_err(|e| format!("its output is not a list of scores: {e}"))?;
             Ok(scores)
         }
     }

@@ -491,7 +491,7 @@ pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>, RedactError> {
             .try_into()
             .ok()
             .filter(|c: &[u8; 2]| c.iter().all(u8::is_ascii_uppercase))
-            .ok_or_else(|| RedactError::Policy(format!("`{name}` is no two-letter region")))
+            .ok_or_else(|| RedactError::Policy(format!("`{name}` is not a two-letter region")))
     };
     names.iter().map(code).collect()
 }

@@ -78,8 +78,8 @@ const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes
 /// meant to redact.
 pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
     let root: Value =
-        serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
-    let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is no JSON object".to_owned()))?;
+        serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is not JSON: {e}")))?;
+    let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is not a JSON object".to_owned()))?;
     let mut builder =
         PolicyBuilder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..PolicyBuilder::default() };
     builder.wants.kinds = KindSet::NONE;
@@ -414,12 +414,12 @@ fn each(
     of: &str,
     mut f: impl FnMut(&Map<String, Value>) -> Result<(), RedactError>,
 ) -> Result<(), RedactError> {
-    let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is no list")))?;
+    let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is not a list")))?;
     list.iter().try_for_each(|v| f(as_object(v, of)?))
 }
 
 fn as_object<'a>(value: &'a Value, of: &str) -> Result<&'a Map<String, Value>, RedactError> {
-    value.as_object().ok_or_else(|| RedactError::Policy(format!("`{of}` is no object")))
+    value.as_object().ok_or_else(|| RedactError::Policy(format!("`{of}` is not an object")))
 }
 
 fn object<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Map<String, Value>> {

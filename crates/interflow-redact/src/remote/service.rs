@@ -167,7 +167,7 @@ impl DetectorService {
         told.into_iter()
             .filter(|t| sure(t.score) >= self.config.confidence && t.range.start != t.range.end)
             .map(|t| {
-                let bytes = unit.to_byte_range(text, &t.range).ok_or("it told of a place that is not in the text")?;
+                let bytes = unit.to_byte_range(text, &t.range).ok_or("it reported a span outside the text")?;
                 let (start, end) = (bytes.start + base, bytes.end + base);
                 Ok(Finding {
                     start,
@@ -205,7 +205,7 @@ impl DetectorService {
         }
         match answer.body.collect(MAX_RESPONSE_BYTES).await {
             Ok((bytes, _)) => Ok(bytes),
-            Err(e) => Err(format!("its answer cannot be had: {e}")),
+            Err(e) => Err(format!("cannot read its answer: {e}")),
         }
     }
 }

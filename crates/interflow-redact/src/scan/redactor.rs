@@ -556,7 +556,7 @@ fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
 
 /// Numbers with fewer digits are scanned only if a name indicates their kind.
 const MIN_NUMBER_DIGITS: usize = 7;
-/// Maximum length in bytes of a name that is used as a lead; a longer one is no label but data.
+/// Maximum length in bytes of a name that is used as a lead; a longer one is not a label but data.
 const MAX_LEAD_BYTES: usize = 64;
 
 /// What a model found besides names, which are weighed with the features of the built-in detectors.

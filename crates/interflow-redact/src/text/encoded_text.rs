@@ -263,7 +263,7 @@ fn decode_base64(text: &str, range: Range<usize>, visit: &mut impl FnMut(&Decode
     }
 }
 
-/// The text that base64 in either alphabet stands for; `None` if it is no text.
+/// The text that base64 in either alphabet stands for; `None` if it is not text.
 fn base64_text(raw: &str) -> Option<String> {
     let standard = |b: u8| match b {
         b'-' => b'+',

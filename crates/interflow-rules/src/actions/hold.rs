@@ -72,7 +72,7 @@ pub(super) fn apply_decision(
             ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Draining, why)))
         }
         None if pass => ActionEffect::Continue,
-        None => deny_effect(rule, "nobody decided about it in time"),
+        None => deny_effect(rule, "it was not decided in time"),
         Some(HoldDecision::Continue) => ActionEffect::Continue,
         Some(HoldDecision::Deny { reason }) => deny_effect(rule, reason.as_deref().unwrap_or("it was refused")),
         Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),

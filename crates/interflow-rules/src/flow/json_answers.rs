@@ -130,7 +130,7 @@ impl JsonRun {
         let stop = StopOnDrop(Arc::default());
         let stopped = Arc::clone(&stop.0);
         let done = tokio::task::spawn_blocking(move || {
-            // The slot is taken until the work has ended, not until nobody waits for it.
+            // The slot is taken until the work has ended, not until it was cancelled.
             let _slot = slot;
             self.evaluate(&stopped)
         });

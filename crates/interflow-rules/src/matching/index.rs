@@ -17,7 +17,7 @@ use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
 enum HostRequirement {
     /// Nothing that can be indexed: the rule is a candidate for every host.
     Any,
-    /// One of these; the rule is no candidate for other hosts.
+    /// One of these; the rule is not a candidate for other hosts.
     OneOf(Vec<HostLiteral>),
 }
 

@@ -38,7 +38,7 @@ impl fmt::Display for BudgetExceeded {
             Self::Instructions(n) => write!(f, "it used more than {n} instructions"),
             Self::Time(t) => write!(f, "it ran longer than {t:?}"),
             Self::Memory(n) => write!(f, "it needs more than {n} bytes of memory"),
-            Self::Cancelled => f.write_str("nobody waits for it any more"),
+            Self::Cancelled => f.write_str("it was cancelled"),
         }
     }
 }

@@ -82,7 +82,7 @@ impl Drop for ScriptQueueGuard<'_> {
     }
 }
 
-/// Cancels the run when nobody waits for it any more.
+/// Cancels the run when it was cancelled.
 struct ScriptCancelGuard(Arc<AtomicBool>);
 
 impl Drop for ScriptCancelGuard {

@@ -209,7 +209,7 @@ impl HoldQueue {
             return None;
         }
         if inner.waiting.len() >= most {
-            tracing::warn!("{most} flows are held already, so flow {} is treated as if nobody had decided", ask.flow);
+            tracing::warn!("{most} flows are held already, so flow {} is treated as undecided", ask.flow);
             return None;
         }
         inner.next += 1;
@@ -246,7 +246,7 @@ impl HoldQueue {
     }
 }
 
-/// Removes a flow from the queue when nobody waits for its decision any more.
+/// Removes a flow from the queue when it was cancelleds decision any more.
 struct HeldEntryGuard<'a> {
     holds: &'a HoldQueue,
     id: u64,

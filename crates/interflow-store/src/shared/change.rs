@@ -4,7 +4,7 @@ use interflow_types::FlowId;
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::model::FlowRow;
+use crate::model::FlowRecord;
 use crate::shared::conversations::read::Failure;
 use crate::shared::conversations::write::detach_flows;
 use crate::shared::database::connect::PooledClient;
@@ -19,7 +19,7 @@ use crate::store::FlowAnnotation;
 use crate::store::details_blob;
 
 /// Changes tags and comment; `None` if there is no such flow.
-pub(crate) fn annotate(database: &Database, id: FlowId, change: FlowAnnotation) -> Result<Option<FlowRow>> {
+pub(crate) fn annotate(database: &Database, id: FlowId, change: FlowAnnotation) -> Result<Option<FlowRecord>> {
     let shared = database.clone();
     database.wait_for(async move {
         let work = async |client| annotate_stored(client, &shared, id, change).await;
@@ -35,7 +35,7 @@ async fn annotate_stored(
     database: &Database,
     id: FlowId,
     change: FlowAnnotation,
-) -> Result<Option<FlowRow>, Failure> {
+) -> Result<Option<FlowRecord>, Failure> {
     let transaction = client.transaction().await?;
     let sql = format!("SELECT {READ} FROM flows f WHERE f.id = $1 FOR UPDATE");
     let Some(found) = transaction.query_opt(&sql, &[&uuid_of(id)]).await? else { return Ok(None) };

@@ -231,7 +231,7 @@ pub fn copy_from_shared(
     Ok(counts)
 }
 
-fn load(source: &SharedStore, row: crate::model::FlowRow) -> Result<NewFlow> {
+fn load(source: &SharedStore, row: crate::model::FlowRecord) -> Result<NewFlow> {
     let id: FlowId = row.id;
     let body = |direction| -> Result<Bytes> { source.body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY) };
     let original = |direction| -> Result<Bytes> {

@@ -11,7 +11,7 @@ use interflow_types::{Authority, EntryKind, FlowId, Host, Scheme, Timestamp};
 
 use crate::config::RecordConfig;
 use crate::error::StoreError;
-use crate::model::{BodyRow, FlowRow, FlowState, RequestRow};
+use crate::model::{BodyRecord, FlowRecord, FlowState, RequestRecord};
 use crate::shared::SharedStore;
 use crate::shared::database::connect::{BoxedStream, Connector, SharedAccess, TlsClient, TlsHandshake};
 use crate::shared::database::dsn::PostgresTls;
@@ -54,10 +54,14 @@ fn replica(database: &PostgresDatabase, stall_limit: Duration) -> (tempfile::Tem
 fn flow(method: &str, path: &str) -> NewFlow {
     let started = Timestamp::now();
     let authority = Authority::new(Host::parse("a.test").unwrap(), 443);
-    let mut row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
+    let mut row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
     row.state = FlowState::Complete;
-    row.request =
-        Some(RequestRow { method: method.into(), path: path.into(), body: BodyRow::whole(4), ..RequestRow::default() });
+    row.request = Some(RequestRecord {
+        method: method.into(),
+        path: path.into(),
+        body: BodyRecord::whole(4),
+        ..RequestRecord::default()
+    });
     NewFlow {
         row,
         request_body: Bytes::from_static(b"body"),

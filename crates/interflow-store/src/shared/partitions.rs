@@ -52,7 +52,7 @@ pub(crate) fn start(database: &Database, expired: impl Fn(u64) + Send + Sync + '
     database.clone().spawn(async move {
         loop {
             if let Err(error) = maintain(&database, &*expired, false).await {
-                tracing::warn!(%error, "the partitions of the shared store could not be looked after; it is tried again");
+                tracing::warn!(%error, "cannot create or drop partitions of the shared store; retrying");
             }
             let _ = tokio::time::timeout(INTERVAL, database.retention_due.notified()).await;
         }
@@ -79,7 +79,7 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
     }
     // At the start, others wait for this one.
     if !wait && let Err(error) = objects::delete_unneeded(database, DELETE_LIMIT).await {
-        tracing::warn!(%error, "objects that nobody needs could not be deleted; it is tried again");
+        tracing::warn!(%error, "cannot delete unreferenced objects; retrying");
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::config::RecordConfig;
 use crate::conversations::SharedIndex as _;
 use crate::error::{Result, StoreError};
 use crate::instances::{InstanceReport, InstanceRow};
-use crate::model::{FlowRow, MessageRow};
+use crate::model::{FlowRecord, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
 use crate::shared::conversations::index::IndexTurn;
 use crate::shared::database::connect::{PooledClient, SharedAccess};
@@ -277,7 +277,12 @@ impl SharedStore {
     }
 
     /// Opens one of a flow's bodies in the database; `place` selects it by the row.
-    fn shared_body(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRow) -> usize) -> Result<BodyReader> {
+    fn shared_body(
+        &self,
+        id: FlowId,
+        range: Range<u64>,
+        place: impl FnOnce(&FlowRecord) -> usize,
+    ) -> Result<BodyReader> {
         let stored = self.stored(id)?;
         let side = place(&stored.row);
         Ok(bodies::reader(&self.database, id, side, stored.inline[side].clone(), range))
@@ -387,7 +392,7 @@ impl Drop for SharedStore {
 }
 
 /// Lists in one order, with each flow once: as it is in the first list that has it.
-fn merge(lists: [Vec<FlowRow>; 3], options: &ListOptions) -> Vec<FlowRow> {
+fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> {
     let mut all = lists.concat();
     // Stable, so that rows of one flow stay in the order of the lists.
     match options.order {
@@ -400,7 +405,7 @@ fn merge(lists: [Vec<FlowRow>; 3], options: &ListOptions) -> Vec<FlowRow> {
 }
 
 impl FlowStore for SharedStore {
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>> {
         // The spool first: a flow that leaves it meanwhile is in the database by then.
         let local = match &self.spool {
             Some(spool) => spool.list_while(options, watch)?,
@@ -424,7 +429,7 @@ impl FlowStore for SharedStore {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
     ) -> Result<()> {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
         // To count them would take longer than to find the first.
@@ -476,7 +481,7 @@ impl FlowStore for SharedStore {
         )
     }
 
-    fn get(&self, id: FlowId) -> Result<FlowRow> {
+    fn get(&self, id: FlowId) -> Result<FlowRecord> {
         self.local_or(|spool| spool.get(id), || self.found_row(id))
     }
 
@@ -513,7 +518,7 @@ impl FlowStore for SharedStore {
         self.local_or(|spool| spool.certificates(id), shared)
     }
 
-    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         let shared = || {
             self.stored(id)?;
             bodies::messages(&self.database, id, range.clone())

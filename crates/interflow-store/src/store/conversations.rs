@@ -514,7 +514,8 @@ const fn flow_of(bytes: [u8; 16]) -> FlowId {
 
 pub(super) fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
     let ValueRef::Blob(bytes) = value else { return Ok(None) };
-    let key = bytes.try_into().map_err(|_| StoreError::damaged("a conversation's message", "its name is no name"))?;
+    let key =
+        bytes.try_into().map_err(|_| StoreError::damaged("a conversation's message", "its name is not a name"))?;
     Ok(Some(u128::from_be_bytes(key)))
 }
 

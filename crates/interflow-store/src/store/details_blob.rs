@@ -40,7 +40,7 @@ mod tag {
 }
 
 /// Writes the blob. `inline` are the ends of the bodies that are not part of a chunk.
-pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
+pub(crate) fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     write_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
     if let Some(u) = &row.upstream {
@@ -96,15 +96,15 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
     out
 }
 
-fn response(o: &mut Vec<u8>, r: &ResponseRow) {
+fn response(o: &mut Vec<u8>, r: &ResponseRecord) {
     message_part(o, &r.headers, &r.trailers, &r.body);
     write_field(o, 10, &r.reason);
     write_field(o, 11, r.version.as_bytes());
     write_number(o, 12, r.status.into());
 }
 
-fn originals(out: &mut Vec<u8>, original: &OriginalRow) {
-    if let Some(OriginalRequestRow { url, head: r, body_edited }) = &original.request {
+fn originals(out: &mut Vec<u8>, original: &OriginalRecord) {
+    if let Some(OriginalRequestRecord { url, head: r, body_edited }) = &original.request {
         write_nested(out, tag::ORIGINAL_REQUEST, |o| {
             message_part(o, &r.headers, &r.trailers, &r.body);
             text(o, 10, r.protocol.as_deref());
@@ -115,7 +115,7 @@ fn originals(out: &mut Vec<u8>, original: &OriginalRow) {
             flag(o, 15, *body_edited);
         });
     }
-    if let Some(OriginalResponseRow { head, body_edited }) = &original.response {
+    if let Some(OriginalResponseRecord { head, body_edited }) = &original.response {
         write_nested(out, tag::ORIGINAL_RESPONSE, |o| {
             response(o, head);
             flag(o, 15, *body_edited);
@@ -123,9 +123,9 @@ fn originals(out: &mut Vec<u8>, original: &OriginalRow) {
     }
 }
 
-fn read_original_request(input: VarintReader<'_>) -> Result<OriginalRequestRow> {
+fn read_original_request(input: VarintReader<'_>) -> Result<OriginalRequestRecord> {
     // A copy of the input is read twice: once for the common part, once for the rest.
-    let mut head = RequestRow::default();
+    let mut head = RequestRecord::default();
     read_request(input, &mut head)?;
     let (mut url, mut body_edited, mut input) = (String::new(), false, input);
     while let Some((t, field)) = input.field()? {
@@ -138,21 +138,21 @@ fn read_original_request(input: VarintReader<'_>) -> Result<OriginalRequestRow> 
             _ => {}
         }
     }
-    Ok(OriginalRequestRow { url, head, body_edited })
+    Ok(OriginalRequestRecord { url, head, body_edited })
 }
 
-fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRow> {
+fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRecord> {
     let head = read_response(input)?;
     let (mut body_edited, mut input) = (false, input);
     while let Some((t, _)) = input.field()? {
         body_edited |= t == 15;
     }
-    Ok(OriginalResponseRow { head, body_edited })
+    Ok(OriginalResponseRecord { head, body_edited })
 }
 
 /// Reads the blob into the row and returns the inline ends of the bodies. The row's columns must be filled in before:
 /// `request` and `response` are present if the flow has them.
-pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
+pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
     let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
@@ -287,7 +287,7 @@ fn read_headers(mut field: VarintReader<'_>) -> Result<Headers> {
     Ok(h)
 }
 
-fn message_part(o: &mut Vec<u8>, h: &Headers, trailers: &Headers, body: &BodyRow) {
+fn message_part(o: &mut Vec<u8>, h: &Headers, trailers: &Headers, body: &BodyRecord) {
     write_nested(o, 1, |o| headers(o, h));
     if !trailers.is_empty() {
         write_nested(o, 2, |o| headers(o, trailers));
@@ -320,7 +320,7 @@ fn read_part(
     mut field: VarintReader<'_>,
     h: &mut Headers,
     trailers: &mut Headers,
-    body: &mut BodyRow,
+    body: &mut BodyRecord,
 ) -> Result<bool> {
     match tag {
         1 => *h = read_headers(field)?,
@@ -345,7 +345,7 @@ fn read_part(
     Ok(true)
 }
 
-fn read_request(mut input: VarintReader<'_>, r: &mut RequestRow) -> Result<()> {
+fn read_request(mut input: VarintReader<'_>, r: &mut RequestRecord) -> Result<()> {
     while let Some((t, field)) = input.field()? {
         if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? && t == 10 {
             r.protocol = Some(field.text());
@@ -354,14 +354,14 @@ fn read_request(mut input: VarintReader<'_>, r: &mut RequestRow) -> Result<()> {
     Ok(())
 }
 
-fn read_response(mut input: VarintReader<'_>) -> Result<ResponseRow> {
-    let mut r = ResponseRow {
+fn read_response(mut input: VarintReader<'_>) -> Result<ResponseRecord> {
+    let mut r = ResponseRecord {
         status: 0,
         reason: Bytes::new(),
         version: Cow::Borrowed(""),
         headers: Headers::new(),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     };
     while let Some((t, mut field)) = input.field()? {
         if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? {
@@ -376,8 +376,8 @@ fn read_response(mut input: VarintReader<'_>) -> Result<ResponseRow> {
     Ok(r)
 }
 
-fn read_interim(mut input: VarintReader<'_>) -> Result<InterimRow> {
-    let mut i = InterimRow { status: 0, headers: Headers::new() };
+fn read_interim(mut input: VarintReader<'_>) -> Result<InterimRecord> {
+    let mut i = InterimRecord { status: 0, headers: Headers::new() };
     while let Some((t, mut field)) = input.field()? {
         match t {
             1 => i.status = u16::try_from(field.number()?).unwrap_or_default(),
@@ -398,7 +398,7 @@ fn label(field: VarintReader<'_>) -> StaticLabel {
     }
 }
 
-fn client(o: &mut Vec<u8>, c: &ClientRow) {
+fn client(o: &mut Vec<u8>, c: &ClientRecord) {
     write_number(o, 1, c.connection);
     address(o, 2, c.peer);
     address(o, 3, c.local);
@@ -427,7 +427,7 @@ fn client(o: &mut Vec<u8>, c: &ClientRow) {
     text(o, 9, c.container.as_deref());
 }
 
-fn read_client(mut input: VarintReader<'_>, c: &mut ClientRow) -> Result<()> {
+fn read_client(mut input: VarintReader<'_>, c: &mut ClientRecord) -> Result<()> {
     while let Some((t, mut field)) = input.field()? {
         match t {
             1 => c.connection = field.number()?,
@@ -445,8 +445,8 @@ fn read_client(mut input: VarintReader<'_>, c: &mut ClientRow) -> Result<()> {
     Ok(())
 }
 
-fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRow> {
-    let mut process = ProcessRow::default();
+fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRecord> {
+    let mut process = ProcessRecord::default();
     while let Some((t, mut field)) = input.field()? {
         match t {
             1 => process.pid = u32::try_from(field.number()?).unwrap_or_default(),
@@ -475,8 +475,8 @@ fn find_field(mut input: VarintReader<'_>, wanted: u8) -> Option<VarintReader<'_
     }
 }
 
-fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRow> {
-    let mut tls = ClientTlsRow::default();
+fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRecord> {
+    let mut tls = ClientTlsRecord::default();
     while let Some((t, field)) = input.field()? {
         match t {
             1 => tls.sni = Some(field.text()),
@@ -492,7 +492,7 @@ fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRow> {
     Ok(tls)
 }
 
-fn upstream(o: &mut Vec<u8>, u: &UpstreamRow) {
+fn upstream(o: &mut Vec<u8>, u: &UpstreamRecord) {
     address(o, 1, u.peer);
     address(o, 2, u.local);
     text(o, 3, u.via.as_deref());
@@ -512,8 +512,8 @@ fn upstream(o: &mut Vec<u8>, u: &UpstreamRow) {
     }
 }
 
-fn read_upstream(mut input: VarintReader<'_>) -> Result<UpstreamRow> {
-    let mut u = UpstreamRow::default();
+fn read_upstream(mut input: VarintReader<'_>) -> Result<UpstreamRecord> {
+    let mut u = UpstreamRecord::default();
     while let Some((t, mut field)) = input.field()? {
         match t {
             1 => u.peer = read_address(field),
@@ -529,8 +529,8 @@ fn read_upstream(mut input: VarintReader<'_>) -> Result<UpstreamRow> {
     Ok(u)
 }
 
-fn read_upstream_tls(mut input: VarintReader<'_>) -> Result<UpstreamTlsRow> {
-    let mut tls = UpstreamTlsRow::default();
+fn read_upstream_tls(mut input: VarintReader<'_>) -> Result<UpstreamTlsRecord> {
+    let mut tls = UpstreamTlsRecord::default();
     while let Some((t, field)) = input.field()? {
         match t {
             1 => tls.version = Some(label(field)),
@@ -582,7 +582,7 @@ fn read_timings(mut input: VarintReader<'_>) -> Result<FlowTimings> {
     Ok(t)
 }
 
-fn read_error(mut input: VarintReader<'_>, row: &mut FlowRow) -> Result<()> {
+fn read_error(mut input: VarintReader<'_>, row: &mut FlowRecord) -> Result<()> {
     let Some(error) = &mut row.error else { return Ok(()) };
     while let Some((t, field)) = input.field()? {
         match t {
@@ -594,8 +594,8 @@ fn read_error(mut input: VarintReader<'_>, row: &mut FlowRow) -> Result<()> {
     Ok(())
 }
 
-fn read_tunnel(mut input: VarintReader<'_>) -> Result<TunnelRow> {
-    let mut tunnel = TunnelRow::default();
+fn read_tunnel(mut input: VarintReader<'_>) -> Result<TunnelRecord> {
+    let mut tunnel = TunnelRecord::default();
     while let Some((t, mut field)) = input.field()? {
         match t {
             1 => tunnel.sent = field.number()?,

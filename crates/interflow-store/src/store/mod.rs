@@ -40,7 +40,7 @@ pub use upkeep::verify::CheckReport;
 use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
-use crate::model::{FlowRow, FlowSummary, MessageRow};
+use crate::model::{FlowRecord, FlowSummary, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
 use interflow_types::schema::JsonSchema;
 
@@ -156,7 +156,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// A database or disk error.
-    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>> {
+    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRecord>> {
         self.list_while(options, &mut || ControlFlow::Continue(()))
     }
 
@@ -164,7 +164,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>>;
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>>;
 
     /// Like [`list`](Self::list) for queries that must examine many rows or bodies: runs on several threads and calls
     /// `each` with matches as they are found, in no order; `progress` may cancel it.
@@ -175,12 +175,12 @@ pub trait FlowStore: ConversationStore + Send + Sync {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
     ) -> Result<()>;
 
     /// # Errors
     /// [`NotFound`](crate::StoreError::NotFound) if there is none with this id.
-    fn get(&self, id: FlowId) -> Result<FlowRow>;
+    fn get(&self, id: FlowId) -> Result<FlowRecord>;
 
     /// The recorded bytes of a body within `range`, as sent (content coding kept).
     ///
@@ -206,7 +206,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`get`](Self::get), and damage.
-    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>>;
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>>;
 
     /// The number of flows that a query selects.
     ///
@@ -306,7 +306,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
 }
 
 /// Decides whether a subscriber receives a flow in its current state. Called on the writer thread for every update.
-pub type FlowFilterFn = Box<dyn FnMut(&FlowRow) -> bool + Send>;
+pub type FlowFilterFn = Box<dyn FnMut(&FlowRecord) -> bool + Send>;
 
 /// An event of a subscription.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
 /// A row as stored, with the references to its bodies.
 pub(crate) struct StoredRow {
     pub(crate) seq: i64,
-    pub(crate) row: FlowRow,
+    pub(crate) row: FlowRecord,
     pub(crate) refs: [Vec<ChunkRef>; SIDES],
     pub(crate) inline: [Bytes; SIDES],
 }
@@ -120,7 +120,7 @@ const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5
 /// A flow in the form in which it is written.
 pub(crate) struct NewRow<'a> {
     pub(crate) seq: i64,
-    pub(crate) row: &'a FlowRow,
+    pub(crate) row: &'a FlowRecord,
     pub(crate) refs: [&'a [ChunkRef]; SIDES],
     pub(crate) inline: [&'a [u8]; SIDES],
 }
@@ -247,12 +247,12 @@ pub(crate) struct DerivedColumns<'a> {
 }
 
 impl<'a> DerivedColumns<'a> {
-    pub(crate) fn from_row(row: &'a FlowRow) -> Self {
+    pub(crate) fn from_row(row: &'a FlowRecord) -> Self {
         let body = |d| row.body(d).copied().unwrap_or_default();
         let (request, response) =
             (body(interflow_types::Direction::Request), body(interflow_types::Direction::Response));
         // A tunnel has no bodies; its byte counts take their place.
-        let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
+        let sizes = row.tunnel.unwrap_or(TunnelRecord { sent: request.size, received: response.size });
         Self {
             duration: row.duration().map(|d| d as i64),
             status: row.response.as_ref().map(|r| r.status),
@@ -262,7 +262,8 @@ impl<'a> DerivedColumns<'a> {
             response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
             // Each tag is enclosed by line ends, so that SQL can search for a whole tag.
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
-            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::stored_bytes)) as i64,
+            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRecord::stored_bytes))
+                as i64,
         }
     }
 }
@@ -284,19 +285,19 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
         *serde_repr::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
     let scheme = *serde_repr::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
-    let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
+    let mut row = FlowRecord::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
     row.state = state_of(r.get(2)?);
     row.kind = kind_of(r.get(3)?);
     row.request = text(9)?
-        .map(|method| -> Result<RequestRow> {
-            Ok(RequestRow {
+        .map(|method| -> Result<RequestRecord> {
+            Ok(RequestRecord {
                 method,
                 path: text(10)?.unwrap_or_default(),
                 version: version(text(11)?.unwrap_or_default()),
                 protocol: None,
                 headers: Headers::new(),
                 trailers: Headers::new(),
-                body: BodyRow::default(),
+                body: BodyRecord::default(),
             })
         })
         .transpose()?;
@@ -304,7 +305,7 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     row.client.listener = text(13)?.unwrap_or_default().into();
     row.messages = r.get::<_, i64>(14)? as u64;
     row.error =
-        text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+        text(15)?.map(|kind| ErrorRecord { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
     row.tags =
         text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
     let refs = chunk_refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;

@@ -12,7 +12,7 @@ use rusqlite::{OptionalExtension, params_from_iter};
 use super::select::{self, SearchProgress};
 use super::{rows, schema};
 use crate::error::{Result, StoreError};
-use crate::model::FlowRow;
+use crate::model::FlowRecord;
 use crate::store::upkeep::damage::DamagedRows;
 use crate::subject::SqliteTables;
 
@@ -35,7 +35,7 @@ pub(crate) fn search(
     (dir, damages): (&Path, &DamagedRows),
     query: &Query,
     progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-    each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+    each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
 ) -> Result<()> {
     // Selected before the threads start, so that they share one list and need no common cursor.
     let (rows, residual) = match candidates(dir, query) {
@@ -97,7 +97,7 @@ fn candidates(dir: &Path, query: &Query) -> Result<(Vec<i64>, Option<Query>)> {
 }
 
 impl SearchJob<'_> {
-    fn run(&self, found: &SyncSender<FlowRow>, progress: &dyn Fn(SearchProgress) -> ControlFlow<()>) -> Result<()> {
+    fn run(&self, found: &SyncSender<FlowRecord>, progress: &dyn Fn(SearchProgress) -> ControlFlow<()>) -> Result<()> {
         let db = schema::open_reader(self.dir)?;
         let text = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
         loop {

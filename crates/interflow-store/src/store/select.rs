@@ -13,7 +13,7 @@ use super::rows::{self, StoredRow};
 use crate::conversations::{call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
-use crate::model::FlowRow;
+use crate::model::FlowRecord;
 use crate::store::segments::body::{BodyReader, SegmentFiles, StoredBodyParts};
 use crate::store::segments::chunk_refs::body_index;
 use crate::store::segments::messages;
@@ -246,7 +246,7 @@ struct LazyFlowSubject<'a> {
 }
 
 impl LazyFlowSubject<'_> {
-    fn row(&self) -> &FlowRow {
+    fn row(&self) -> &FlowRecord {
         &self.stored.row
     }
 
@@ -262,7 +262,7 @@ impl LazyFlowSubject<'_> {
         let parts = StoredBodyParts::for_side(self.db, &mut copy, at)?;
         // A search stops decoding at the bound; a match after it is not found.
         let body = BodyReader::pieces(self.db, &segments_dir(self.dir), parts, MAX_SEARCHED_BODY)?;
-        Ok(match FlowRow::headers(self.row(), direction) {
+        Ok(match FlowRecord::headers(self.row(), direction) {
             // Searched decoded, as a person sees the body.
             Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
             None => body,

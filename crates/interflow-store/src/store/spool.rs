@@ -12,7 +12,7 @@ use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
 use super::store_state::{ReplyReceiver, WriterCommand};
 use crate::error::Result;
-use crate::model::{FlowRow, MessageRow};
+use crate::model::{FlowRecord, MessageRecord};
 use crate::shared::database::copy_format::CopyRows;
 use crate::shared::reading::running::RunningFlow;
 use crate::shared::shipping::spooled_flow::{MORE_COLUMNS, SpooledFlow};
@@ -124,7 +124,7 @@ impl SqliteStore {
         &self,
         query: &Query,
         watch: &mut dyn FnMut() -> ControlFlow<()>,
-        each: &mut dyn FnMut(FlowRow) -> ControlFlow<()>,
+        each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
     ) -> Result<()> {
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
         self.read(|db| {
@@ -155,7 +155,7 @@ impl SqliteStore {
     }
 
     /// Messages of the flow in a row.
-    pub(crate) fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRow>> {
+    pub(crate) fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         self.read(|db| {
             let (dir, mut files) = (segments_dir(self.dir()), SegmentFiles::default());
             messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), seq, range)
@@ -216,7 +216,7 @@ impl SqliteStore {
     }
 
     /// Sends flows of other replicas to the subscribers; `None` says that some were left out.
-    pub(crate) fn publish(&self, rows: Option<&[FlowRow]>) {
+    pub(crate) fn publish(&self, rows: Option<&[FlowRecord]>) {
         let Ok(shared) = self.shared() else { return };
         match rows {
             Some(rows) => shared.feeds.publish(rows),

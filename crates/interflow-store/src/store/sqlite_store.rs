@@ -20,7 +20,7 @@ use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRow, MessageRow};
+use crate::model::{FlowRecord, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
 use crate::store::segments::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
@@ -177,7 +177,7 @@ impl SqliteStore {
     }
 
     /// Opens one of a flow's bodies; `place` selects it by the row.
-    fn body_at(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRow) -> usize) -> Result<BodyReader> {
+    fn body_at(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRecord) -> usize) -> Result<BodyReader> {
         let db = self.connection()?;
         // One snapshot for row and tails: the writer may cut chunks of a running stream concurrently.
         let parts = {
@@ -205,7 +205,7 @@ impl Drop for SqliteStore {
 }
 
 impl FlowStore for SqliteStore {
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>> {
         self.read(|db| {
             let mut rows = Vec::new();
             select::for_each_match((db, &self.dir, &self.damages), options, watch, &mut |stored| {
@@ -220,12 +220,12 @@ impl FlowStore for SqliteStore {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
     ) -> Result<()> {
         search::search((&self.dir, &self.damages), query, progress, each)
     }
 
-    fn get(&self, id: FlowId) -> Result<FlowRow> {
+    fn get(&self, id: FlowId) -> Result<FlowRecord> {
         self.read(|db| rows::get(db, id).map(|s| s.row))
     }
 
@@ -251,7 +251,7 @@ impl FlowStore for SqliteStore {
         Ok([read(0)?, read(1)?])
     }
 
-    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         self.read(|db| {
             let stored = rows::get(db, id)?;
             let (dir, mut files) = (segments_dir(&self.dir), SegmentFiles::default());

@@ -15,7 +15,7 @@ use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
 use crate::conversations::ConversationUpdate;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRow, MessageRow};
+use crate::model::{FlowRecord, MessageRecord};
 use crate::store::recording::queue::WriterQueue;
 
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
@@ -25,14 +25,14 @@ pub(crate) type ReplyReceiver<T> = Receiver<Result<T>>;
 #[derive(Clone, Debug)]
 pub struct NewFlow {
     /// The row; body sizes are taken from it, the recorded bytes from the fields below.
-    pub row: FlowRow,
+    pub row: FlowRecord,
     pub request_body: Bytes,
     pub response_body: Bytes,
     /// The bodies of request and response as received, if the row says that they were edited.
     pub original_bodies: [Bytes; 2],
     /// The certificate chains shown to the client and by the origin.
     pub certificates: [Option<CertificateChain>; 2],
-    pub messages: Vec<MessageRow>,
+    pub messages: Vec<MessageRecord>,
 }
 
 /// A change of the annotations that the operator may edit: tags to add and to remove, and a new comment, of which an

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use super::FlowFilterFn;
-use crate::model::{FlowRow, FlowSummary};
+use crate::model::{FlowRecord, FlowSummary};
 
 /// Batches that a slow subscriber may lag behind before it misses some.
 const BATCHES: usize = 256;
@@ -44,7 +44,7 @@ impl Subscriptions {
     }
 
     /// Adds a flow in its current state.
-    pub(crate) fn add(&self, row: &FlowRow, told: &mut Notification) {
+    pub(crate) fn add(&self, row: &FlowRecord, told: &mut Notification) {
         let summary = || row.summary(Timestamp::now());
         // A summary is built only for somebody: it clones strings of the row.
         if self.all.receiver_count() > 0 {
@@ -80,7 +80,7 @@ impl Subscriptions {
 
     /// Sends flows of other replicas. Any thread may call this: unlike [`notify`](Self::notify) it removes no
     /// subscriber, so that the positions of the writer stay right.
-    pub(crate) fn publish(&self, rows: &[FlowRow]) {
+    pub(crate) fn publish(&self, rows: &[FlowRecord]) {
         let now = Timestamp::now();
         if self.all.receiver_count() > 0 && !rows.is_empty() {
             let _ = self.all.send(rows.iter().map(|row| row.summary(now)).collect());
@@ -103,7 +103,7 @@ impl Subscriptions {
         }
     }
 
-    pub(crate) fn notify_row(&self, row: &FlowRow) {
+    pub(crate) fn notify_row(&self, row: &FlowRecord) {
         let mut notification = Notification::default();
         self.add(row, &mut notification);
         self.notify(notification);

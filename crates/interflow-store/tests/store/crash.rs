@@ -142,7 +142,7 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
     let store = SqliteStore::open(dir.path(), &config).unwrap();
     assert_eq!(store.recovery().damaged_flows, 1);
     let body = store.get(bad.id).unwrap().response.unwrap().body;
-    assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
+    assert_eq!(body, BodyRecord::partial(5_000, 0, Some(MissingReason::Lost)));
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 

@@ -101,7 +101,7 @@ fn pages_are_full_although_some_rows_are_damaged() {
 fn a_search_of_bodies_passes_over_damaged_rows() {
     let (_dir, store, _) = store_with_damaged_rows();
     let mut found = 0;
-    let each = &mut |_: FlowRow| {
+    let each = &mut |_: FlowRecord| {
         found += 1;
         std::ops::ControlFlow::Continue(())
     };
@@ -151,7 +151,7 @@ fn export_continues_after_a_damaged_body() {
     let sound = ReadableBodySource::new(&store);
     let row = store.get(flows[1].id).unwrap();
     let body = *sound.row(&row).unwrap().body(Direction::Response).unwrap();
-    assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
+    assert_eq!(body, BodyRecord::partial(5_000, 0, Some(MissingReason::Lost)));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn what_can_be_read_is_listed_whichever_page_of_the_database_is_damaged() {
     let file = dir.path().join("flows.db");
     let sound = std::fs::read(&file).unwrap();
     let (mut lost, mut pages) = (0, 0);
-    // The first page has the schema: without it, the file is no database.
+    // The first page has the schema: without it, the file is not a database.
     for page in 1..sound.len() / PAGE {
         let mut damaged = sound.clone();
         damaged[page * PAGE..(page + 1) * PAGE].fill(0xff);

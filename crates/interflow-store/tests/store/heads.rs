@@ -7,7 +7,12 @@ use sha2::Digest as _;
 use super::*;
 
 /// Records a response of this type with a declared length; returns its row.
-fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tempfile::TempDir, SqliteStore, FlowRow) {
+fn recorded(
+    config: &RecordConfig,
+    kind: &str,
+    body: &[u8],
+    clear: bool,
+) -> (tempfile::TempDir, SqliteStore, FlowRecord) {
     let (dir, store) = store(config);
     let mut flow = flow("media.test");
     let recorder = store.recorder().unwrap();
@@ -60,7 +65,8 @@ fn media_body_is_recorded_as_size_prefix_and_prefix_hash() {
         assert!(disk(&dir.path().join("segments")) < 100_000);
         let json = serde_json::to_string(&row).unwrap();
         assert!(
-            json.contains(&Sha256Digest(digest).to_string()) && serde_json::from_str::<FlowRow>(&json).unwrap() == row
+            json.contains(&Sha256Digest(digest).to_string())
+                && serde_json::from_str::<FlowRecord>(&json).unwrap() == row
         );
     }
 }
@@ -71,30 +77,30 @@ fn text_and_configured_full_bodies_are_recorded_whole() {
     let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
     for (config, kind) in [(&RecordConfig::default(), "application/json"), (&full, "video/mp4"), (&full, "")] {
         let (_dir, _store, row) = recorded(config, kind, &body, false);
-        assert_eq!(row.response.unwrap().body, BodyRow::whole(3 << 20), "{kind}");
+        assert_eq!(row.response.unwrap().body, BodyRecord::whole(3 << 20), "{kind}");
     }
     let (_dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body[..64 << 10], false);
-    assert_eq!(row.response.unwrap().body, BodyRow::whole(64 << 10), "a body no longer than a head is whole");
+    assert_eq!(row.response.unwrap().body, BodyRecord::whole(64 << 10), "a body no longer than a head is whole");
 }
 
 #[test]
 fn decrypted_media_is_recorded_only_if_enabled() {
     let body = noise(200_000, 3);
     let (dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body, true);
-    assert_eq!(row.response.unwrap().body, BodyRow::partial(200_000, 0, Some(MissingReason::Decrypted)));
+    assert_eq!(row.response.unwrap().body, BodyRecord::partial(200_000, 0, Some(MissingReason::Decrypted)));
     assert!(disk(&dir.path().join("segments")) < 1000);
     let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
     let (_dir, _store, row) = recorded(&full, "video/mp4", &body, true);
     assert_eq!(row.response.unwrap().body.kept, 0, "the other key does not ask for it");
     let named = RecordConfig { decrypted_media: true, ..full };
     let (_dir, _store, row) = recorded(&named, "video/mp4", &body, true);
-    assert_eq!(row.response.unwrap().body, BodyRow::whole(200_000));
+    assert_eq!(row.response.unwrap().body, BodyRecord::whole(200_000));
 }
 
 #[test]
 fn secret_bodies_are_recorded_as_their_sizes_in_every_configuration() {
     let all = RecordConfig { large_bodies: LargeBodies::Full, decrypted_media: true, ..RecordConfig::default() };
-    let secret = |size| BodyRow::partial(size, 0, Some(MissingReason::Secret));
+    let secret = |size| BodyRecord::partial(size, 0, Some(MissingReason::Secret));
     // Marked before the request, or once the response is known.
     for early in [true, false] {
         let (_dir, store) = store(&all);
@@ -111,7 +117,7 @@ fn secret_bodies_are_recorded_as_their_sizes_in_every_configuration() {
         capture.finish(&flow, FlowOutcome::Complete);
         store.flush().unwrap();
         let row = store.get(flow.id).unwrap();
-        assert_eq!(row.request.unwrap().body, if early { secret(9) } else { BodyRow::whole(9) });
+        assert_eq!(row.request.unwrap().body, if early { secret(9) } else { BodyRecord::whole(9) });
         assert_eq!(row.response.unwrap().body, secret(16));
     }
 }

@@ -56,15 +56,15 @@ fn old_flow(n: u128, body: Vec<u8>) -> NewFlow {
     let started = Timestamp::from_micros(1_767_607_200_000_000);
     let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | n);
     let authority = "old.test:443".parse().unwrap();
-    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, authority);
+    let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, authority);
     row.state = FlowState::Complete;
-    row.response = Some(ResponseRow {
+    row.response = Some(ResponseRecord {
         status: 200,
         reason: Bytes::new(),
         version: "HTTP/1.1".into(),
         headers: Headers::new(),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     });
     NewFlow {
         row,

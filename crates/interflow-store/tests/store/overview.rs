@@ -68,24 +68,24 @@ fn insert(store: &dyn FlowStore, sample: &Sample) -> interflow_types::FlowId {
     let started = Timestamp::from_micros(START + sample.at * SECOND);
     let id = interflow_types::FlowId::new(started);
     let authority = format!("host-{}.test:443", sample.host).parse().unwrap();
-    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, authority);
+    let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, authority);
     row.state = if sample.failed { FlowState::Failed } else { FlowState::Complete };
     row.user = sample.user.map(|u| format!("user-{u}").into());
-    row.client.process = sample.user.map(|u| ProcessRow { pid: 7, name: format!("program-{u}") });
+    row.client.process = sample.user.map(|u| ProcessRecord { pid: 7, name: format!("program-{u}") });
     row.timings.done = Some(sample.millis * 1000);
     if sample.tunnel {
         row.kind = FlowKind::Tunnel;
-        row.tunnel = Some(TunnelRow { sent: 10, received: sample.received.into() });
+        row.tunnel = Some(TunnelRecord { sent: 10, received: sample.received.into() });
     } else {
-        row.request = Some(RequestRow { method: "GET".into(), path: "/".into(), ..RequestRow::default() });
-        row.response = sample.status.map(|status| ResponseRow {
+        row.request = Some(RequestRecord { method: "GET".into(), path: "/".into(), ..RequestRecord::default() });
+        row.response = sample.status.map(|status| ResponseRecord {
             status,
-            body: BodyRow::partial(sample.received.into(), 0, Some(MissingReason::Capped)),
-            ..ResponseRow::default()
+            body: BodyRecord::partial(sample.received.into(), 0, Some(MissingReason::Capped)),
+            ..ResponseRecord::default()
         });
     }
     if sample.failed {
-        row.error = Some(ErrorRow { kind: "timeout".into(), blame: "upstream".into(), message: String::new() });
+        row.error = Some(ErrorRecord { kind: "timeout".into(), blame: "upstream".into(), message: String::new() });
     }
     let new = NewFlow {
         row,
@@ -103,8 +103,8 @@ fn insert(store: &dyn FlowStore, sample: &Sample) -> interflow_types::FlowId {
 fn naive(store: &dyn FlowStore, from: u64, to: u64) -> FlowFigures {
     let all = store.list(&ListOptions { limit: usize::MAX, ..ListOptions::default() }).unwrap();
     let rows: Vec<_> = all.iter().filter(|r| (from..to).contains(&r.started.micros())).collect();
-    let status = |r: &FlowRow| r.response.as_ref().map_or(0, |r| r.status);
-    let count = |wanted: &dyn Fn(&FlowRow) -> bool| rows.iter().filter(|r| wanted(r)).count() as u64;
+    let status = |r: &FlowRecord| r.response.as_ref().map_or(0, |r| r.status);
+    let count = |wanted: &dyn Fn(&FlowRecord) -> bool| rows.iter().filter(|r| wanted(r)).count() as u64;
     let mut durations: Vec<u64> =
         rows.iter().filter(|r| r.kind == FlowKind::Http).filter_map(|r| r.duration()).collect();
     durations.sort_unstable();

@@ -26,10 +26,11 @@ fn refusal(url: &str) -> String {
 fn old_flow(days: u64, body: &[u8]) -> NewFlow {
     let started = Timestamp::from_micros(Timestamp::now().micros() - days * 86_400_000_000);
     let id = FlowId::new(started);
-    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, "old.test:443".parse().unwrap());
+    let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "old.test:443".parse().unwrap());
     row.state = FlowState::Complete;
-    let body_row = BodyRow::whole(body.len() as u64);
-    row.request = Some(RequestRow { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRow::default() });
+    let body_row = BodyRecord::whole(body.len() as u64);
+    row.request =
+        Some(RequestRecord { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRecord::default() });
     NewFlow {
         row,
         request_body: Bytes::copy_from_slice(body),

@@ -287,7 +287,7 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
 fn flow_of_day(day: u64) -> NewFlow {
     let started = Timestamp::from_micros(day * 86_400_000_000 + 5_000_000);
     let origin = "old.test:443".parse().unwrap();
-    let mut row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
+    let mut row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
     row.state = FlowState::Complete;
     NewFlow {
         row,

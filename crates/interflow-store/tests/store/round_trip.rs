@@ -40,7 +40,7 @@ fn read(store: &TestStore, id: FlowId, direction: Direction) -> Vec<u8> {
 struct DetailedExchange {
     store: TestStore,
     flow: Flow,
-    row: FlowRow,
+    row: FlowRecord,
     response_body: Vec<u8>,
 }
 
@@ -136,7 +136,7 @@ fn fingerprints_and_process_of_the_client_round_trip(kind: &StoreKind) {
     assert_eq!((tls.ja4.as_deref(), tls.alpn_offered.len()), (Some("t13d"), 2));
     assert_eq!(row.client.http2.as_deref(), Some("1:65536|0|0|m,a,s,p"));
     assert_eq!(row.client.ja4h.as_deref(), Some("po11nn"));
-    assert_eq!(row.client.process, Some(ProcessRow { pid: 4711, name: "curl".into() }));
+    assert_eq!(row.client.process, Some(ProcessRecord { pid: 4711, name: "curl".into() }));
 }
 
 fn certificate_chains_of_both_sides_round_trip(kind: &StoreKind) {
@@ -180,8 +180,8 @@ fn secret_headers_are_recorded_masked(kind: &StoreKind) {
 
 fn bodies_round_trip_with_their_sizes(kind: &StoreKind) {
     let DetailedExchange { store, flow, row, response_body } = detailed_exchange(kind);
-    assert_eq!(row.request.unwrap().body, BodyRow::partial(8, 8, None));
-    assert_eq!(row.response.unwrap().body, BodyRow::partial(300_000, 300_000, None));
+    assert_eq!(row.request.unwrap().body, BodyRecord::partial(8, 8, None));
+    assert_eq!(row.response.unwrap().body, BodyRecord::partial(300_000, 300_000, None));
     assert_eq!(read(&store, flow.id, Direction::Request), b"question");
     assert_eq!(read(&store, flow.id, Direction::Response), response_body);
 }
@@ -189,7 +189,7 @@ fn bodies_round_trip_with_their_sizes(kind: &StoreKind) {
 fn a_row_with_all_details_survives_its_json_form(kind: &StoreKind) {
     let row = detailed_exchange(kind).row;
     let json = serde_json::to_value(&row).unwrap();
-    assert_eq!(serde_json::from_value::<FlowRow>(json).unwrap(), row);
+    assert_eq!(serde_json::from_value::<FlowRecord>(json).unwrap(), row);
 }
 
 fn bodies_of_every_length_and_range_round_trip(kind: &StoreKind) {
@@ -261,7 +261,7 @@ fn a_tunnel_is_recorded_with_its_byte_counts(kind: &StoreKind) {
     let row = store.get(tunnel.id).unwrap();
     assert_eq!(
         (row.kind, row.state, row.tunnel),
-        (FlowKind::Tunnel, FlowState::Complete, Some(TunnelRow { sent: 10, received: 20 }))
+        (FlowKind::Tunnel, FlowState::Complete, Some(TunnelRecord { sent: 10, received: 20 }))
     );
 }
 
@@ -300,8 +300,8 @@ fn configured_caps_are_applied_and_reported(kind: &StoreKind) {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
-    assert_eq!(row.request.unwrap().body, BodyRow::partial(50_000, 20_000, Some(MissingReason::Capped)));
-    assert_eq!(row.response.unwrap().body, BodyRow::partial(5, 5, None));
+    assert_eq!(row.request.unwrap().body, BodyRecord::partial(50_000, 20_000, Some(MissingReason::Capped)));
+    assert_eq!(row.response.unwrap().body, BodyRecord::partial(5, 5, None));
     assert_eq!(read(&store, flow.id, Direction::Request), noise(50_000, 1)[..20_000]);
 }
 
@@ -310,13 +310,13 @@ fn disabled_body_recording_stores_only_sizes(kind: &StoreKind) {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"secret words", b"more");
     store.flush().unwrap();
     let body = store.get(flow.id).unwrap().request.unwrap().body;
-    assert_eq!(body, BodyRow::partial(12, 0, Some(MissingReason::Capped)));
+    assert_eq!(body, BodyRecord::partial(12, 0, Some(MissingReason::Capped)));
     assert_eq!(read(&store, flow.id, Direction::Request), b"");
 }
 
 fn an_imported_flow_is_stored_once(kind: &StoreKind) {
     let store = kind.open(&RecordConfig::default());
-    let mut row = FlowRow::new(
+    let mut row = FlowRecord::new(
         FlowId::from_u128(99),
         Timestamp::from_micros(5),
         interflow_types::EntryKind::Internal,
@@ -325,13 +325,13 @@ fn an_imported_flow_is_stored_once(kind: &StoreKind) {
     );
     row.state = FlowState::Complete;
     row.imported = true;
-    row.response = Some(ResponseRow {
+    row.response = Some(ResponseRecord {
         status: StatusCode::OK.as_u16(),
         reason: Bytes::new(),
         version: "HTTP/3".into(),
         headers: Headers::new(),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     });
     let new = NewFlow {
         row,

@@ -16,12 +16,13 @@ fn open(database: &PostgresDatabase, dir: &Path) -> SharedStore {
 /// A flow with this id, as any replica has it, and a message.
 fn new_flow(id: FlowId, body: &[u8]) -> NewFlow {
     let started = Timestamp::from_micros(id.unix_millis() * 1000);
-    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, "a.test:443".parse().unwrap());
+    let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "a.test:443".parse().unwrap());
     row.state = FlowState::Complete;
-    let body_row = BodyRow::whole(body.len() as u64);
-    row.request = Some(RequestRow { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRow::default() });
+    let body_row = BodyRecord::whole(body.len() as u64);
+    row.request =
+        Some(RequestRecord { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRecord::default() });
     let kind = interflow_types::MessageKind::Text;
-    let message = MessageRow {
+    let message = MessageRecord {
         index: 0,
         direction: Direction::Response,
         kind,
@@ -90,7 +91,7 @@ fn a_batch_with_flows_that_are_there_already_is_stored_without_them() {
         assert_eq!(body(&two, *id, Direction::Request), *expected);
         assert_eq!(two.messages(*id, 0..9).unwrap().len(), 1);
     }
-    // What comes next is no repetition.
+    // What comes next is not a repetition.
     two.insert(new_flow(FlowId::new(Timestamp::now()), &long)).unwrap();
     two.flush_to_database().unwrap();
     assert_rows(&database, 5, 5, 5);

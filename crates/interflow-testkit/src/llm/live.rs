@@ -17,7 +17,7 @@ pub(super) fn open(request: &Request, received: Arc<Received>) -> Reply {
     let (request, item) = (request.clone(), Mutex::new(String::new()));
     Reply::websocket(move |text| {
         received.note_message(text);
-        let Ok(event) = serde_json::from_str::<Value>(text) else { return vec![error("the event is no JSON")] };
+        let Ok(event) = serde_json::from_str::<Value>(text) else { return vec![error("the event is not JSON")] };
         match event["type"].as_str() {
             Some("response.create") if !realtime => answer(&request, &knobs, event),
             Some("conversation.item.create") => {

@@ -224,7 +224,7 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
         return Err(refuse(401, "authentication_error", "no credentials"));
     }
     let body: Value = serde_json::from_slice(&request.body)
-        .map_err(|e| refuse(400, "invalid_request_error", &format!("the body is no JSON: {e}")))?;
+        .map_err(|e| refuse(400, "invalid_request_error", &format!("the body is not JSON: {e}")))?;
     let needed = match api {
         Api::Responses | Api::ResponsesCount => "input",
         Api::Gemini | Api::GeminiStream => "contents",

@@ -94,7 +94,10 @@ impl Calls {
     fn call(&mut self, id: &Value, longest: usize, signs: &str) -> Checked {
         let id = id.as_str().unwrap_or_default();
         let fits = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
-        demand(!id.is_empty() && id.len() <= longest && id.chars().all(fits), &format!("`{id}` is no id of a call"))?;
+        demand(
+            !id.is_empty() && id.len() <= longest && id.chars().all(fits),
+            &format!("`{id}` is not an id of a call"),
+        )?;
         demand(self.open.insert(id.to_owned()), &format!("{id}: called twice"))
     }
 
@@ -317,7 +320,7 @@ fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checke
             }
             "tool" => {
                 only(message, &["role", "tool_call_id", "content"], "tool")?;
-                demand(message["content"].is_string(), "tool: content is no text")?;
+                demand(message["content"].is_string(), "tool: content is not text")?;
                 calls.answer(&message["tool_call_id"])?;
             }
             other => return Err(format!("role `{other}`")),
@@ -528,7 +531,7 @@ fn ollama(body: &Value) -> Checked {
     only(body, &["model", "messages", "stream", "options", "tools", "think", "format"], "")?;
     for message in list(&body["messages"], "messages")? {
         only(message, &["role", "content", "images", "tool_calls", "tool_name", "thinking"], "message")?;
-        demand(message["content"].is_string(), "content is no string")?;
+        demand(message["content"].is_string(), "content is not a string")?;
         for image in message["images"].as_array().into_iter().flatten() {
             demand(image.as_str().is_some_and(|i| !i.starts_with("data:")), "images: bare base64 only")?;
         }

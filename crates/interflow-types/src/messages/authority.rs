@@ -186,7 +186,7 @@ pub enum AuthorityError {
     /// `[` without `]`, or text after `]` that is not `:port`.
     #[error("an IPv6 address must be in brackets: [::1]:443")]
     Brackets,
-    /// Not a number from 1 to 65535. Port 0 is no port that a client could connect to.
+    /// Not a number from 1 to 65535. Port 0 is not a port that a client could connect to.
     #[error("the port must be a number from 1 to 65535")]
     Port,
     /// The port is missing and there is no default.

@@ -10,7 +10,7 @@ use interflow_archive::replay::unmasked;
 use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRow, ListOptions, ListOrder, RecordStore};
+use interflow_store::{FlowRecord, ListOptions, ListOrder, RecordStore};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
 /// Maximum number of flows that one rule replays from.
@@ -68,7 +68,7 @@ struct ExchangeCollector {
 
 impl ExchangeCollector {
     /// Adds a flow. Flows without a response or with a truncated body are skipped.
-    fn take(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    fn take(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
         let Some(flow) = recorded_exchange(row, contents)? else { return Ok(()) };
         self.bytes += flow.sent.len() + flow.body.len();
         if self.flows.len() >= MAX_FLOWS || self.bytes > MAX_BYTES {
@@ -80,7 +80,7 @@ impl ExchangeCollector {
     }
 }
 
-fn recorded_exchange(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Option<RecordedExchange>> {
+fn recorded_exchange(row: &FlowRecord, contents: &dyn BodySource) -> io::Result<Option<RecordedExchange>> {
     let (Some(request), Some(response)) = (&row.request, &row.response) else { return Ok(None) };
     // An interim response is not an answer that could be replayed.
     let status = StatusCode::from_u16(response.status).ok().filter(|s| s.as_u16() >= 200);

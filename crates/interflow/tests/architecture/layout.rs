@@ -105,7 +105,7 @@ fn module(path: &str) -> Option<(String, String)> {
 /// Each import circle of more than one file, with its crate.
 ///
 /// A path that begins with `crate::`, `self::` or `super::` is an import of the longest module it names. A module that
-/// is inside the importing one does not count: declaring it is no dependency.
+/// is inside the importing one does not count: declaring it is not a dependency.
 fn circles() -> Vec<(String, BTreeSet<String>)> {
     static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(crate|self|(?:super::)*super)::((?:[a-z_0-9]+::)*)(\{[^;]*?\}|[A-Za-z_0-9]+)")

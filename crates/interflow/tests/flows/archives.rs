@@ -80,7 +80,7 @@ async fn invalid_archive_is_named_and_other_files_are_imported() {
     let (good, bad, packets) = (home.path("good.jsonl"), home.path("bad.har"), home.path("packets.pcapng"));
     home.flows(&["export", "-o", &good]).ok();
     home.flows(&["export", "-o", &packets]).ok();
-    std::fs::write(&bad, "this is no archive").unwrap();
+    std::fs::write(&bad, "this is not an archive").unwrap();
     let other = Home::new().await;
     let said = other.flows(&["import", &bad, "/nowhere.har", &packets, &good]);
     assert!(said.out.contains("4 flows imported"), "{said:?}");

@@ -419,7 +419,7 @@ async fn guardrails_check_arguments_and_results_of_tools() {
     let why = refused["error"]["message"].as_str().unwrap_or_default();
     assert!(why.contains("the guardrail `names` blocked") && why.contains("tool call"), "{refused}");
     assert!(origin.requests().iter().all(|request| !String::from_utf8_lossy(&request.body).contains("Falcon")));
-    // The server returns its arguments: what is no concern in a call is one in what a model reads.
+    // The server returns its arguments: what is not a concern in a call is one in what a model reads.
     let masked = client.call("get", json!({ "note": "hello heron-12" })).await;
     let text = masked["result"]["content"][0]["text"].as_str().unwrap_or_default();
     assert!(text.contains("hello") && !text.contains("heron-12"), "{masked}");

@@ -36,7 +36,7 @@ impl Exposition {
                     if page.kinds[&current] == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
                 assert!(
                     suffixes.iter().any(|s| name.strip_suffix(s) == Some(&current)),
-                    "{line} is no sample of {current}"
+                    "{line} is not a sample of {current}"
                 );
                 let value = value.parse().unwrap_or_else(|_| panic!("{line}"));
                 assert!(page.samples.insert(series.into(), value).is_none(), "{series} stands there twice");

@@ -77,7 +77,7 @@ async fn malformed_llm_traffic_is_recorded_whole_without_errors() {
         ("binary", question("binary as events")),
         ("text", question("binary as text")),
         ("fine", question(&lines)),
-        ("fine", b"this is no JSON at all".to_vec()),
+        ("fine", b"this is not JSON at all".to_vec()),
         ("fine", question("cut in the middle")[..40].to_vec()),
         ("fine", (0..=255).cycle().take(5000).collect()),
         ("fine", deep),

@@ -463,7 +463,7 @@ async fn the_clients_own_key_is_sent_where_the_upstream_expects_it() {
 async fn impossible_combinations_are_refused_at_startup() {
     let home = Home::new().await;
     for (config, says) in [
-        ("[llm.provider.openai]\nformat = \"klingon\"\n", "llm.provider.openai.format: `klingon` is no wire format"),
+        ("[llm.provider.openai]\nformat = \"klingon\"\n", "llm.provider.openai.format: `klingon` is not a wire format"),
         ("[llm.provider.gemini]\nformat = \"bedrock\"\n", "an upstream of the kind gemini speaks gemini, not bedrock"),
         ("[llm.provider.openai]\nfallback = [\"vertex\"]\n", "set llm.provider.vertex.project"),
     ] {

@@ -75,7 +75,7 @@ fn cli_refuses_unusable_media_links() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (more, says) in [
-        (&["--ip", "nonsense"][..], "`nonsense` is no address or network"),
+        (&["--ip", "nonsense"][..], "`nonsense` is not an address or network"),
         (&["--endpoint", "/proxy/hls/manifst.m3u8"], "did you mean `/proxy/hls/manifest.m3u8`?"),
         (&["--endpoint", "/nowhere/at/all"], "unknown endpoint"),
         (&["--param", "resolutoin=720p"], "did you mean `resolution`?"),

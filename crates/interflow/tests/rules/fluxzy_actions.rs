@@ -350,7 +350,7 @@ async fn html_is_injected_after_its_tag_in_any_content_coding() {
     let with = page.replace("<head lang=x>", "<head lang=x><b>");
     assert_eq!(body("/plain").await, with);
     assert_eq!(body("/gzip").await, with);
-    assert_eq!(body("/text").await, page, "what is no HTML is left alone");
+    assert_eq!(body("/text").await, page, "what is not HTML is left alone");
     assert_eq!(body("/forced").await, with);
     assert_eq!(body("/file").await, with.replace("<body class=b>", "<body class=b><i>file</i>"));
 }

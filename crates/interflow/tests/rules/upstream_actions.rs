@@ -127,7 +127,7 @@ async fn show_certificate_rule_presents_the_given_certificate() {
     assert!(running.tls(&authority, "localhost", corporate.pem(), &["http/1.1"]).await.is_ok());
     assert!(
         running.tls(&authority, "localhost", &own_ca(&home), &["http/1.1"]).await.is_err(),
-        "it is no leaf of ours"
+        "it is not a leaf of ours"
     );
 }
 

@@ -15,7 +15,7 @@ use interflow_approvals::{
     SessionView,
 };
 use interflow_files::EditTurn;
-use interflow_store::{FlowRow, ListOptions, ListOrder};
+use interflow_store::{FlowRecord, ListOptions, ListOrder};
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{Microseconds, Timestamp};
@@ -310,7 +310,7 @@ struct HostTraffic {
     paths: BTreeSet<String>,
 }
 
-fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) {
+fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRecord) {
     // Denied and failed requests are not evidence of what is needed.
     if row.error.as_ref().is_some_and(|e| e.kind == "denied") || row.imported {
         return;

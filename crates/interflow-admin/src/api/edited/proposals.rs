@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_rules::{RuleFileSource, RuleProgram, explain};
-use interflow_store::{FlowRow, ListOptions};
+use interflow_store::{FlowRecord, ListOptions};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ async fn try_rules(
     .await
 }
 
-fn proposal_match(rule: String, row: &FlowRow) -> ProposalMatch {
+fn proposal_match(rule: String, row: &FlowRecord) -> ProposalMatch {
     let request = row.request.as_ref();
     let path = mask_path(request.map_or("", |r| &r.path));
     ProposalMatch {
@@ -169,7 +169,7 @@ pub(crate) async fn dismiss(State(state): State<Arc<AdminState>>, Path(number): 
 }
 
 fn proposal_id(number: &str) -> Result<u64> {
-    number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a proposal")))
+    number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is not a number of a proposal")))
 }
 
 fn missing(id: u64) -> ApiError {

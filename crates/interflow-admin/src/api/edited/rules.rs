@@ -13,7 +13,7 @@ use interflow_rules::{
     ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
     RuleProgram, phase_names,
 };
-use interflow_store::{FlowRow, FlowStore, HeaderMasker, decoded_body};
+use interflow_store::{FlowRecord, FlowStore, HeaderMasker, decoded_body};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
     ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
@@ -124,7 +124,7 @@ pub(crate) async fn source(
 
 fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
     let files: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
-    ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files"))
+    ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is not a configured rule file"))
         .with(|details| details.files = files)
 }
 
@@ -319,7 +319,7 @@ pub(crate) async fn decide(
 ) -> Result<Json<DecidedFlow>> {
     check_change(&caller, &decision)?;
     let number =
-        number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
+        number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is not a number of a held flow")))?;
     let held = active_rules(&state)?.runtime().holds.decide(number, decision);
     let mut held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
     mask_held(&state, &caller, &mut held);
@@ -335,7 +335,7 @@ pub(crate) fn check_change(caller: &Caller, decision: &HoldDecision) -> Result<(
 ///
 /// # Errors
 /// The recorded head cannot be parsed, or a body cannot be read.
-pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture, String> {
+pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixture, String> {
     let client = ClientInfo {
         connection: row.client.connection,
         // Imported flows may have no addresses.
@@ -391,7 +391,7 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture,
         Ok::<_, String>(RequestHead { method, url, version: version(&r.version), headers: r.headers.clone(), protocol })
     });
     let response = row.response.as_ref().map(|r| {
-        let status = r.status.try_into().map_err(|_| format!("{} is no status", r.status))?;
+        let status = r.status.try_into().map_err(|_| format!("{} is not a status", r.status))?;
         Ok::<_, String>(ResponseHead {
             version: version(&r.version),
             headers: r.headers.clone(),

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
-use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MissingReason, decoded_body};
+use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MissingReason, decoded_body};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Headers};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ fn raw(
     state: &AdminState,
     id: FlowId,
     side: Direction,
-    known: &BodyRow,
+    known: &BodyRecord,
     params: &BodyParams,
     headers: &HeaderMap,
 ) -> Result<Response> {
@@ -202,9 +202,9 @@ fn parse_range(field: &str, len: u64) -> ByteRange {
 
 async fn body_view(
     state: &AdminState,
-    row: FlowRow,
+    row: FlowRecord,
     side: Direction,
-    known: BodyRow,
+    known: BodyRecord,
     view: BodyView,
     params: &BodyParams,
 ) -> Result<Response> {
@@ -269,7 +269,7 @@ fn pretty(window: &BodyWindow) -> Result<String> {
 
 /// A body rendered by its media type; as text if it is not valid for the type.
 fn structured_view(
-    row: &FlowRow,
+    row: &FlowRecord,
     side: Direction,
     window: &BodyWindow,
     message: Option<&str>,
@@ -305,9 +305,9 @@ struct BodyWindow {
 impl BodyWindow {
     fn plain(
         store: &dyn FlowStore,
-        row: &FlowRow,
+        row: &FlowRecord,
         (side, original): (Direction, bool),
-        known: BodyRow,
+        known: BodyRecord,
         start: usize,
         end: usize,
     ) -> Result<Self> {
@@ -318,7 +318,7 @@ impl BodyWindow {
     /// Decoding starts at the beginning; the encoded input is bounded by the possible output.
     fn decoded(
         store: &dyn FlowStore,
-        row: &FlowRow,
+        row: &FlowRecord,
         (side, original): (Direction, bool),
         headers: &Headers,
         start: usize,

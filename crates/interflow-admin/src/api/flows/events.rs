@@ -349,13 +349,13 @@ impl EventClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_store::FlowRow;
+    use interflow_store::FlowRecord;
     use interflow_types::{EntryKind, Scheme, Timestamp};
 
     fn summary(host: &str) -> FlowSummary {
         let at = Timestamp::now();
         let authority = format!("{host}:80").parse().unwrap();
-        FlowRow::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, authority).summary(at)
+        FlowRecord::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, authority).summary(at)
     }
 
     #[test]

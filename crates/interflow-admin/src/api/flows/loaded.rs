@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
-use interflow_store::{FlowRow, FlowStore, call_text_matches, call_tokens, decoded_body};
+use interflow_store::{FlowRecord, FlowStore, call_text_matches, call_tokens, decoded_body};
 use interflow_types::Direction;
 
 /// Maximum size of a body that is searched, in bytes.
@@ -13,14 +13,14 @@ const MESSAGE_STEP: u64 = 256;
 
 /// A row whose bodies and messages are loaded only if a query needs them. One that cannot be loaded does not match.
 pub(crate) struct LoadedFlow<'a> {
-    pub row: &'a FlowRow,
+    pub row: &'a FlowRecord,
     pub store: &'a dyn FlowStore,
 }
 
 impl LoadedFlow<'_> {
     fn body_fits(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let Some(headers) =
-            FlowRow::headers(self.row, side).filter(|_| self.row.body(side).is_some_and(|b| b.kept > 0))
+            FlowRecord::headers(self.row, side).filter(|_| self.row.body(side).is_some_and(|b| b.kept > 0))
         else {
             return false;
         };

@@ -23,7 +23,9 @@ use bytes::Bytes;
 use interflow_archive::replay::masked_fields;
 use interflow_archive::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use interflow_query::Query;
-use interflow_store::{FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow};
+use interflow_store::{
+    FlowAnnotation, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRecord,
+};
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{FlowId, MessageKind, Timestamp};
@@ -181,7 +183,7 @@ fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Res
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowDetail {
     #[serde(flatten)]
-    row: FlowRow,
+    row: FlowRecord,
     url: String,
     /// Duration in microseconds, up to now while it is open.
     duration: u64,
@@ -190,7 +192,7 @@ pub(crate) struct FlowDetail {
 }
 
 impl FlowDetail {
-    fn from_row(row: FlowRow) -> Json<Self> {
+    fn from_row(row: FlowRecord) -> Json<Self> {
         let (url, masked) = (row.url(), masked_fields(&row));
         let duration = row.summary(Timestamp::now()).duration;
         Json(Self { row, url, duration, masked })
@@ -230,7 +232,7 @@ impl AnnotationPatch {
         let tags = self.tags.iter().flatten().chain(&self.add_tags);
         if let Some(bad) = tags.into_iter().find(|t| t.is_empty() || t.len() > MAX_TAG || t.contains(char::is_control))
         {
-            return Err(ApiError::bad_request(format!("`{bad}` is no tag"))
+            return Err(ApiError::bad_request(format!("`{bad}` is not a tag"))
                 .remedy(format!("a tag is a text of 1 to {MAX_TAG} bytes without control characters")));
         }
         if self.comment.as_ref().is_some_and(|c| c.len() > MAX_COMMENT) {
@@ -384,14 +386,14 @@ pub(crate) struct MessagePage {
 #[schemars(rename = "Message")]
 struct MessageView {
     #[serde(flatten)]
-    row: MessageRow,
+    row: MessageRecord,
     /// A gRPC message decoded to text by its schema, or from the wire format alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     decoded: Option<String>,
 }
 
 /// A rendered gRPC message as recorded, if it can be rendered; at most `cap` bytes of text.
-fn structured_view(flow: &FlowRow, message: &MessageRow, schemas: &ProtoSchemas, cap: usize) -> Option<String> {
+fn structured_view(flow: &FlowRecord, message: &MessageRecord, schemas: &ProtoSchemas, cap: usize) -> Option<String> {
     if message.kind != MessageKind::Grpc {
         return None;
     }
@@ -478,7 +480,7 @@ mod tests {
             let at = Timestamp::from_micros(micros);
             let authority = "a.test:80".parse().unwrap();
             let transport = interflow_types::EntryKind::Absolute;
-            FlowRow::new(FlowId::new(at), at, transport, interflow_types::Scheme::Http, authority)
+            FlowRecord::new(FlowId::new(at), at, transport, interflow_types::Scheme::Http, authority)
         };
         let query = older_than(5_000_000);
         assert!(query.matches(&row(4_999_999)) && !query.matches(&row(5_000_000)));

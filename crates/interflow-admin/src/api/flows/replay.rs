@@ -12,7 +12,7 @@ use bytes::Bytes;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
-use interflow_store::{FlowRow, FlowStore};
+use interflow_store::{FlowRecord, FlowStore};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, BodyFrame, Direction, FlowId, Request, Response};
 use serde::{Deserialize, Serialize};
@@ -141,7 +141,7 @@ fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(R
     Ok((edits.apply(&row, body)?, masked_fields(&row)))
 }
 
-fn too_long(row: &FlowRow, kept: u64) -> ApiError {
+fn too_long(row: &FlowRecord, kept: u64) -> ApiError {
     let message = format!("a body of flow {} has {kept} bytes; at most {MAX_BODY} are taken", row.id);
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_large", message)
 }
@@ -221,7 +221,7 @@ fn load_flow(store: &dyn FlowStore, id: FlowId, original: bool) -> Result<FlowWi
     }
     let failed = |e: std::io::Error| ApiError::internal(format!("flow {id} could not be read: {e}"));
     // Messages are compared by count, and received versions not at all.
-    let messageless = FlowRow { messages: 0, original: None, ..row.clone() };
+    let messageless = FlowRecord { messages: 0, original: None, ..row.clone() };
     let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
     let contents: &dyn BodySource = if original { &came } else { &sent };
     let read = FlowWithBodies::read(&messageless, contents).map_err(failed)?;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
 use interflow_query::Query;
-use interflow_store::{FlowRow, FlowStore, FlowSummary, ListOptions, ListOrder};
+use interflow_store::{FlowRecord, FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ pub(crate) async fn export_by_ids(
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     caller.set_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
-    let rows: Vec<FlowRow> =
+    let rows: Vec<FlowRecord> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = streamed_body(permit, move |pipe| {

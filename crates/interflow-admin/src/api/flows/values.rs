@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use interflow_store::serde_repr::timings;
-use interflow_store::{FlowRow, ListOptions, ListOrder, StoreError};
+use interflow_store::{FlowRecord, ListOptions, ListOrder, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowTimings};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ pub(crate) async fn values(
     .await
 }
 
-fn values_of(row: &FlowRow, key: ValueKey) -> Vec<String> {
+fn values_of(row: &FlowRecord, key: ValueKey) -> Vec<String> {
     match key {
         ValueKey::Host => vec![row.authority.host.to_string()],
         ValueKey::Method => row.request.iter().map(|r| r.method.clone()).collect(),

@@ -112,7 +112,7 @@ pub(crate) async fn start_browser(
     // Names only: a path would be a program of the caller's choice.
     let name = match request.browser {
         Some(name) if installed.contains(&name) => name,
-        Some(name) => return Err(ApiError::bad_request(format!("`{name}` is no installed browser"))),
+        Some(name) => return Err(ApiError::bad_request(format!("`{name}` is not an installed browser"))),
         None => installed.into_iter().next().ok_or_else(|| ApiError::bad_request("no browser is installed"))?,
     };
     let failed = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "browser_failed", why);

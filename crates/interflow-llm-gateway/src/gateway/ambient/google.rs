@@ -55,7 +55,7 @@ pub(super) async fn fetch(environment: &Environment, egress: &TokenEgress) -> Re
 
 async fn by_file(text: &str, egress: &TokenEgress) -> Result<Fetched, String> {
     let value: Value = serde_json::from_str(text).map_err(|e| format!("this is not JSON: {e}"))?;
-    let wrong = |kind: &str, e: serde_json::Error| format!("this is no {kind}: {e}");
+    let wrong = |kind: &str, e: serde_json::Error| format!("this is not a {kind}: {e}");
     match value["type"].as_str().unwrap_or_default() {
         "service_account" => {
             let request = account_request(text)?;

@@ -58,7 +58,7 @@ impl AttemptLimits {
     }
 }
 
-/// How long a response is held until it is known that it is no error.
+/// How long a response is held until it is known that it is not an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldLimits {
     /// When the first token of a stream has to be there; `None` if nothing limits it. Then a stream is passed on after
@@ -77,7 +77,7 @@ pub(crate) enum HoldFailure {
     Failed(String),
 }
 
-/// Reads a response until it is known that it is no error: a stream until its first token, a whole reply if it is as
+/// Reads a response until it is known that it is not an error: a stream until its first token, a whole reply if it is as
 /// short as an error. Returns the response with all that was read. A stream that ends without a token is a response,
 /// too.
 pub(crate) async fn hold_until_content(

@@ -287,7 +287,7 @@ impl Deployment {
         let upstream =
             table.get(provider).ok_or_else(|| format!(".provider: there is no provider {provider} in llm.provider"))?;
         if config.weight == 0 {
-            return Err(".weight: 0 is no share; remove the deployment, or give it a higher priority number".into());
+            return Err(".weight: 0 is not a share; remove the deployment, or give it a higher priority number".into());
         }
         if config.model.as_deref().is_some_and(str::is_empty) {
             return Err(".model: it is empty; leave it out to keep the client's".into());

@@ -156,7 +156,7 @@ fn is_quoted(text: &str, range: &Range<usize>) -> bool {
     let before = text.get(..range.start).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
     let after = text.get(range.end..).and_then(|after| after.split('\n').next()).unwrap_or_default();
     PAIRS.into_iter().any(|(open, close)| {
-        // An apostrophe within a word is no quotation mark.
+        // An apostrophe within a word is not a quotation mark.
         let begins = |at: usize| before.get(..at).is_some_and(|text| !text.ends_with(char::is_alphanumeric));
         let follows = |at: usize| after.get(at..).and_then(|text| text.chars().nth(1));
         let ends = |at: usize| !follows(at).is_some_and(char::is_alphanumeric);

@@ -127,15 +127,15 @@ fn own_findings(input: CheckInput<'_>, answer: Value) -> CheckResult {
     let text_of = |index: usize| input.texts().find(|(i, ..)| *i == index).map(|(_, _, text)| text);
     let mut findings = Vec::new();
     for told in answer.findings {
-        let text = text_of(told.index).ok_or("it told of a text that it was not sent")?;
+        let text = text_of(told.index).ok_or("it reported a text that it was not sent")?;
         let byte = |chars: usize| {
             let mut ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-            ends.nth(chars).ok_or("it told of a place that is not in the text")
+            ends.nth(chars).ok_or("it reported a span outside the text")
         };
         let start = told.start.map_or(Ok(0), byte)?;
         let end = told.end.map_or(Ok(text.len()), byte)?;
         if start > end {
-            return Err("it told of a place that ends before it begins".into());
+            return Err("it reported a span that ends before it begins".into());
         }
         let score = told.score.or(answer.score).unwrap_or(1.0);
         let reason = reason(if told.reason.is_empty() { &answer.reason } else { &told.reason });

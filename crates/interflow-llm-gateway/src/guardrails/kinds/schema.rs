@@ -126,7 +126,7 @@ impl Schema {
             return fail(format!("is not of the type {}", node.types.join(" or ")));
         }
         if node.allowed.as_ref().is_some_and(|all| !all.iter().any(|a| same(a, value))) {
-            return fail("is none of the allowed values".into());
+            return fail("is not one of the allowed values".into());
         }
         if let Some(reference) = &node.reference {
             self.check_at(reference, value, at, depth + 1)?;
@@ -365,10 +365,10 @@ mod tests {
             (json!({"name": "Ann"}), "/name does not match the pattern"),
             (json!({"name": "ann", "age": 3.5}), "/age is not of the type integer or null"),
             (json!({"name": "ann", "age": 150}), "/age is not within exclusiveMaximum 150"),
-            (json!({"name": "ann", "kind": "c"}), "/kind is none of the allowed values"),
+            (json!({"name": "ann", "kind": "c"}), "/kind is not one of the allowed values"),
             (json!({"name": "ann", "tags": ["x", 1]}), "/tags/1 is not of the type string"),
             (json!({"name": "ann", "tags": ["x", "x"]}), "/tags has equal items"),
-            (json!({"name": "ann", "child": {"child": {"n": 2}}}), "/child/child/n is none of the allowed values"),
+            (json!({"name": "ann", "child": {"child": {"n": 2}}}), "/child/child/n is not one of the allowed values"),
             (json!({"name": "ann", "either": true}), "/either does not fit exactly one of oneOf"),
             (json!({"name": "ann", "none": ""}), "/none fits what `not` excludes"),
             (json!({"name": "ann", "a/b": 1}), "/a~1b is not allowed"),

@@ -149,7 +149,7 @@ impl StreamState {
                 None => self.fail("response_cut", "the upstream's stream ended before its reply did"),
             };
         }
-        // A keep-alive that is not JSON is no event of the API.
+        // A keep-alive that is not JSON is not an event of the API.
         let Ok(mut data) = serde_json::from_slice::<Value>(&event.data) else { return };
         let name = event.name.as_deref().unwrap_or_default();
         if let Some(ContentBlock::Error { kind, message }) = self.error_in(name, &data) {
@@ -213,7 +213,7 @@ impl StreamState {
     }
 
     fn tool_input(&mut self, index: u64, json: &str) {
-        // White space is no arguments yet.
+        // White space is not the arguments yet.
         if !json.trim().is_empty() {
             self.without_input.retain(|call| *call != index);
         }

@@ -53,7 +53,7 @@ fn a_stream_fails_where_its_key_changes_to_an_unknown_one() {
         assert_eq!(failed, Some(CencError::NoKey { kid: KeyId([0xdd; 16]), track: 1 }), "in pieces of {step} bytes");
         let out = out.concat();
         assert!(out == expected, "what came before the change is in clear, and nothing of what follows comes out");
-        assert!(decrypter.finish().is_err(), "what was cut off is no whole stream");
+        assert!(decrypter.finish().is_err(), "what was cut off is not a whole stream");
     }
 }
 

@@ -57,7 +57,7 @@ impl Http2ResponseBody {
         let before = upload.written;
         match upload.poll(cx) {
             Poll::Pending => self.moved |= upload.written != before,
-            // The response may be complete although the upload is not, so its failure is no failure of the body.
+            // The response may be complete although the upload is not, so its failure is not a failure of the body.
             Poll::Ready(UploadEnd::Sent | UploadEnd::Stopped | UploadEnd::Body(_)) => self.upload = None,
         }
     }

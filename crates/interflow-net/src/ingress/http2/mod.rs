@@ -144,7 +144,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
             }
             match accepted {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    // A request is no idle time, even if it is cancelled at once.
+                    // A request is not an idle time, even if it is cancelled at once.
                     self.idle = None;
                     self.check_cancelled();
                     // A task per stream, so that a slow service delays no other stream.

@@ -5,7 +5,7 @@ use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
 
-/// Whether the context is in a language that the lexicon does not cover: then an unknown word is no evidence.
+/// Whether the context is in a language that the lexicon does not cover: then an unknown word is not evidence.
 pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     let list = scan.list();
     let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];

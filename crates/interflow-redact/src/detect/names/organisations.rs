@@ -335,7 +335,7 @@ pub(super) fn organisation(
     let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == TokenShape::Title);
     let spaced = (first..last).any(|n| scan.gap(n) != "-");
     if let Some(at) = kind_at.filter(|at| *at > 0 && spaced) {
-        // German writes every noun with a capital: there an unknown word is no name.
+        // German writes every noun with a capital: there an unknown word is not a name.
         let other = around.org == 0 && is_other_language(scan, first, last);
         let named = words.iter().any(|t| {
             t.flags() & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0 && !(other && is_foreign_word(t))

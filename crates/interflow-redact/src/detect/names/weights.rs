@@ -118,11 +118,11 @@ impl NameWeights {
         for (model, features) in file {
             let section = NameModel::ALL.into_iter().find(|m| m.name() == model);
             let at = section
-                .ok_or_else(|| format!("[{model}] is no model: use [word], [phrase], [form] and [model_only]"))?
+                .ok_or_else(|| format!("[{model}] is not a model: use [word], [phrase], [form] and [model_only]"))?
                 as usize;
             for (name, scores) in features {
                 let entry = Feature::ALL.iter().find(|f| f.name() == name);
-                let feature = entry.ok_or_else(|| format!("{name} in [{model}] is no feature of names"))?;
+                let feature = entry.ok_or_else(|| format!("{name} in [{model}] is not a feature of names"))?;
                 weights.models[at][*feature as usize] = scores;
             }
         }

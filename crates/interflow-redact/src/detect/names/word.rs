@@ -45,7 +45,7 @@ impl WordFacts {
     }
 }
 
-/// The candidate of one word; `None` for a word that is no name whatever surrounds it.
+/// The candidate of one word; `None` for a word that is not a name whatever surrounds it.
 pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     let word = WordFacts::of(scan.list()[i]);
     // A common word that begins a sentence: by far the most frequent case.
@@ -92,7 +92,7 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
     Some(candidate).filter(|c| c.scores.best() > 0)
 }
 
-/// Whether in a text of another language the word alone is no evidence: German writes every noun with a capital, and
+/// Whether in a text of another language the word alone is not evidence: German writes every noun with a capital, and
 /// the lexicon has few of any other language's words. A given name, a country, a town behind `in`, or a cue is.
 fn is_doubtful_abroad(word: &WordFacts, common: bool, cues: &ContextCues) -> bool {
     let token = &word.token;

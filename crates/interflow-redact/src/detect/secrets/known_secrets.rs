@@ -38,7 +38,7 @@ impl KnownPrefix {
 
 fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
     let name = String::deserialize(from)?;
-    Kind::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no kind")))
+    Kind::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a kind")))
 }
 
 /// The file of known secrets.

@@ -9,7 +9,7 @@ use interflow_types::{Direction, FlowId};
 use tokio_postgres::Row;
 
 use crate::error::Result;
-use crate::model::FlowRow;
+use crate::model::FlowRecord;
 use crate::shared::conversations::read::{flow_of, number};
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows;
@@ -22,7 +22,7 @@ use crate::store::upkeep::damage::is_of_row;
 
 /// A flow with what its row holds of its bodies.
 pub struct SharedFlow {
-    pub row: FlowRow,
+    pub row: FlowRecord,
     inline: [Bytes; SIDES],
     database: Database,
 }

@@ -105,7 +105,7 @@ impl FromStr for PostgresUrl {
 
     fn from_str(text: &str) -> Result<Self> {
         if !Self::is_one(text) {
-            return Err(Self::error("this is no URL of PostgreSQL"));
+            return Err(Self::error("this is not a URL of PostgreSQL"));
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let (rest, tls, required) = Self::take_parameters(query)?;

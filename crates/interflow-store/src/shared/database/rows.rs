@@ -23,7 +23,7 @@ pub(crate) const READ_COLUMNS: usize = 18;
 
 /// A row as it is stored.
 pub(crate) struct SharedRow {
-    pub(crate) row: FlowRow,
+    pub(crate) row: FlowRecord,
     /// In the order of recording.
     pub(crate) position: i64,
     /// Bodies that are in the row.
@@ -69,25 +69,25 @@ fn read_columns(r: &Row) -> Result<SharedRow, ReadError> {
     let scheme = *serde_repr::scheme::ALL.get(index(small(6)?)).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(r.try_get::<_, &str>(7)?).ok_or_else(|| damaged("its host is none"))?;
     let port = u16::try_from(r.try_get::<_, i64>(8)?).map_err(|_| damaged("its port is none"))?;
-    let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, port));
+    let mut row = FlowRecord::new(id, started, transport, scheme, Authority::new(host, port));
     row.state = state_of(small(2)?.into());
     row.kind = kind_of(small(3)?.into());
     if let Some(method) = text(9)? {
-        row.request = Some(RequestRow {
+        row.request = Some(RequestRecord {
             method,
             path: text(10)?.unwrap_or_default(),
             version: version(text(11)?.unwrap_or_default()),
             protocol: None,
             headers: Headers::new(),
             trailers: Headers::new(),
-            body: BodyRow::default(),
+            body: BodyRecord::default(),
         });
     }
     row.user = text(12)?.map(Into::into);
     row.client.listener = text(13)?.unwrap_or_default().into();
     row.messages = r.try_get::<_, i64>(14)? as u64;
     row.error =
-        text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+        text(15)?.map(|kind| ErrorRecord { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
     row.tags = r.try_get(16)?;
     let inline = details_blob::decode(r.try_get::<_, &[u8]>(17)?, &mut row).map_err(ReadError::Row)?;
     Ok(SharedRow { row, position: r.try_get(1)?, inline })

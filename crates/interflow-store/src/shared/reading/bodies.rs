@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes};
 use interflow_types::{FlowId, Timestamp};
 
 use crate::error::{Result, StoreError};
-use crate::model::MessageRow;
+use crate::model::MessageRecord;
 use crate::serde_repr;
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows::uuid_of;
@@ -81,7 +81,7 @@ fn piece(database: &Database, id: FlowId, side: usize, at: u64) -> Result<Option
 }
 
 /// The messages of a flow whose indexes are in `range`.
-pub(crate) fn messages(database: &Database, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
+pub(crate) fn messages(database: &Database, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>> {
     let clamp = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let (first, end) = (clamp(range.start), clamp(range.end));
     let rows = database.run(move |client| async move {
@@ -94,7 +94,7 @@ pub(crate) fn messages(database: &Database, id: FlowId, range: Range<u64>) -> Re
     rows.iter()
         .map(|row| {
             let kind = usize::try_from(row.get::<_, i16>(2)).ok().and_then(|k| serde_repr::message_kind::ALL.get(k));
-            Ok(MessageRow {
+            Ok(MessageRecord {
                 index: row.get::<_, i64>(0) as u64,
                 direction: serde_repr::direction::ALL[usize::from(row.get::<_, i16>(1) == 1)],
                 kind: *kind.ok_or_else(damaged)?,

@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::model::{FlowKind, FlowRow, FlowState, FlowSummary};
+use crate::model::{FlowKind, FlowRecord, FlowState, FlowSummary};
 use crate::overview::{Overview, OverviewOptions, OverviewSample, PreviousFigures};
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows::uuid_of;
@@ -232,7 +232,7 @@ fn columns_of_row(row: &Row, seq: i64, texts: &mut TextNumbers) -> FlowColumns {
     }
 }
 
-fn columns_of(row: &FlowRow, seq: i64, texts: &mut TextNumbers) -> FlowColumns {
+fn columns_of(row: &FlowRecord, seq: i64, texts: &mut TextNumbers) -> FlowColumns {
     let mut columns = FlowColumns {
         seq,
         started: row.started.micros(),
@@ -265,7 +265,7 @@ fn summaries(
     let uuids: Vec<Uuid> = sample.iter().map(|id| uuid_of(*id)).collect();
     let sql = format!("SELECT {} FROM flows f WHERE f.id = ANY($1)", crate::shared::database::rows::READ);
     let rows = database.run(move |client| async move { client.query(&sql, &[&uuids]).await })?;
-    let stored: Vec<FlowRow> =
+    let stored: Vec<FlowRecord> =
         rows.iter().filter_map(|row| crate::shared::database::rows::read(row).ok()).map(|stored| stored.row).collect();
     let now = Timestamp::now();
     let find = |id: &FlowId| {

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::model::{BodyRow, FlowRow, MissingReason};
+use crate::model::{BodyRecord, FlowRecord, MissingReason};
 use crate::shared::database::connect::PooledClient;
 use crate::shared::database::copy_format::{CopyRows, CopyWriter};
 use crate::shared::database::pool::Database;
@@ -61,7 +61,7 @@ pub(crate) const IS_UNFINISHED: &str = "(SELECT d.position FROM flows d WHERE d.
 
 /// The row of another replica's flow as it is shown: its bodies are at that replica only.
 pub(crate) fn without_bodies(mut stored: SharedRow) -> SharedRow {
-    let hide = |body: &mut BodyRow| {
+    let hide = |body: &mut BodyRecord| {
         (body.kept, body.head_sha256) = (0, None);
         if body.size > 0 {
             body.missing = Some(MissingReason::Elsewhere);
@@ -90,7 +90,7 @@ impl SharedStore {
     }
 
     /// The row of a flow in the database, which may be in progress at another replica.
-    pub(crate) fn found_row(&self, id: FlowId) -> Result<FlowRow> {
+    pub(crate) fn found_row(&self, id: FlowId) -> Result<FlowRecord> {
         match select::get(&self.database, id)? {
             Some(FoundFlow::Finished(SharedRow { row, .. }) | FoundFlow::Running(row, _)) => Ok(row),
             None => Err(StoreError::NotFound(id)),
@@ -102,7 +102,7 @@ impl SharedStore {
         &self,
         options: &ListOptions,
         watch: &mut dyn FnMut() -> ControlFlow<()>,
-        each: &mut dyn FnMut(FlowRow) -> ControlFlow<()>,
+        each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
     ) -> Result<()> {
         if !self.database.has_unlogged_tables() {
             return Ok(());

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use crate::conversations::{ConversationStore, ExchangeRow, call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
-use crate::model::FlowRow;
+use crate::model::FlowRecord;
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows;
 use crate::shared::database::rows::{READ, READ_COLUMNS, SharedRow, uuid_of};
@@ -325,7 +325,7 @@ pub(crate) fn estimate(database: &Database, query: &Query) -> Result<u64> {
 pub(crate) enum FoundFlow {
     Finished(SharedRow),
     /// In progress at another replica, which has this name.
-    Running(FlowRow, String),
+    Running(FlowRecord, String),
 }
 
 /// A flow; `None` if there is none with this id.
@@ -376,7 +376,7 @@ impl LazyFlow<'_> {
         })
     }
 
-    fn row(&self) -> &FlowRow {
+    fn row(&self) -> &FlowRecord {
         &self.stored.row
     }
 
@@ -386,7 +386,7 @@ impl LazyFlow<'_> {
         let inline = self.stored.inline[side].clone();
         let body =
             bodies::reader(self.database, self.row().id, side, inline, 0..u64::MAX).read_all(MAX_SEARCHED_BODY)?;
-        Ok(match FlowRow::headers(self.row(), direction) {
+        Ok(match FlowRecord::headers(self.row(), direction) {
             // Searched decoded, as a person sees the body.
             Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
             None => body,

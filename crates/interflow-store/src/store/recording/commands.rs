@@ -6,7 +6,7 @@ use bytes::Bytes;
 use interflow_types::{Direction, FlowId, StreamMessage};
 
 use crate::error::{Result, StoreError};
-use crate::model::{BodyRow, FlowRow, FlowState};
+use crate::model::{BodyRecord, FlowRecord, FlowState};
 use crate::store::recording::in_flight::InFlightFlow;
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::recording::writer::StoreWriter;
@@ -92,7 +92,7 @@ impl StoreWriter {
         }
         // An import may know a size without having the bytes.
         let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].stored_bytes()));
-        flow.measure(sizes, said.map(|b: BodyRow| b.missing));
+        flow.measure(sizes, said.map(|b: BodyRecord| b.missing));
         let came = edited.map(Option::unwrap_or_default);
         let sizes = [0, 1].map(|side: usize| came[side].size.max(flow.bodies[2 + side].stored_bytes()));
         flow.measure_originals(sizes, came.map(|b| b.missing));
@@ -148,7 +148,7 @@ impl StoreWriter {
 }
 
 /// Applies a change of tags and comment to a row.
-fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
+fn annotate(row: &mut FlowRecord, change: &FlowAnnotation) {
     change.apply(&mut row.tags, &mut row.comment);
 }
 

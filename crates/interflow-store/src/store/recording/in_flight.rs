@@ -19,7 +19,7 @@ use crate::store::segments::chunk_refs::{SIDES, body_index};
 
 pub(crate) struct InFlightFlow {
     pub(crate) slot: Option<Arc<PendingFlow>>,
-    pub(crate) row: FlowRow,
+    pub(crate) row: FlowRecord,
     pub(crate) seq: i64,
     pub(crate) stored: Option<u64>,
     /// The last transaction that wrote any of its data.
@@ -39,7 +39,7 @@ pub(crate) struct InFlightFlow {
 
 impl InFlightFlow {
     /// A flow at its start. Boxed, because it is larger than a kilobyte and is moved often.
-    pub(crate) fn begin(slot: Option<Arc<PendingFlow>>, row: FlowRow, seq: i64) -> Box<Self> {
+    pub(crate) fn begin(slot: Option<Arc<PendingFlow>>, row: FlowRecord, seq: i64) -> Box<Self> {
         Box::new(Self {
             slot,
             row,
@@ -73,7 +73,7 @@ impl InFlightFlow {
         for head in news.interim.drain(..) {
             self.row
                 .interim
-                .push(InterimRow { status: head.status.as_u16(), headers: mask.mask_headers(head.headers) });
+                .push(InterimRecord { status: head.status.as_u16(), headers: mask.mask_headers(head.headers) });
         }
         if let Some(head) = news.response.take() {
             self.row.response = Some(response(head, mask));
@@ -106,7 +106,7 @@ impl InFlightFlow {
                 // up exactly.
                 let missing = body.missing.or(missing[i]).filter(|_| stored[i] < sizes[i]);
                 let head_sha256 = self.bodies[i].digest().filter(|_| missing == Some(MissingReason::Head));
-                *body = BodyRow { size: sizes[i], kept: stored[i], missing, head_sha256 };
+                *body = BodyRecord { size: sizes[i], kept: stored[i], missing, head_sha256 };
             }
         }
     }
@@ -125,11 +125,11 @@ impl InFlightFlow {
             let url =
                 format!("{}://{}{}", url.scheme, url.authority.to_host_header(url.scheme), mask.mask_path(&url.path));
             let head = request(head, mask);
-            self.row.original.get_or_insert_default().request = Some(OriginalRequestRow { url, head, body_edited });
+            self.row.original.get_or_insert_default().request = Some(OriginalRequestRecord { url, head, body_edited });
         }
         if let Some((head, body_edited)) = news.response.take() {
             let head = response(head, mask);
-            self.row.original.get_or_insert_default().response = Some(OriginalResponseRow { head, body_edited });
+            self.row.original.get_or_insert_default().response = Some(OriginalResponseRecord { head, body_edited });
         }
     }
 
@@ -142,7 +142,7 @@ impl InFlightFlow {
             let stored = self.bodies[to].stored_bytes();
             let missing = body.missing.or(missing[from]).filter(|_| stored < sizes[from]);
             let head_sha256 = self.bodies[to].digest().filter(|_| missing == Some(MissingReason::Head));
-            *body = BodyRow { size: sizes[from], kept: stored, missing, head_sha256 };
+            *body = BodyRecord { size: sizes[from], kept: stored, missing, head_sha256 };
         }
     }
 
@@ -199,7 +199,7 @@ impl InFlightFlow {
         self.row.client.http2 = s.client_http2.map(|f| f.to_string());
         self.row.client.ja4h = s.ja4h.map(|f| f.to_string());
         if let Some(tls) = s.client_tls {
-            self.row.client.tls = Some(ClientTlsRow {
+            self.row.client.tls = Some(ClientTlsRecord {
                 sni: tls.sni.as_ref().map(ToString::to_string),
                 version: tls.version.map(Into::into),
                 cipher: tls.cipher.as_ref().map(ToString::to_string),
@@ -215,7 +215,7 @@ impl InFlightFlow {
         self.row.state = end.state;
         self.row.error = end.error;
         if let Some(t) = end.tunnel {
-            self.row.tunnel = Some(TunnelRow { sent: t.sent, received: t.received });
+            self.row.tunnel = Some(TunnelRecord { sent: t.sent, received: t.received });
         }
         // Flows that failed early have no timings, but a duration is shown for them as well.
         if end.after > 0 && self.row.timings.done.is_none() {
@@ -225,19 +225,19 @@ impl InFlightFlow {
 }
 
 /// The row of a flow at its start.
-pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> FlowRow {
-    let mut row = FlowRow::new(slot.id, begin.born, begin.transport, begin.scheme, begin.authority);
+pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> FlowRecord {
+    let mut row = FlowRecord::new(slot.id, begin.born, begin.transport, begin.scheme, begin.authority);
     row.parent = begin.parent;
-    row.client = ClientRow {
+    row.client = ClientRecord {
         connection: begin.client.connection,
         // Only the client connection is known at the start; TLS facts follow with a snapshot.
         peer: Some(begin.client.peer),
         local: Some(begin.client.local),
         listener: begin.client.listener.clone(),
         accepted: begin.client.accepted,
-        process: begin.client.process.as_ref().map(|p| ProcessRow { pid: p.pid, name: p.name.to_string() }),
+        process: begin.client.process.as_ref().map(|p| ProcessRecord { pid: p.pid, name: p.name.to_string() }),
         container: begin.client.container.as_deref().map(str::to_owned),
-        ..ClientRow::default()
+        ..ClientRecord::default()
     };
     row.kind = match &begin.request {
         None => FlowKind::Tunnel,
@@ -250,38 +250,38 @@ pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> 
     row
 }
 
-fn request(r: RequestStart, mask: &MaskRules) -> RequestRow {
-    RequestRow {
+fn request(r: RequestStart, mask: &MaskRules) -> RequestRecord {
+    RequestRecord {
         method: r.method.as_str().to_owned(),
         path: mask.mask_path(&r.path),
         version: r.version.as_str().into(),
         protocol: r.protocol.map(|p| p.to_string()),
         headers: mask.mask_headers(r.headers),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     }
 }
 
-fn response(head: ResponseHead, mask: &MaskRules) -> ResponseRow {
-    ResponseRow {
+fn response(head: ResponseHead, mask: &MaskRules) -> ResponseRecord {
+    ResponseRecord {
         status: head.status.as_u16(),
         reason: head.reason,
         version: head.version.as_str().into(),
         headers: mask.mask_headers(head.headers),
         trailers: Headers::new(),
-        body: BodyRow::default(),
+        body: BodyRecord::default(),
     }
 }
 
-fn upstream(u: UpstreamInfo) -> UpstreamRow {
-    UpstreamRow {
+fn upstream(u: UpstreamInfo) -> UpstreamRecord {
+    UpstreamRecord {
         peer: u.peer,
         local: u.local,
         via: u.via,
         version: u.version.as_str().into(),
         connection: u.connection,
         reused: u.reused,
-        tls: u.tls.map(|t| UpstreamTlsRow {
+        tls: u.tls.map(|t| UpstreamTlsRecord {
             version: t.version.map(Into::into),
             cipher: t.cipher.as_ref().map(ToString::to_string),
             alpn: t.alpn.as_ref().map(ToString::to_string),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use crate::model::{ErrorRow, FlowState, MissingReason};
+use crate::model::{ErrorRecord, FlowState, MissingReason};
 
 /// A flow being recorded; shared by its capture and the writer.
 pub(crate) struct PendingFlow {
@@ -168,7 +168,7 @@ impl FlowSnapshot {
 pub(crate) struct FlowEnd {
     pub(crate) state: FlowState,
     pub(crate) tunnel: Option<ByteCounts>,
-    pub(crate) error: Option<ErrorRow>,
+    pub(crate) error: Option<ErrorRecord>,
     /// Microseconds after the start, for a flow without complete timings.
     pub(crate) after: u64,
 }
@@ -181,14 +181,14 @@ impl FlowEnd {
             FlowOutcome::Failed(e, bytes) => {
                 // Bytes carried are recorded for tunnels, and for other flows only if there were any.
                 let carried = (is_tunnel || *bytes != ByteCounts::default()).then_some(*bytes);
-                (FlowState::Failed, carried, Some(ErrorRow::from_error(e)))
+                (FlowState::Failed, carried, Some(ErrorRecord::from_error(e)))
             }
         };
         Self { state, tunnel, error, after: flow.clock.micros() }
     }
 }
 
-impl ErrorRow {
+impl ErrorRecord {
     /// Converts an error to its recorded form.
     pub fn from_error(e: &interflow_types::Error) -> Self {
         use interflow_types::ErrorSource;

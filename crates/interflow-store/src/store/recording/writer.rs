@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::config::RecordConfig;
 use crate::error::Result;
-use crate::model::{FlowRow, FlowState, MissingReason};
+use crate::model::{FlowRecord, FlowState, MissingReason};
 use crate::store::recording::header_masking::MaskRules;
 use crate::store::recording::in_flight;
 use crate::store::recording::in_flight::InFlightFlow;
@@ -501,7 +501,7 @@ impl StoreWriter {
     }
 
     /// Masks the secrets of an imported row.
-    pub(crate) fn mask_row(&self, row: &mut FlowRow) {
+    pub(crate) fn mask_row(&self, row: &mut FlowRecord) {
         use std::mem::take;
         let mask = |h: &mut interflow_types::Headers| *h = self.mask.mask_headers(take(h));
         if let Some(r) = &mut row.request {

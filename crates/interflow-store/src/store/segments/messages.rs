@@ -5,7 +5,7 @@ use interflow_types::{StreamMessage, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
-use crate::model::MessageRow;
+use crate::model::MessageRecord;
 use crate::serde_repr;
 use crate::store::segments::body::ChunkReader;
 use crate::store::segments::body_assembly::{ChunkSink, MAX_INLINE_TAIL};
@@ -71,7 +71,7 @@ pub(crate) fn read(
     chunks: &mut ChunkReader<'_>,
     seq: i64,
     range: std::ops::Range<u64>,
-) -> Result<Vec<MessageRow>> {
+) -> Result<Vec<MessageRecord>> {
     // A block overlaps the range if it begins before its end and ends after its begin.
     let sql = "SELECT first, meta, payload, chunks FROM messages WHERE seq = ?1 AND first < ?3 AND first + count > ?2 ORDER BY first";
     let mut blocks: Vec<MessageBlock> = Vec::new();
@@ -105,7 +105,7 @@ fn decode(
     meta: &[u8],
     mut payload: Bytes,
     range: &std::ops::Range<u64>,
-    found: &mut Vec<MessageRow>,
+    found: &mut Vec<MessageRecord>,
 ) -> Result<()> {
     let damaged = || StoreError::damaged("a block of messages", "it does not fit its payload");
     let (mut input, mut index, mut at) = (VarintReader(meta), first, 0i64);
@@ -120,7 +120,7 @@ fn decode(
         let payload = payload.split_to(len);
         // Messages outside the range are decoded as well, because times and payloads follow from the ones before.
         if range.contains(&index) {
-            found.push(MessageRow {
+            found.push(MessageRecord {
                 index,
                 direction: serde_repr::direction::ALL[usize::from(kind & 1)],
                 kind: *serde_repr::message_kind::ALL.get(usize::from(kind >> 1)).ok_or_else(damaged)?,

@@ -8,7 +8,7 @@ use interflow_types::Direction;
 use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
-use crate::model::{BodyRow, MissingReason};
+use crate::model::{BodyRecord, MissingReason};
 use crate::store::rows;
 use crate::store::segments::chunk_refs;
 use crate::store::segments::segment;
@@ -128,7 +128,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
                 (_, Direction::Response) => row.response.as_mut().map(|r| &mut r.body),
             };
             if let Some(b) = body {
-                *b = BodyRow::partial(b.size, kept, Some(MissingReason::Lost));
+                *b = BodyRecord::partial(b.size, kept, Some(MissingReason::Lost));
             }
         }
         rows::update(db, &stored.as_new())?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_store::{FlowRecord, FlowStore, ListOptions, ListOrder};
 use interflow_types::{FlowId, Timestamp};
 
 use super::table::FlowTable;
@@ -96,7 +96,7 @@ struct FlowWriter {
 }
 
 impl FlowWriter {
-    fn flow(&mut self, out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
+    fn flow(&mut self, out: &mut impl Write, flow: &FlowRecord) -> io::Result<()> {
         let first = self.written == 0;
         self.written += 1;
         match self.format {
@@ -122,7 +122,7 @@ impl FlowWriter {
     }
 }
 
-pub fn json_line(out: &mut (impl Write + ?Sized), flow: &FlowRow) -> io::Result<()> {
+pub fn json_line(out: &mut (impl Write + ?Sized), flow: &FlowRecord) -> io::Result<()> {
     serde_json::to_writer(&mut *out, flow)?;
     out.write_all(b"\n")
 }

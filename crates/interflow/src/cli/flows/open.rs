@@ -3,7 +3,7 @@
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowRow, FlowStore, ListOptions, RecordStore};
+use interflow_store::{FlowRecord, FlowStore, ListOptions, RecordStore};
 use interflow_types::FlowId;
 
 use crate::CliError;
@@ -56,7 +56,7 @@ pub fn parse_query(text: &str) -> Result<Query, CliError> {
 }
 
 /// Finds a flow by ID, end of ID, `last` or `last-2`.
-pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
+pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRecord, CliError> {
     if let Ok(id) = word.parse::<FlowId>() {
         return Ok(store.get(id)?);
     }

@@ -9,7 +9,7 @@ use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::text::size;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_store::{FlowRow, FlowStore};
+use interflow_store::{FlowRecord, FlowStore};
 use interflow_types::{Body, BodyFrame, Direction, Error, FlowId, Request};
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn replay_by_instance(
     api.post(&format!("/flows/{id}/replay"), &input)
 }
 
-fn prepare(store: &dyn FlowStore, row: &FlowRow, edits: &RequestEdits) -> Result<Request, CliError> {
+fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request, CliError> {
     let size = row.body(Direction::Request).map_or(0, |b| b.kept);
     let body = match edits.body {
         Some(_) => Bytes::new(),
@@ -81,7 +81,7 @@ fn prepare(store: &dyn FlowStore, row: &FlowRow, edits: &RequestEdits) -> Result
 /// A temporary proxy server on a free loopback port, for one request.
 fn replay_locally(
     request: Request,
-    row: &FlowRow,
+    row: &FlowRecord,
     args: &ReplayArgs,
     config: &InterflowConfig,
     home: &DataDir,
@@ -122,7 +122,7 @@ fn replay_locally(
 }
 
 /// Headers that were masked when recorded and are not set on the command line.
-fn omitted_headers(row: &FlowRow, set: &[String]) -> Vec<String> {
+fn omitted_headers(row: &FlowRecord, set: &[String]) -> Vec<String> {
     let is_set = |name: &String| set.iter().any(|h| h.split([':', ';']).next().unwrap_or_default().trim() == name);
     masked_fields(row).into_iter().filter(|name| !is_set(name)).collect()
 }

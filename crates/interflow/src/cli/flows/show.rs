@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use interflow_archive::text::{self, TextStyle, duration};
 use interflow_archive::view::ProtoSchemas;
 use interflow_archive::{self, BodySource, OriginalBodySource, StoreBodySource};
-use interflow_store::{FlowRow, FlowStore, decoded_body};
+use interflow_store::{FlowRecord, FlowStore, decoded_body};
 use interflow_types::{Direction, FlowTimings, Headers};
 
 use super::{FlowShowArgs, ShowFormat, open};
@@ -50,7 +50,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     }
 }
 
-fn body(store: &dyn FlowStore, flow: &FlowRow, side: Direction, args: &FlowShowArgs) -> Result<(), CliError> {
+fn body(store: &dyn FlowStore, flow: &FlowRecord, side: Direction, args: &FlowShowArgs) -> Result<(), CliError> {
     let Some(known) = flow.body(side) else {
         return Err(CliError::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };
@@ -77,7 +77,7 @@ fn body(store: &dyn FlowStore, flow: &FlowRow, side: Direction, args: &FlowShowA
 }
 
 /// Prints details of both connections and the timings.
-fn write_connections(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
+fn write_connections(out: &mut impl Write, flow: &FlowRecord) -> io::Result<()> {
     let dim = anstyle::Style::new().dimmed();
     writeln!(out)?;
     let mut line = |name: &str, words: Vec<String>| {
@@ -89,7 +89,7 @@ fn write_connections(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
     line("timing", timing_lines(&flow.timings))
 }
 
-pub fn client_lines(flow: &FlowRow) -> Vec<String> {
+pub fn client_lines(flow: &FlowRecord) -> Vec<String> {
     let mut words: Vec<String> = flow.client.peer.iter().map(|p| format!("{p}")).collect();
     words.extend((!flow.client.listener.is_empty()).then(|| format!("listener {}", flow.client.listener)));
     words.extend(flow.client.container.iter().map(|c| format!("container {}", c.escape_default())));
@@ -107,7 +107,7 @@ pub fn client_lines(flow: &FlowRow) -> Vec<String> {
 }
 
 /// Prints the edits made to the flow.
-pub fn edited_lines(flow: &FlowRow) -> Vec<String> {
+pub fn edited_lines(flow: &FlowRecord) -> Vec<String> {
     let Some(original) = &flow.original else { return Vec::new() };
     let mut words = Vec::new();
     for side in [Direction::Request, Direction::Response] {
@@ -120,7 +120,7 @@ pub fn edited_lines(flow: &FlowRow) -> Vec<String> {
     words
 }
 
-pub fn upstream_lines(flow: &FlowRow) -> Vec<String> {
+pub fn upstream_lines(flow: &FlowRecord) -> Vec<String> {
     let Some(upstream) = &flow.upstream else { return Vec::new() };
     let mut words: Vec<String> = upstream.peer.iter().map(|p| format!("{p}")).collect();
     words.extend(upstream.via.iter().map(|v| format!("via {v}")));

@@ -243,15 +243,15 @@ fn fit(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_store::{FlowRow, ResponseRow};
+    use interflow_store::{FlowRecord, ResponseRecord};
     use interflow_types::{EntryKind, FlowId, Scheme};
 
     fn row(path: &str) -> FlowSummary {
         let at = Timestamp::from_micros(1_700_000_000_000_000);
         let mut row =
-            FlowRow::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
+            FlowRecord::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
         let response = r#"{"status":404,"version":"HTTP/1.1","headers":[["Content-Type","image/svg+xml"]]}"#;
-        row.response = Some(serde_json::from_str::<ResponseRow>(response).unwrap());
+        row.response = Some(serde_json::from_str::<ResponseRecord>(response).unwrap());
         FlowSummary { path: Some(path.to_owned()), method: Some("GET".into()), ..row.summary(at) }
     }
 

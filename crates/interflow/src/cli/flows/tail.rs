@@ -117,7 +117,7 @@ impl FlowFollower<'_> {
         Ok(())
     }
 
-    fn show(&mut self, row: interflow_store::FlowRow) -> Result<(), TailEnd> {
+    fn show(&mut self, row: interflow_store::FlowRecord) -> Result<(), TailEnd> {
         if row.state == FlowState::Open || !self.seen.insert(row.id) {
             return Ok(());
         }

@@ -50,7 +50,7 @@ impl PromptChoice {
 }
 
 /// The choice for this command: the stored one, or else the answer of the person at the terminal. `None` if the
-/// configuration decides, or nobody can be asked.
+/// configuration decides, or no approval can be requested.
 pub fn choose(command: &[String], quiet: bool, loaded: &LoadedConfig, home: &DataDir) -> Option<PromptChoice> {
     let agent = command.first().and_then(|program| known_agent(program))?;
     if is_configured(loaded) {

@@ -1,7 +1,7 @@
 //! The state of `interflow top`, and how events change it. It draws nothing and sends nothing itself.
 
 use crossterm::event::KeyEvent;
-use interflow_store::{FlowRow, FlowSummary};
+use interflow_store::{FlowRecord, FlowSummary};
 use interflow_types::{Direction, FlowId};
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub enum TopEvent {
     },
     Loaded {
         id: FlowId,
-        flow: Result<Box<FlowRow>, String>,
+        flow: Result<Box<FlowRecord>, String>,
     },
     Body {
         id: FlowId,
@@ -298,7 +298,7 @@ impl TopApp {
         vec![TopCommand::Load(id)]
     }
 
-    fn show_loaded(&mut self, id: FlowId, flow: Result<Box<FlowRow>, String>) -> Vec<TopCommand> {
+    fn show_loaded(&mut self, id: FlowId, flow: Result<Box<FlowRecord>, String>) -> Vec<TopCommand> {
         let Some(pane) = self.pane.as_mut().filter(|p| p.id == id) else { return Vec::new() };
         let sides = match &flow {
             Ok(row) => pane.bodies_to_load(row),

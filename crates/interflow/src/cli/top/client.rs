@@ -242,7 +242,7 @@ fn list(api: &InstanceApi, query: &str, before: Option<FlowId>) -> Result<FlowPa
     Ok(FlowPage { flows, has_older: !page["next"].is_null() })
 }
 
-fn load(api: &InstanceApi, id: FlowId) -> Result<Box<interflow_store::FlowRow>, String> {
+fn load(api: &InstanceApi, id: FlowId) -> Result<Box<interflow_store::FlowRecord>, String> {
     let flow = api.get(&format!("/flows/{id}")).map_err(said)?;
     serde_json::from_value(flow).map(Box::new).map_err(unreadable)
 }

@@ -113,13 +113,13 @@ impl FlowList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_store::FlowRow;
+    use interflow_store::FlowRecord;
     use interflow_types::{EntryKind, Scheme, Timestamp};
 
     fn flow(second: u64, state: FlowState) -> FlowSummary {
         let at = Timestamp::from_micros(1_700_000_000_000_000 + second * 1_000_000);
         let mut row =
-            FlowRow::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
+            FlowRecord::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
         row.state = state;
         row.summary(at)
     }

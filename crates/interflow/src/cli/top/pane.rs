@@ -1,7 +1,7 @@
 //! The pane of one flow: overview, request, response, timing.
 
 use interflow_archive::text::{clean, clean_lines, duration, size};
-use interflow_store::FlowRow;
+use interflow_store::FlowRecord;
 use interflow_types::{Direction, FlowId, FlowTimings, Headers, Passthrough};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
@@ -56,7 +56,7 @@ pub struct FlowPane {
     pub tab: PaneTab,
     /// Whether the operator wants bodies as hex dumps.
     pub hex: bool,
-    flow: Option<Result<Box<FlowRow>, String>>,
+    flow: Option<Result<Box<FlowRecord>, String>>,
     bodies: [Option<Result<BodyText, String>>; 2],
     scroll: usize,
     /// The lines of the tab for a width.
@@ -72,7 +72,7 @@ impl FlowPane {
         (self.tab, self.scroll, self.lines) = (tab, 0, None);
     }
 
-    pub fn set_flow(&mut self, flow: Result<Box<FlowRow>, String>) {
+    pub fn set_flow(&mut self, flow: Result<Box<FlowRecord>, String>) {
         (self.flow, self.lines) = (Some(flow), None);
     }
 
@@ -82,7 +82,7 @@ impl FlowPane {
     }
 
     /// The bodies that are not shown yet, or have grown since.
-    pub fn bodies_to_load(&self, new: &FlowRow) -> Vec<Direction> {
+    pub fn bodies_to_load(&self, new: &FlowRecord) -> Vec<Direction> {
         let loaded_size = |side| match &self.flow {
             Some(Ok(old)) => old.body(side).map_or(0, |b| b.kept),
             _ => 0,
@@ -134,7 +134,7 @@ impl FlowPane {
         }
     }
 
-    fn message(&self, flow: &FlowRow, side: Direction) -> Vec<Line<'static>> {
+    fn message(&self, flow: &FlowRecord, side: Direction) -> Vec<Line<'static>> {
         let (start, headers, trailers) = match (side, &flow.request, &flow.response) {
             (Direction::Request, Some(r), _) => {
                 (format!("{} {} {}", r.method, r.path, r.version), &r.headers, &r.trailers)
@@ -200,7 +200,7 @@ pub fn fact(name: &str, value: &str) -> Line<'static> {
     Line::from(vec![name, Span::raw(clean(value).into_owned())])
 }
 
-fn overview(flow: &FlowRow) -> Vec<Line<'static>> {
+fn overview(flow: &FlowRecord) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(clean(&flow.url()).into_owned(), Modifier::BOLD)];
     let mut add = |name: &str, value: String| {
         if !value.is_empty() {

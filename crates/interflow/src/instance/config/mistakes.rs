@@ -9,7 +9,7 @@ use super::load::{LoadError, describe};
 /// The most mistakes that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
-/// The mistakes of this text, in the order in which they are found. Empty if it is no TOML at all: of errors in the
+/// The mistakes of this text, in the order in which they are found. Empty if it is not TOML at all: of errors in the
 /// syntax only the first is known.
 pub fn mistakes(text: &str, place: &str) -> Vec<LoadError> {
     let mut mistakes = Vec::new();

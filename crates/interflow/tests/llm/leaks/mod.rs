@@ -107,7 +107,7 @@ impl Table {
 fn reason(way: &str, format: &str, place: &str, encoding: &str) -> Option<&'static str> {
     let reason = match (format, place, encoding) {
         ("MCP tools/call", ..) if way != WAYS[0] => {
-            "a tool call through the proxy is no LLM request: the tool needs the values; the MCP gateway redacts them"
+            "a tool call through the proxy is not an LLM request: the tool needs the values; the MCP gateway redacts them"
         }
         (_, "user field" | "metadata", "base64") => {
             "it looks like an opaque identifier of a user, which is forwarded so that caches and limits keep working"

@@ -251,7 +251,7 @@ impl TextFeatures {
     }
 }
 
-/// Whether a word is no plain word: it has signs or capitals inside.
+/// Whether a word is not a plain word: it has signs or capitals inside.
 fn is_identifier(word: &str) -> bool {
     let inside = word.char_indices().skip(1);
     let has_capital = inside.clone().any(|(_, c)| c.is_uppercase());

@@ -238,7 +238,7 @@ impl IndexState {
 }
 
 impl EmbeddedText {
-    /// `None` if this is no vector with a direction.
+    /// `None` if this is not a vector with a direction.
     fn new(text: &str, vector: &Value) -> Option<Self> {
         let numbers = vector.as_array().filter(|all| all.len() <= MAX_DIMENSIONS)?;
         let vector: Option<Vec<f32>> = numbers.iter().map(|n| n.as_f64().map(|n| n as f32)).collect();
