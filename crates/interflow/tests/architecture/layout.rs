@@ -11,15 +11,15 @@ use regex::Regex;
 use crate::{assert_none, sources};
 
 /// Files of the largest import circle inside a crate (the goal is 3).
-const LARGEST_CIRCLE: usize = 21;
+const LARGEST_CIRCLE: usize = 18;
 /// Files of all import circles together (the goal is 40).
-const FILES_IN_CIRCLES: usize = 180;
-/// Source files in a folder, tests left out (the goal is 20).
-const FILES_IN_FOLDER: usize = 42;
+const FILES_IN_CIRCLES: usize = 116;
+/// Source files in a folder, tests left out.
+const FILES_IN_FOLDER: usize = 20;
 /// Methods `set_…(&self)`: a value that is set after construction can be forgotten (the goal is 0).
-const LATE_SETTERS: usize = 39;
+const LATE_SETTERS: usize = 18;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
-const CODE_LINES: usize = 177_888;
+const CODE_LINES: usize = 177_666;
 
 #[test]
 fn import_circles_inside_a_crate_only_shrink() {
