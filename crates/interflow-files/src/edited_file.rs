@@ -234,6 +234,7 @@ mod tests {
             self.folder.path().join("numbers")
         }
 
+        #[expect(clippy::type_complexity, reason = "the functions of this one test")]
         fn file(
             &self,
         ) -> EditedFile<impl Fn(&str) -> Result<String, String>, impl Fn(String) -> Result<usize, String>> {

@@ -441,7 +441,7 @@ async fn held_flow_continues_as_decided() {
     let nobody = program("[{hold: {timeout: 5ms}}]");
     let sample =
         || simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &Default::default()).unwrap();
-    assert!(simulate::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
+    assert!(simulate::run(&nobody, sample()).await.denied.unwrap().to_string().contains("not decided"));
     let passing = program("[{hold: {timeout: 5ms, pass: true}}]");
     assert!(simulate::run(&passing, sample()).await.denied.is_none());
 }

@@ -157,6 +157,31 @@ async fn rules_that_judge_no_content_ignore_what_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn a_text_that_only_its_beginning_shows_to_be_utf_16_is_edited_in_it() {
+    for (types, marked) in [
+        ("text/html; charset=utf-8", true),
+        ("text/html", true),
+        ("application/json", false),
+        ("text/plain; charset*=utf-8''utf-16le", false),
+    ] {
+        for coded in [false, true] {
+            let body = utf16("{\"a\": \"needle\"}", marked);
+            let (body, coding) = match coded {
+                true => (gzip(&body, 1).into(), "gzip"),
+                false => (body, "identity"),
+            };
+            for edit in ["find: needle, with: pin", "regex: needle, with: pin"] {
+                let rule = program(&format!("{{then: {{edit_response_body: {{{edit}}}}}}}"), OnFailure::Deny);
+                let fields = [("Content-Type", types), ("Content-Encoding", coding)];
+                let end = run(&rule, false, &fields, body.clone()).await;
+                let (_, edited) = end.response.unwrap_or_else(|| panic!("{types} {coding} {edit}: {:?}", end.denied));
+                assert_eq!(edited, utf16("{\"a\": \"pin\"}", marked), "{types} {coding} {edit}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn request_content_that_cannot_be_read_stops_a_rule_of_the_response_too() {
     for (rule, on_failure, denied) in [
         ("{when: {request_body: '*needle*'}, then: {set_response_header: {X-A: '1'}}}", OnFailure::Deny, true),

@@ -215,6 +215,17 @@ pub(crate) fn is_wide(headers: &Headers) -> bool {
     declared_charset(headers) != Charset::AsciiCompatible
 }
 
+/// Whether a body with this head may turn out to be UTF-16 or UTF-32: a text whose type does not say so.
+pub(crate) fn may_be_wide(headers: &Headers) -> bool {
+    let media = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    media.is_empty() || ["text/", "html", "xml", "json", "javascript"].iter().any(|part| media.contains(part))
+}
+
+/// Whether a text that begins with these bytes is UTF-16 or UTF-32.
+pub(crate) fn is_wide_text(headers: &Headers, beginning: &[u8]) -> bool {
+    may_be_wide(headers) && matches!(charset(headers, beginning), Charset::Wide(_))
+}
+
 /// The charset of a body: that of its byte order mark, else the declared one, else what the first bytes of JSON and XML
 /// tell (RFC 4627 3, XML 1.0 appendix F).
 fn charset(headers: &Headers, bytes: &[u8]) -> Charset {
@@ -257,9 +268,12 @@ fn declared_charset(headers: &Headers) -> Charset {
         let value = String::from_utf8_lossy(value).to_ascii_lowercase();
         for parameter in value.split(';').skip(1) {
             let Some((name, charset)) = parameter.split_once('=') else { continue };
-            if name.trim() != "charset" {
-                continue;
-            }
+            // The extended form (RFC 8187) has the charset and the language of the value before it.
+            let charset = match name.trim() {
+                "charset" => charset,
+                "charset*" => charset.rsplit('\'').next().unwrap_or_default(),
+                _ => continue,
+            };
             let charset = charset.trim().trim_matches(['"', '\'', ' ']);
             let plain: String = charset.chars().filter(|c| !matches!(c, '-' | '_' | ':')).collect();
             let wide = match plain.as_str() {

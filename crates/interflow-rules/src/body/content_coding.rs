@@ -78,24 +78,43 @@ pub(crate) fn decode_stream(headers: &Headers, body: Body, owner: BodyOwner) -> 
     }
 }
 
-/// Reads the beginning of a body, up to its first decoded bytes: until then, nothing of it was sent. Returns the body as
-/// if it had not been read, and why it is not in the coding that its head names.
-pub(crate) async fn check_beginning(headers: &Headers, mut body: Body, owner: BodyOwner) -> (Body, Option<Error>) {
-    let Ok(Some(mut decoder)) = owner.decoder(headers, u64::MAX) else { return (body, None) };
-    let (mut read, mut size) = (Vec::new(), 0);
+/// The beginning of a body, before anything of it was sent.
+pub(crate) struct BodyBeginning {
+    /// The body as if it had not been read.
+    pub body: Body,
+    /// Its first decoded bytes: four, as long as a byte order mark can be, unless it is shorter.
+    pub bytes: Vec<u8>,
+    /// Why it is not in the coding that its head names.
+    pub failure: Option<Error>,
+}
+
+/// Reads a body up to its first decoded bytes.
+pub(crate) async fn read_beginning(headers: &Headers, mut body: Body, owner: BodyOwner) -> BodyBeginning {
+    let mut decoder = match owner.decoder(headers, u64::MAX) {
+        Ok(decoder) => decoder,
+        Err(_) => return BodyBeginning { body, bytes: Vec::new(), failure: None },
+    };
+    let (mut read, mut size, mut bytes) = (Vec::new(), 0, Vec::new());
     let failure = loop {
-        let Some(frame) = body.frame().await else { break decoder.finish().err() };
-        let decoded = match &frame {
-            Ok(BodyFrame::Data(data)) => {
+        let Some(frame) = body.frame().await else { break decoder.as_mut().and_then(|d| d.finish().err()) };
+        let decoded = match (&frame, &mut decoder) {
+            (Ok(BodyFrame::Data(data)), Some(decoder)) => {
                 size += data.len();
-                decoder.push(data).map(|plain| plain.is_empty() && size <= MAX_BEGINNING)
+                decoder.push(data).map(|plain| bytes.extend(plain.iter().take(4)))
             }
-            Ok(BodyFrame::Trailers(_)) | Err(_) => Ok(false),
+            (Ok(BodyFrame::Data(data)), None) => {
+                bytes.extend(data.iter().take(4));
+                Ok(())
+            }
+            (Ok(BodyFrame::Trailers(_)) | Err(_), _) => {
+                read.push(frame);
+                break None;
+            }
         };
         read.push(frame);
         match decoded {
-            Ok(true) => {}
-            Ok(false) => break None,
+            Ok(()) if bytes.len() < 4 && size <= MAX_BEGINNING => {}
+            Ok(()) => break None,
             Err(e) => break Some(e),
         }
     };
@@ -103,7 +122,8 @@ pub(crate) async fn check_beginning(headers: &Headers, mut body: Body, owner: Bo
         ErrorKind::Overloaded => e,
         _ => Error::new(ErrorKind::BadResponse, e.to_string()),
     });
-    (Body::replay(read, body), failure)
+    bytes.truncate(4);
+    BodyBeginning { body: Body::replay(read, body), bytes, failure }
 }
 
 /// How many coded bytes may precede the first decoded one while the beginning is checked.

@@ -17,7 +17,7 @@ fn partial_content(at: &ActionContext<'_>) -> Option<Error> {
 }
 
 enum BodyFailure {
-    Kept(Error, BodyReadState),
+    Kept(Error, Box<BodyReadState>),
     Lost(Error),
 }
 
@@ -43,7 +43,7 @@ impl HostRules {
                 Ok(()) if self.must_read_body(&at, &body) => {
                     return MaybeFuture::pending(self.read_and_apply_edits(at, body));
                 }
-                Ok(()) if decodes_stream(&at, &body) => {
+                Ok(()) if checks_beginning(&at, &body) => {
                     return MaybeFuture::pending(self.check_and_apply_edits(at, body));
                 }
                 Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
@@ -65,13 +65,17 @@ impl HostRules {
         self.apply_whole_body_edits(at, read_state).await
     }
 
-    /// As a stream, unless its beginning already tells that it cannot be decoded: then `on_failure` decides.
+    /// As a stream, unless its beginning already tells that it cannot be decoded: then `on_failure` decides. Text in UTF-16
+    /// or UTF-32 that only its beginning shows is edited as a whole.
     async fn check_and_apply_edits(&self, mut at: ActionContext<'_>, mut body: Body) -> Result<Body, EarlyExit> {
-        if decodes_stream(&at, &body)
+        if checks_beginning(&at, &body)
             && let Some(headers) = at.head().cloned()
         {
-            let (whole, failure) = body::content_coding::check_beginning(&headers, body, body_owner(&at)).await;
-            (body, at.unread) = (whole, failure.map(Arc::new));
+            let beginning = body::content_coding::read_beginning(&headers, body, body_owner(&at)).await;
+            if beginning.failure.is_none() && body::content::is_wide_text(&headers, &beginning.bytes) {
+                return self.read_and_apply_edits(at, beginning.body).await;
+            }
+            (body, at.unread) = (beginning.body, beginning.failure.map(Arc::new));
         }
         self.apply_body_edits(at, BodyReadState::Stream(body))
     }
@@ -265,7 +269,7 @@ impl HostRules {
         let Some(headers) = at.head_mut() else { return Ok(body::into_body(seen)) };
         let mut original = None;
         let finished = if let Some(why) = refused {
-            BodyFailure::Kept(why, seen)
+            BodyFailure::Kept(why, Box::new(seen))
         } else {
             // `finish` consumes the body; a copy shares its bytes.
             let spare = match (&seen, self.program.config.on_failure) {
@@ -289,7 +293,7 @@ impl HostRules {
                     };
                     let e = if by.is_empty() { e } else { Error::new(kind, format!("rule `{by}`: {e}")) };
                     match spare {
-                        Some(seen) => BodyFailure::Kept(e, seen),
+                        Some(seen) => BodyFailure::Kept(e, Box::new(seen)),
                         None => BodyFailure::Lost(e),
                     }
                 }
@@ -300,7 +304,7 @@ impl HostRules {
         match (finished, self.program.config.on_failure) {
             (BodyFailure::Kept(e, seen), OnFailure::Pass) => {
                 tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
-                Ok(body::into_body(seen))
+                Ok(body::into_body(*seen))
             }
             (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(EarlyExit::Deny(e)),
         }
@@ -311,11 +315,13 @@ fn body_owner(at: &ActionContext<'_>) -> BodyOwner {
     BodyOwner { flow: at.flow.id, side: at.side() }
 }
 
-/// Whether the edits are made of a body that has to be decoded as it streams.
-fn decodes_stream(at: &ActionContext<'_>, body: &Body) -> bool {
-    let coded = |headers: &interflow_types::Headers| {
+/// Whether the edits are made of a body as it streams whose beginning tells how to read it: it is compressed, or may be
+/// text in UTF-16 or UTF-32.
+fn checks_beginning(at: &ActionContext<'_>, body: &Body) -> bool {
+    let depends = |headers: &interflow_types::Headers| {
         // The first event may be far away, and the client waits for the head.
-        !body::is_event_stream(headers) && body::content_coding::is_encoded(headers).unwrap_or(false)
+        !body::is_event_stream(headers)
+            && (body::content_coding::is_encoded(headers).unwrap_or(false) || body::content::may_be_wide(headers))
     };
-    at.edits.needs_content() && !body.is_empty() && at.head().is_some_and(coded)
+    at.edits.needs_content() && !body.is_empty() && at.head().is_some_and(depends)
 }

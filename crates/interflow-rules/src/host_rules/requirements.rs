@@ -117,7 +117,7 @@ pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -
         let failed = match leaf {
             ConditionExpr::Text(TextField::Json(side, path), _) => at.json.failure(*side, path),
             ConditionExpr::Text(TextField::GraphqlOperation, _) => {
-                graphql_paths().into_iter().find_map(|path| at.json.failure(Direction::Request, path))
+                graphql_paths().iter().find_map(|path| at.json.failure(Direction::Request, path))
             }
             _ => None,
         };

@@ -29,7 +29,7 @@ pub(super) fn addressee(scan: &mut ScanState<'_>, first: usize) {
         }
         // `Csenger Gábor` above an organisation: two words, of which neither is one of English.
         let topmost = || at != first && line_above(scan, start).is_none();
-        let person = line.len() == 2 && line.iter().all(|t| may_be_name(t)) && topmost();
+        let person = line.len() == 2 && line.iter().all(may_be_name) && topmost();
         let kind = if person { Kind::Person } else { Kind::Organization };
         let (from, to) = (line[0].start(), line[line.len() - 1].end());
         scan.push(kind, from, to, 52);
