@@ -341,7 +341,7 @@ fn policy_mistakes_are_reported_with_a_suggestion() {
         ("[[patterns]]\nname = \"x\"\npattern = '('", "cannot be used"),
         ("{\"identifiers\":{\"emailAdress\":{}}}", "did you mean `emailAddress`?"),
         ("{\"identifiers\":{\"ssn\":{\"ssnFilterStrategies\":[{\"strategy\":\"REDCT\"}]}}}", "did you mean `REDACT`?"),
-        ("{", "no JSON"),
+        ("{", "not JSON"),
     ] {
         let error = Policy::parse(policy).expect_err(policy).to_string();
         assert!(error.contains(words), "{policy}: {error}");

@@ -167,7 +167,7 @@ async fn a_text_that_only_its_beginning_shows_to_be_utf_16_is_edited_in_it() {
         for coded in [false, true] {
             let body = utf16("{\"a\": \"needle\"}", marked);
             let (body, coding) = match coded {
-                true => (gzip(&body, 1).into(), "gzip"),
+                true => (gzip(&body, 1), "gzip"),
                 false => (body, "identity"),
             };
             for edit in ["find: needle, with: pin", "regex: needle, with: pin"] {

@@ -115,11 +115,13 @@ impl ApiRoute {
     }
 
     #[cfg(not(feature = "schema"))]
+    #[expect(clippy::extra_unused_type_parameters, reason = "only the document shows them")]
     fn lines<T>(self) -> Self {
         self
     }
 
     #[cfg(not(feature = "schema"))]
+    #[expect(clippy::extra_unused_type_parameters, reason = "only the document shows them")]
     fn messages<C, S>(self) -> Self {
         self
     }

@@ -302,7 +302,7 @@ fn the_bound_of_the_store_counts_bytes_of_objects() {
     let store = kind.reopen(store, &bounded(30 << 20));
     assert_eq!(store.count(&Query::all()).unwrap(), 1);
     let store = kind.reopen(store, &bounded(16 << 20));
-    assert_eq!(store.count(&Query::all()).unwrap(), 0);
+    wait_until("the flow is deleted", || store.count(&Query::all()).unwrap() == 0);
     wait_until("the object is deleted", || files(kind.objects()).is_empty());
     drop(store);
 }

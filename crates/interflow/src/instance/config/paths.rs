@@ -97,9 +97,11 @@ fn replace(value: &mut Value, path: &[&str], new: &dyn Fn(&str) -> Option<String
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "media")]
     use serde_json::Value as Json;
 
     use super::*;
+    #[cfg(feature = "media")]
     use crate::instance::config::InterflowConfig;
 
     #[test]
@@ -126,6 +128,7 @@ mod tests {
     }
 
     /// Keys of the schema, with their descriptions.
+    #[cfg(feature = "media")]
     fn keys(schema: &Json, root: &Json, path: &str, about: &str, found: &mut Vec<(String, String)>) {
         let about = if about.is_empty() { schema["description"].as_str().unwrap_or_default() } else { about };
         if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
