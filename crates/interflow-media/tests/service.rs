@@ -44,12 +44,28 @@ impl HttpClient for Origin {
                 let _ = response.head.headers.append("Set-Cookie", "pass=1; Path=/");
                 return Ok(response);
             }
+            if url.contains("/enter/") {
+                let mut response = Response::full(StatusCode::FOUND, "text/plain", "");
+                let _ = response.head.headers.append("Location", url.replace("/enter/", "/club/"));
+                let _ = response.head.headers.append("Set-Cookie", "sid=12\"3; Path=/club; HttpOnly");
+                return Ok(response);
+            }
+            if url.contains("/club/") && field("cookie") != "sid=12\"3" {
+                return Ok(Response::full(StatusCode::FORBIDDEN, "text/plain", "the cookie is missing"));
+            }
+            if !url.contains("/club/") && field("cookie").contains("sid") {
+                return Ok(Response::full(StatusCode::BAD_REQUEST, "text/plain", "the cookie of another path or host"));
+            }
             let Some((kind, body)) = self.resources.get(&url) else {
                 return Ok(Response::full(StatusCode::NOT_FOUND, "text/plain", ""));
             };
             let range = field("range");
             let Some((first, last)) = range.strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
-                return Ok(Response::full(StatusCode::OK, kind, body.clone()));
+                let mut response = Response::full(StatusCode::OK, kind, body.clone());
+                if url.contains("/sets/") {
+                    let _ = response.head.headers.append("Set-Cookie", "sid=12\"3; Path=/club");
+                }
+                return Ok(response);
             };
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap_or(body.len() - 1));
             let last = last.min(body.len() - 1);
@@ -296,6 +312,51 @@ async fn credentials_of_the_destination_are_inherited_by_its_relative_resources(
 async fn cookies_of_a_redirect_are_sent_to_its_target() {
     let media = Media::new(Origin::default().with("http://o.test/gate", "video/mp2t", "in"));
     assert_eq!(media.get(&path("/proxy/stream", "http://o.test/gate", "")).await.text(), "in");
+}
+
+#[tokio::test]
+async fn cookies_of_a_playlist_are_sent_for_its_resources_that_they_belong_to() {
+    let mpd = "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'><SegmentTemplate initialization='/club/i.mp4' media='/club/s$Number$.m4s' duration='4'/><Representation id='v' bandwidth='5'/></AdaptationSet></Period></MPD>";
+    let list = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"/club/k\"\n#EXTINF:4,\n/club/s.ts\n#EXTINF:4,\n/open/s.ts\n#EXTINF:4,\nhttp://cdn.test/s.ts\n";
+    let variants = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n/club/a.m3u8\n";
+    let origin = Origin::default()
+        .with("http://o.test/club/m.m3u8", PLAYLIST, variants)
+        .with("http://o.test/club/a.m3u8", PLAYLIST, list)
+        .with("http://o.test/sets/a.m3u8", PLAYLIST, list)
+        .with("http://o.test/club/a.mpd", "", mpd)
+        .with("http://o.test/sets/a.mpd", "", mpd)
+        .with("http://o.test/club/k", "", [7; 16])
+        .with("http://o.test/club/i.mp4", "video/mp4", "section")
+        .with("http://o.test/club/s1.m4s", "video/mp4", "segment")
+        .with("http://o.test/club/s.ts", "video/mp2t", "segment")
+        .with("http://o.test/open/s.ts", "video/mp2t", "segment")
+        .with("http://cdn.test/s.ts", "video/mp2t", "segment");
+    let media = Media::new(origin);
+    let quoted = |text: &str| text.split("URI=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    for from in ["enter/m", "enter/a", "sets/a"] {
+        let mut list = media.get(&path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{from}.m3u8"), "")).await;
+        if from == "enter/m" {
+            list = media.follow(&list.urls()[0]).await;
+        }
+        assert!(!list.text().contains("sid"), "a player does not get them: {}", list.text());
+        assert_eq!(media.follow(&quoted(&list.text())).await.body, [7; 16], "{from}");
+        for url in list.urls() {
+            let segment = media.follow(&url).await;
+            assert_eq!((segment.status, segment.text().as_str()), (200, "segment"), "{from}: {url}");
+        }
+        let inline = path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{from}.m3u8"), "&keys=inline");
+        let list = media.get(&inline).await.text();
+        assert!(from == "enter/m" || list.contains("URI=\"data:"), "{from}: {list}");
+    }
+    for from in ["enter", "sets"] {
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{from}/a.mpd"), "")).await;
+        let track = media.follow(&master.urls()[0]).await;
+        assert_eq!(media.follow(&quoted(&track.text())).await.text(), "section", "{from}");
+        assert_eq!(media.follow(&track.urls()[0]).await.text(), "segment", "{from}");
+        let own = media.get(&path("/proxy/mpd/manifest.mpd", &format!("http://o.test/{from}/a.mpd"), "")).await.text();
+        let init = own.split("initialization=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+        assert_eq!(media.follow(&init).await.text(), "section", "{from}: {own}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
 use tokio::sync::Semaphore;
 
+use super::access::AuthorizedRequest;
 use super::child_urls::ChildUrls;
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
@@ -67,6 +68,8 @@ struct FetchedManifest {
     manifest: Arc<DashManifest>,
     /// The URL for its next update: its `Location`, or its own.
     address: String,
+    /// The request with the cookies for what it refers to.
+    asked: AuthorizedRequest,
 }
 
 impl MediaRequest<'_> {
@@ -86,7 +89,8 @@ impl MediaRequest<'_> {
         let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
         let manifest = run_off_workers(document.body.len() > BLOCKING_MANIFEST_BYTES, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
-        Ok(FetchedManifest { text: document.body, manifest, address })
+        let asked = self.asked.with_cookies(&document.cookies);
+        Ok(FetchedManifest { text: document.body, manifest, address, asked })
     }
 
     fn hls_options(self) -> HlsOptions {
@@ -114,14 +118,14 @@ impl MediaRequest<'_> {
     /// The multivariant playlist of a manifest. Live streams may have several periods, of which the main one decides
     /// about the tracks.
     pub async fn mpd_master(self) -> EndpointResult {
-        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        let FetchedManifest { manifest, address, asked, .. } = self.mpd().await?;
         // Invalid keys are reported now, and not with the first segment.
         self.keys()?;
         to_hls::check_encryption(&manifest)?;
         let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
-        let children = self.asked.children(self.state);
+        let children = asked.children(self.state);
         let text = to_hls::master(period, &options, |track| {
             let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
             let parameters = [
@@ -150,14 +154,14 @@ impl MediaRequest<'_> {
             _ => None,
         };
         let language = params.get("lang").unwrap_or_default();
-        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        let FetchedManifest { manifest, address, asked, .. } = self.mpd().await?;
         to_hls::check_encryption(&manifest)?;
         let now = self.origin_time(&manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
         // Periods announced for the future are not listed.
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
             let Some(track) = to_hls::find(period, profile, media, language) else { continue };
-            let listed = match self.load_index(track.own, period).await? {
+            let listed = match (MediaRequest { asked: &asked, ..self }).load_index(track.own, period).await? {
                 Some(indexed) => indexed,
                 None => segments::list(track.own, period, &manifest, now)?,
             };
@@ -196,7 +200,7 @@ impl MediaRequest<'_> {
         };
         let most = Some(self.state.config.rewritten_bytes.0);
         let frame = PlaylistHeader { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
-        let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
+        let (children, keyed) = (asked.children(self.state), params.get("key").is_some());
         let write = move |manifest: &DashManifest, parts: &[PlaylistPeriod<'_>]| {
             to_hls::media(manifest, parts, frame, |wanted| match wanted {
                 to_hls::UrlKind::Init(part) if part.track.is_wvtt() && !mp4_text => None,
@@ -479,9 +483,9 @@ impl MediaRequest<'_> {
 
     /// A manifest whose media is routed through the gateway. It remains DASH, for players that prefer it.
     pub async fn mpd_manifest(self) -> EndpointResult {
-        let FetchedManifest { text, manifest, address } = self.mpd().await?;
+        let FetchedManifest { text, manifest, address, asked } = self.mpd().await?;
         let keyed = self.keys()?.is_some();
-        let children = self.asked.children(self.state);
+        let children = asked.children(self.state);
         let (most, is_large) = (self.state.config.rewritten_bytes.0, text.len() > BLOCKING_MANIFEST_BYTES);
         let write = move || {
             let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
