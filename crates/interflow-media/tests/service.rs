@@ -369,7 +369,13 @@ async fn what_is_no_playlist_is_an_error_with_its_beginning() {
         .with("http://o.test/utf16.m3u8", PLAYLIST, utf16)
         .with("http://o.test/empty.m3u8", PLAYLIST, "")
         .with("http://o.test/media.m3u8", PLAYLIST, &ts)
-        .with("http://o.test/plain.m3u8", "text/plain", "http://o.test/1.ts\n");
+        .with("http://o.test/plain.m3u8", "text/plain", "http://o.test/1.ts\n")
+        .with(
+            "http://o.test/cr.m3u8",
+            PLAYLIST,
+            "#EXTM3U\r#EXT-X-TARGETDURATION:4\r#EXTINF:4,\r1.ts\r#EXTINF:4,\r2.ts\r",
+        )
+        .with("http://o.test/title.m3u8", PLAYLIST, "#EXTM3U\r\n#EXT-X-TARGETDURATION:4\r\n#EXTINF:4,a\rb\r\n1.ts\r\n");
     let media = Media::new(origin);
     for (name, says) in [("json", "geo"), ("text", "Forbidden in your region"), ("utf16", "UTF-8"), ("empty", "empty")]
     {
@@ -379,6 +385,11 @@ async fn what_is_no_playlist_is_an_error_with_its_beginning() {
     assert_eq!(media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/media.m3u8", "")).await.body, ts);
     let plain = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/plain.m3u8", "")).await;
     assert!(plain.urls()[0].contains("/proxy/stream?"), "{}", plain.text());
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/cr.m3u8", "")).await;
+    let urls = list.urls();
+    assert!(urls.len() == 2 && urls.iter().all(|url| url.contains("/proxy/hls/segment.ts?")), "{}", list.text());
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/title.m3u8", "")).await.text();
+    assert!(list.contains("#EXTINF:4,a\rb\r\nhttp"), "a carriage return in a title is no line end: {list}");
 }
 
 #[tokio::test]
@@ -387,6 +398,8 @@ async fn archives_of_channels_lead_through_the_gateway() {
         #EXTINF:-1 tvg-id=\"a\" catchup=\"default\" catchup-source=\"http://o.test/a/{utc}/${duration}.ts?t=${start}\",A\n#EXTVLCOPT:http-user-agent=Box\nhttp://o.test/a.ts\n\
         #EXTINF:-1 catchup=\"append\" catchup-source=\"?utc={utc}\",B\nhttp://o.test/b.m3u8\n\
         #EXTINF:-1 catchup=\"shift\" catchup-days=\"3\",C\nhttp://o.test/c.ts\n\
+        #EXTINF:-1 catchup='append' catchup-source='?utc={utc}',S\nhttp://o.test/s.m3u8\n\
+        #EXTINF:-1 catchup=append catchup-source=?utc={utc},U\nhttp://o.test/u.m3u8\n\
         #EXTINF:-1 catchup=\"xc\",D\nhttp://o.test/live/u/p/4.ts\n\
         #EXTINF:-1,E\nhttp://o.test/e.ts\n";
     let origin = Origin::default().with("http://o.test/l.m3u", "audio/x-mpegurl", list);
@@ -394,7 +407,10 @@ async fn archives_of_channels_lead_through_the_gateway() {
     let media = Media::with_config(origin, config);
     let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/l.m3u", "&api_password=hunter22")).await;
     let text = list.text();
-    assert!(!text.contains("append") && text.matches("catchup=\"default\"").count() == 3, "{text}");
+    assert!(!text.contains("append") && text.matches("catchup=\"default\"").count() == 4, "{text}");
+    let single = text.lines().find(|line| line.ends_with(",S")).unwrap();
+    assert!(single.starts_with("#EXTINF:-1 catchup='default' catchup-source='http://127.0.0.1:7071/"), "{single}");
+    assert!(single.matches(" catchup").count() == 2 && single.ends_with("&_c0={utc}',S"), "{single}");
     assert!(
         text.contains("catchup=\"xc\",D\n")
             && text.contains(",E\n")
@@ -408,6 +424,7 @@ async fn archives_of_channels_lead_through_the_gateway() {
         "http://o.test/a/1700/60.ts?t=1700",
         "http://o.test/b.m3u8?utc=1700",
         "http://o.test/c.ts?utc=1700&lutc=1800",
+        "http://o.test/u.m3u8?utc=1700",
     ]) {
         let mut filled = (*source).to_owned();
         for (name, value) in [("{utc}", "1700"), ("${start}", "1700"), ("${duration}", "60"), ("{lutc}", "1800")] {
@@ -438,6 +455,23 @@ async fn links_are_made_with_the_password_in_any_place() {
         let answer = media.send(Method::POST, "/media/generate_urls", &fields, &body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.text());
         assert!(!answer.text().contains("hunter22"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn numbers_of_link_requests_may_be_strings() {
+    let media = Media::new(Origin::default());
+    for (expiration, status) in
+        [("60", 200), ("\"60\"", 200), ("null", 200), ("\"soon\"", 400), ("-1", 400), ("\"\"", 400)]
+    {
+        let body = format!("{{\"destination_url\":\"http://o.test/x\",\"expiration\":{expiration}}}");
+        for (path, body) in [("generate_url", body.clone()), ("generate_urls", format!("{{\"urls\":[{body}]}}"))] {
+            let answer = media.send(Method::POST, &format!("/media/{path}"), &[], &body).await;
+            assert_eq!(answer.status, status, "{body}: {}", answer.text());
+            let is_bound = answer.text().contains("/_token_");
+            assert_eq!(is_bound, status == 200 && expiration != "null", "{body}: {}", answer.text());
+            assert!(status == 200 || answer.text().contains("expiration"), "{}", answer.text());
+        }
     }
 }
 

@@ -149,6 +149,9 @@ impl MediaRequest<'_> {
         let fetched = FetchedResponse { url, response: Response { head, body }, cookies };
         let mut document = crate::relay::fetch::collect_within(fetched, limit).await?;
         document.userinfo = credentials.userinfo_for(&document.url);
+        if let Some(text) = with_line_feeds(&document.body) {
+            document.body = text.into();
+        }
         Ok(PlaylistProbe::Playlist(document))
     }
 
@@ -539,6 +542,15 @@ fn is_media(seen: &[u8]) -> bool {
         [_, _, _, _, kind @ ..] => boxes.iter().any(|b| kind.starts_with(&b[..3])),
         _ => false,
     }
+}
+
+/// A text whose lines end with a carriage return alone, with line feeds in their place; `None` for any other. A carriage
+/// return inside a line, such as in a title, is not a line end where others are.
+fn with_line_feeds(text: &[u8]) -> Option<Vec<u8>> {
+    let start = text.iter().position(|b| !matches!(b, b'\r' | b'\n'))?;
+    let first = start + memchr::memchr2(b'\r', b'\n', text.get(start..)?)?;
+    let is_alone = |at: usize| text.get(at) == Some(&b'\r') && text.get(at + 1) != Some(&b'\n');
+    is_alone(first).then(|| text.iter().enumerate().map(|(at, b)| if is_alone(at) { b'\n' } else { *b }).collect())
 }
 
 /// Whether a text without `#EXTM3U` begins as a list does: with a comment or a URL.
