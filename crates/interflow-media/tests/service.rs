@@ -475,6 +475,95 @@ async fn numbers_of_link_requests_may_be_strings() {
     }
 }
 
+/// The value of the first attribute `URI`.
+fn uri_in(text: &str) -> &str {
+    text.split("URI=\"").nth(1).unwrap_or_else(|| panic!("no URI: {text}")).split('"').next().unwrap()
+}
+
+#[tokio::test]
+async fn initialization_section_is_found_in_files_of_which_the_manifest_says_nothing() {
+    let (front, fragments) = cenc_parts();
+    let (section, _) = front.split_at(front.windows(4).position(|w| w == b"sidx").unwrap() - 4);
+    let mpd = |inside: &str| {
+        format!(
+            "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'>\
+             <Representation id='v' bandwidth='5'>{inside}</Representation></AdaptationSet></Period></MPD>"
+        )
+    };
+    let origin = Origin::default()
+        .with("http://o.test/bare.mpd", "", mpd("<BaseURL>plain.mp4</BaseURL>"))
+        .with("http://o.test/bare-index.mpd", "", mpd("<BaseURL>indexed.mp4</BaseURL>"))
+        .with("http://o.test/empty.mpd", "", mpd("<BaseURL>plain.mp4</BaseURL><SegmentBase/>"))
+        .with("http://o.test/empty-index.mpd", "", mpd("<BaseURL>indexed.mp4</BaseURL><SegmentBase/>"))
+        .with("http://o.test/plain.mp4", "video/mp4", [section, fragments].concat())
+        .with("http://o.test/indexed.mp4", "video/mp4", CENC);
+    let media = Media::new(origin);
+    for name in ["bare", "bare-index", "empty", "empty-index"] {
+        let address = format!("http://o.test/{name}.mpd");
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &address, CENC_KEY)).await;
+        let list = media.follow(&master.urls()[0]).await;
+        let init = media.follow(uri_in(&list.text())).await;
+        assert_eq!((init.status, init.body.len()), (200, section.len()), "{name}: {}", list.text());
+        assert!(!init.body.windows(4).any(|w| w == b"encv"), "{name}: it declares a clear track");
+        let segment = media.follow(&list.urls()[0]).await;
+        let length = if name.ends_with("-index") { fragments.len() } else { section.len() + fragments.len() };
+        assert_eq!((segment.status, segment.body.len()), (200, length), "{name}: {}", segment.text());
+        let master =
+            media.get(&path("/proxy/mpd/manifest.m3u8", &address, &format!("{CENC_KEY}&remux_to_ts=true"))).await;
+        let list = media.follow(&master.urls()[0]).await;
+        let segment = media.follow(&list.urls()[0]).await;
+        assert!(segment.status == 200 && segment.body.starts_with(&[0x47]), "{name}: {}", segment.text());
+    }
+}
+
+#[tokio::test]
+async fn encrypted_dash_without_a_key_is_an_error_with_its_id_for_hls_players() {
+    let (init, fragments) = cenc_parts();
+    let kid = "a1b2c3d4e5f60718293a4b5c6d7e8f90";
+    let protection = "<ContentProtection schemeIdUri='urn:mpeg:dash:mp4protection:2011' value='cenc' xmlns:c='urn:mpeg:cenc:2013' c:default_KID='A1B2C3D4-E5F6-0718-293A-4B5C6D7E8F90'/>";
+    let mpd = |protection: &str, init: &str| {
+        format!(
+            "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'>{protection}\
+             <SegmentTemplate {init} media='s$Number$.m4s' duration='4'/><Representation id='v' bandwidth='5'/>\
+             </AdaptationSet></Period></MPD>"
+        )
+    };
+    let mut clear = init.to_vec();
+    let at = clear.windows(4).position(|w| w == b"encv").unwrap();
+    clear[at..at + 4].copy_from_slice(b"avc1");
+    let origin = Origin::default()
+        .with("http://o.test/said.mpd", "", mpd(protection, "initialization='i.mp4'"))
+        .with("http://o.test/unread.mpd", "", mpd(protection, "initialization='missing.mp4'"))
+        .with("http://o.test/unsaid.mpd", "", mpd("", "initialization='i.mp4'"))
+        .with("http://o.test/clear.mpd", "", mpd(protection, "initialization='clear.mp4'"))
+        .with("http://o.test/i.mp4", "video/mp4", init)
+        .with("http://o.test/clear.mp4", "video/mp4", clear)
+        .with("http://o.test/s1.m4s", "video/mp4", fragments);
+    let media = Media::new(origin);
+    for more in ["", "&remux_to_ts=true"] {
+        for (name, of_master) in [("said", 422), ("unread", 422), ("unsaid", 200)] {
+            let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{name}.mpd"), more)).await;
+            assert_eq!(master.status, of_master, "{name}: {}", master.text());
+            let refused = if of_master == 200 { media.follow(&master.urls()[0]).await } else { master };
+            assert!(refused.status == 422 && refused.text().contains(kid), "{name}: {}", refused.text());
+        }
+    }
+    let track = "&profile_id=n0_v_5&kind=video";
+    let list = media.get(&path("/proxy/mpd/playlist.m3u8", "http://o.test/unread.mpd", track)).await;
+    assert!(list.status == 422 && list.text().contains(kid), "{}", list.text());
+    for (name, key) in [("clear", ""), ("said", CENC_KEY)] {
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{name}.mpd"), key)).await;
+        let list = media.follow(&master.urls()[0]).await;
+        assert_eq!(media.follow(&list.urls()[0]).await.status, 200, "{name}: {}", list.text());
+    }
+    let own = media.get(&path("/proxy/mpd/manifest.mpd", "http://o.test/said.mpd", "")).await;
+    assert!(
+        own.status == 200 && own.text().contains("default_KID"),
+        "a DASH player has its key system: {}",
+        own.text()
+    );
+}
+
 fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     [&(content.len() as u32 + 8).to_be_bytes()[..], kind, &content].concat()

@@ -2,7 +2,7 @@
 
 pub mod address;
 pub mod body_parts;
-pub mod cookie_jar;
+mod cookie_jar;
 pub mod disk_cache;
 pub mod fetch;
 pub mod header_filter;
