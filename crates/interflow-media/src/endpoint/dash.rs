@@ -259,12 +259,12 @@ impl MediaRequest<'_> {
 
     /// Refuses an encrypted track if the link has no keys: HLS players cannot use the key systems of a manifest, and would
     /// get encrypted bytes. The initialization section decides, and the manifest where that cannot be read.
-    async fn check_clear(self, own: &Representation, found: Option<DashByteRange>) -> Result<(), MediaError> {
+    async fn check_clear(self, own: &Representation, in_file: Option<DashByteRange>) -> Result<(), MediaError> {
         if self.asked.params.get("key").is_some() {
             return Ok(());
         }
         let (mut is_protected, mut kid) = (own.is_protected, own.key_id.clone());
-        if let Some((addresses, range)) = init_section_of(own, found)
+        if let Some((addresses, range)) = init_section_of(own, in_file)
             && let Ok(bytes) = self.bytes_from(&addresses, range).await
         {
             match InitSegment::parse(&bytes) {

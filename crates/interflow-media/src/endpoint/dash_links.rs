@@ -8,10 +8,10 @@ use crate::dash::to_hls::PlaylistPeriod;
 use crate::relay::BaseUrl;
 
 /// The location of a representation's initialization section: alternative URLs, and a range. `None` if it has none.
-/// `found`: where it was found in a file of which the manifest does not say it.
+/// `in_file`: its range in a file of which the manifest does not say it.
 pub fn init_section_of(
     own: &Representation,
-    found: Option<DashByteRange>,
+    in_file: Option<DashByteRange>,
 ) -> Option<(Vec<String>, Option<DashByteRange>)> {
     let init = &own.addressing.init;
     let filling = TemplateValues { id: &own.id, bandwidth: own.bandwidth, ..TemplateValues::default() };
@@ -21,7 +21,7 @@ pub fn init_section_of(
         // A file with an index begins with its initialization section.
         (None, None) => match &own.addressing.form {
             AddressingMode::Base { index: Some((first, _)) } if *first > 0 => (String::new(), Some((0, first - 1))),
-            _ => (String::new(), Some(found?)),
+            _ => (String::new(), Some(in_file?)),
         },
     };
     let bases = own.bases.iter().filter_map(|b| BaseUrl::parse(b));
