@@ -68,7 +68,7 @@ fn as_hls(text: &str, base: &BaseUrl) -> usize {
     let master = to_hls::master(period, &HlsOptions::default(), |track| track.profile()).expect("within bounds");
     let track = to_hls::tracks(period).next().expect("it has tracks");
     let segments = segments::list(track.own, period, &manifest, 0.0).expect("within bounds");
-    let parts = [PlaylistPeriod { period, track, segments }];
+    let parts = [PlaylistPeriod { period, track, segments, init: None }];
     let media = to_hls::media(&manifest, &parts, PlaylistHeader::default(), |wanted| match wanted {
         UrlKind::Init(_) => Some("i.mp4".to_owned()),
         UrlKind::Segment(_, segment) => segment.address.clone(),

@@ -170,7 +170,7 @@ fn media_text(manifest: &DashManifest, profile: &str, now: f64, frame: PlaylistH
         .filter_map(|period| {
             let track = to_hls::find(period, profile, Some(DashMediaKind::Video), "")?;
             let segments = segments::list(track.own, period, manifest, now).unwrap();
-            Some(PlaylistPeriod { period, track, segments })
+            Some(PlaylistPeriod { period, track, segments, init: None })
         })
         .collect();
     to_hls::media(manifest, &parts, frame, |wanted| match wanted {
@@ -284,18 +284,20 @@ fn audio_only_manifest_yields_a_variant() {
 fn thumbnail_and_trick_play_tracks_are_marked() {
     let manifest = read(RICH);
     let period = &manifest.periods[0];
-    let text =
-        |id: &str| {
-            let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
-            let segments = segments::list(track.own, period, &manifest, 0.0).unwrap();
-            to_hls::media(&manifest, &[PlaylistPeriod { period, track, segments }], PlaylistHeader::default(), |w| {
-                match w {
-                    UrlKind::Segment(_, s) => s.address.clone(),
-                    UrlKind::Init(_) => None,
-                }
-            })
-            .unwrap()
-        };
+    let text = |id: &str| {
+        let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
+        let segments = segments::list(track.own, period, &manifest, 0.0).unwrap();
+        to_hls::media(
+            &manifest,
+            &[PlaylistPeriod { period, track, segments, init: None }],
+            PlaylistHeader::default(),
+            |w| match w {
+                UrlKind::Segment(_, s) => s.address.clone(),
+                UrlKind::Init(_) => None,
+            },
+        )
+        .unwrap()
+    };
     assert!(
         text("th").contains("#EXT-X-IMAGES-ONLY\n#EXT-X-TILES:RESOLUTION=100x100,LAYOUT=10x5,DURATION=0.080\n"),
         "{}",

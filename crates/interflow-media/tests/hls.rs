@@ -71,6 +71,11 @@ fn every_tag_with_a_uri_is_rewritten_in_place() {
             r#"#EXT-X-KEY:METHOD=AES-128,URI="<Key|https://o.test/a/k>",IV=0x1"#,
         ),
         (
+            r#"#EXT-X-KEY:METHOD=AES-128,URI=k,IV=0x1"#,
+            r#"#EXT-X-KEY:METHOD=AES-128,URI="<Key|https://o.test/a/k>",IV=0x1"#,
+        ),
+        (r#"#EXT-X-KEY:METHOD=AES-128,URI=inline,IV=0x1"#, r#"#EXT-X-KEY:METHOD=AES-128,URI="data:,x",IV=0x1"#),
+        (
             r#"#EXT-X-SESSION-KEY:METHOD=AES-128,URI="/k""#,
             r#"#EXT-X-SESSION-KEY:METHOD=AES-128,URI="<Key|https://o.test/k>""#,
         ),

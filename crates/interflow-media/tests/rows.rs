@@ -120,7 +120,12 @@ fn playlist(manifest: &DashManifest, now: f64) -> String {
     let part = |period| {
         let track =
             to_hls::find(period, "1_v_1", Some(DashMediaKind::Video), "").or_else(|| to_hls::tracks(period).next())?;
-        Some(PlaylistPeriod { period, track, segments: segments::list(track.own, period, manifest, now).unwrap() })
+        Some(PlaylistPeriod {
+            period,
+            track,
+            segments: segments::list(track.own, period, manifest, now).unwrap(),
+            init: None,
+        })
     };
     let parts: Vec<PlaylistPeriod<'_>> = manifest.periods.iter().filter_map(part).collect();
     to_hls::media(manifest, &parts, PlaylistHeader::default(), |wanted| match wanted {

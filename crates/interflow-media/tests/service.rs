@@ -44,12 +44,28 @@ impl HttpClient for Origin {
                 let _ = response.head.headers.append("Set-Cookie", "pass=1; Path=/");
                 return Ok(response);
             }
+            if url.contains("/enter/") {
+                let mut response = Response::full(StatusCode::FOUND, "text/plain", "");
+                let _ = response.head.headers.append("Location", url.replace("/enter/", "/club/"));
+                let _ = response.head.headers.append("Set-Cookie", "sid=12\"3; Path=/club; HttpOnly");
+                return Ok(response);
+            }
+            if url.contains("/club/") && field("cookie") != "sid=12\"3" {
+                return Ok(Response::full(StatusCode::FORBIDDEN, "text/plain", "the cookie is missing"));
+            }
+            if !url.contains("/club/") && field("cookie").contains("sid") {
+                return Ok(Response::full(StatusCode::BAD_REQUEST, "text/plain", "the cookie of another path or host"));
+            }
             let Some((kind, body)) = self.resources.get(&url) else {
                 return Ok(Response::full(StatusCode::NOT_FOUND, "text/plain", ""));
             };
             let range = field("range");
             let Some((first, last)) = range.strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
-                return Ok(Response::full(StatusCode::OK, kind, body.clone()));
+                let mut response = Response::full(StatusCode::OK, kind, body.clone());
+                if url.contains("/sets/") {
+                    let _ = response.head.headers.append("Set-Cookie", "sid=12\"3; Path=/club");
+                }
+                return Ok(response);
             };
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap_or(body.len() - 1));
             let last = last.min(body.len() - 1);
@@ -299,6 +315,51 @@ async fn cookies_of_a_redirect_are_sent_to_its_target() {
 }
 
 #[tokio::test]
+async fn cookies_of_a_playlist_are_sent_for_its_resources_that_they_belong_to() {
+    let mpd = "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'><SegmentTemplate initialization='/club/i.mp4' media='/club/s$Number$.m4s' duration='4'/><Representation id='v' bandwidth='5'/></AdaptationSet></Period></MPD>";
+    let list = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"/club/k\"\n#EXTINF:4,\n/club/s.ts\n#EXTINF:4,\n/open/s.ts\n#EXTINF:4,\nhttp://cdn.test/s.ts\n";
+    let variants = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n/club/a.m3u8\n";
+    let origin = Origin::default()
+        .with("http://o.test/club/m.m3u8", PLAYLIST, variants)
+        .with("http://o.test/club/a.m3u8", PLAYLIST, list)
+        .with("http://o.test/sets/a.m3u8", PLAYLIST, list)
+        .with("http://o.test/club/a.mpd", "", mpd)
+        .with("http://o.test/sets/a.mpd", "", mpd)
+        .with("http://o.test/club/k", "", [7; 16])
+        .with("http://o.test/club/i.mp4", "video/mp4", "section")
+        .with("http://o.test/club/s1.m4s", "video/mp4", "segment")
+        .with("http://o.test/club/s.ts", "video/mp2t", "segment")
+        .with("http://o.test/open/s.ts", "video/mp2t", "segment")
+        .with("http://cdn.test/s.ts", "video/mp2t", "segment");
+    let media = Media::new(origin);
+    let quoted = |text: &str| text.split("URI=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    for from in ["enter/m", "enter/a", "sets/a"] {
+        let mut list = media.get(&path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{from}.m3u8"), "")).await;
+        if from == "enter/m" {
+            list = media.follow(&list.urls()[0]).await;
+        }
+        assert!(!list.text().contains("sid"), "a player does not get them: {}", list.text());
+        assert_eq!(media.follow(&quoted(&list.text())).await.body, [7; 16], "{from}");
+        for url in list.urls() {
+            let segment = media.follow(&url).await;
+            assert_eq!((segment.status, segment.text().as_str()), (200, "segment"), "{from}: {url}");
+        }
+        let inline = path("/proxy/hls/manifest.m3u8", &format!("http://o.test/{from}.m3u8"), "&keys=inline");
+        let list = media.get(&inline).await.text();
+        assert!(from == "enter/m" || list.contains("URI=\"data:"), "{from}: {list}");
+    }
+    for from in ["enter", "sets"] {
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{from}/a.mpd"), "")).await;
+        let track = media.follow(&master.urls()[0]).await;
+        assert_eq!(media.follow(&quoted(&track.text())).await.text(), "section", "{from}");
+        assert_eq!(media.follow(&track.urls()[0]).await.text(), "segment", "{from}");
+        let own = media.get(&path("/proxy/mpd/manifest.mpd", &format!("http://o.test/{from}/a.mpd"), "")).await.text();
+        let init = own.split("initialization=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+        assert_eq!(media.follow(&init).await.text(), "section", "{from}: {own}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_playlist_is_an_error_with_its_beginning() {
     let ts = [&[0x47_u8][..], &[0; 187]].concat();
     let utf16: Vec<u8> = "\u{feff}#EXTM3U\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -308,7 +369,13 @@ async fn what_is_no_playlist_is_an_error_with_its_beginning() {
         .with("http://o.test/utf16.m3u8", PLAYLIST, utf16)
         .with("http://o.test/empty.m3u8", PLAYLIST, "")
         .with("http://o.test/media.m3u8", PLAYLIST, &ts)
-        .with("http://o.test/plain.m3u8", "text/plain", "http://o.test/1.ts\n");
+        .with("http://o.test/plain.m3u8", "text/plain", "http://o.test/1.ts\n")
+        .with(
+            "http://o.test/cr.m3u8",
+            PLAYLIST,
+            "#EXTM3U\r#EXT-X-TARGETDURATION:4\r#EXTINF:4,\r1.ts\r#EXTINF:4,\r2.ts\r",
+        )
+        .with("http://o.test/title.m3u8", PLAYLIST, "#EXTM3U\r\n#EXT-X-TARGETDURATION:4\r\n#EXTINF:4,a\rb\r\n1.ts\r\n");
     let media = Media::new(origin);
     for (name, says) in [("json", "geo"), ("text", "Forbidden in your region"), ("utf16", "UTF-8"), ("empty", "empty")]
     {
@@ -318,6 +385,11 @@ async fn what_is_no_playlist_is_an_error_with_its_beginning() {
     assert_eq!(media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/media.m3u8", "")).await.body, ts);
     let plain = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/plain.m3u8", "")).await;
     assert!(plain.urls()[0].contains("/proxy/stream?"), "{}", plain.text());
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/cr.m3u8", "")).await;
+    let urls = list.urls();
+    assert!(urls.len() == 2 && urls.iter().all(|url| url.contains("/proxy/hls/segment.ts?")), "{}", list.text());
+    let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/title.m3u8", "")).await.text();
+    assert!(list.contains("#EXTINF:4,a\rb\r\nhttp"), "a carriage return in a title is no line end: {list}");
 }
 
 #[tokio::test]
@@ -326,6 +398,8 @@ async fn archives_of_channels_lead_through_the_gateway() {
         #EXTINF:-1 tvg-id=\"a\" catchup=\"default\" catchup-source=\"http://o.test/a/{utc}/${duration}.ts?t=${start}\",A\n#EXTVLCOPT:http-user-agent=Box\nhttp://o.test/a.ts\n\
         #EXTINF:-1 catchup=\"append\" catchup-source=\"?utc={utc}\",B\nhttp://o.test/b.m3u8\n\
         #EXTINF:-1 catchup=\"shift\" catchup-days=\"3\",C\nhttp://o.test/c.ts\n\
+        #EXTINF:-1 catchup='append' catchup-source='?utc={utc}',S\nhttp://o.test/s.m3u8\n\
+        #EXTINF:-1 catchup=append catchup-source=?utc={utc},U\nhttp://o.test/u.m3u8\n\
         #EXTINF:-1 catchup=\"xc\",D\nhttp://o.test/live/u/p/4.ts\n\
         #EXTINF:-1,E\nhttp://o.test/e.ts\n";
     let origin = Origin::default().with("http://o.test/l.m3u", "audio/x-mpegurl", list);
@@ -333,7 +407,10 @@ async fn archives_of_channels_lead_through_the_gateway() {
     let media = Media::with_config(origin, config);
     let list = media.get(&path("/proxy/hls/manifest.m3u8", "http://o.test/l.m3u", "&api_password=hunter22")).await;
     let text = list.text();
-    assert!(!text.contains("append") && text.matches("catchup=\"default\"").count() == 3, "{text}");
+    assert!(!text.contains("append") && text.matches("catchup=\"default\"").count() == 4, "{text}");
+    let single = text.lines().find(|line| line.ends_with(",S")).unwrap();
+    assert!(single.starts_with("#EXTINF:-1 catchup='default' catchup-source='http://127.0.0.1:7071/"), "{single}");
+    assert!(single.matches(" catchup").count() == 2 && single.ends_with("&_c0={utc}',S"), "{single}");
     assert!(
         text.contains("catchup=\"xc\",D\n")
             && text.contains(",E\n")
@@ -347,6 +424,7 @@ async fn archives_of_channels_lead_through_the_gateway() {
         "http://o.test/a/1700/60.ts?t=1700",
         "http://o.test/b.m3u8?utc=1700",
         "http://o.test/c.ts?utc=1700&lutc=1800",
+        "http://o.test/u.m3u8?utc=1700",
     ]) {
         let mut filled = (*source).to_owned();
         for (name, value) in [("{utc}", "1700"), ("${start}", "1700"), ("${duration}", "60"), ("{lutc}", "1800")] {
@@ -378,6 +456,112 @@ async fn links_are_made_with_the_password_in_any_place() {
         assert_eq!(answer.status, status, "{body}: {}", answer.text());
         assert!(!answer.text().contains("hunter22"), "{}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn numbers_of_link_requests_may_be_strings() {
+    let media = Media::new(Origin::default());
+    for (expiration, status) in
+        [("60", 200), ("\"60\"", 200), ("null", 200), ("\"soon\"", 400), ("-1", 400), ("\"\"", 400)]
+    {
+        let body = format!("{{\"destination_url\":\"http://o.test/x\",\"expiration\":{expiration}}}");
+        for (path, body) in [("generate_url", body.clone()), ("generate_urls", format!("{{\"urls\":[{body}]}}"))] {
+            let answer = media.send(Method::POST, &format!("/media/{path}"), &[], &body).await;
+            assert_eq!(answer.status, status, "{body}: {}", answer.text());
+            let is_bound = answer.text().contains("/_token_");
+            assert_eq!(is_bound, status == 200 && expiration != "null", "{body}: {}", answer.text());
+            assert!(status == 200 || answer.text().contains("expiration"), "{}", answer.text());
+        }
+    }
+}
+
+/// The value of the first attribute `URI`.
+fn uri_in(text: &str) -> &str {
+    text.split("URI=\"").nth(1).unwrap_or_else(|| panic!("no URI: {text}")).split('"').next().unwrap()
+}
+
+#[tokio::test]
+async fn initialization_section_is_found_in_files_of_which_the_manifest_says_nothing() {
+    let (front, fragments) = cenc_parts();
+    let (section, _) = front.split_at(front.windows(4).position(|w| w == b"sidx").unwrap() - 4);
+    let mpd = |inside: &str| {
+        format!(
+            "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'>\
+             <Representation id='v' bandwidth='5'>{inside}</Representation></AdaptationSet></Period></MPD>"
+        )
+    };
+    let origin = Origin::default()
+        .with("http://o.test/bare.mpd", "", mpd("<BaseURL>plain.mp4</BaseURL>"))
+        .with("http://o.test/bare-index.mpd", "", mpd("<BaseURL>indexed.mp4</BaseURL>"))
+        .with("http://o.test/empty.mpd", "", mpd("<BaseURL>plain.mp4</BaseURL><SegmentBase/>"))
+        .with("http://o.test/empty-index.mpd", "", mpd("<BaseURL>indexed.mp4</BaseURL><SegmentBase/>"))
+        .with("http://o.test/plain.mp4", "video/mp4", [section, fragments].concat())
+        .with("http://o.test/indexed.mp4", "video/mp4", CENC);
+    let media = Media::new(origin);
+    for name in ["bare", "bare-index", "empty", "empty-index"] {
+        let address = format!("http://o.test/{name}.mpd");
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &address, CENC_KEY)).await;
+        let list = media.follow(&master.urls()[0]).await;
+        let init = media.follow(uri_in(&list.text())).await;
+        assert_eq!((init.status, init.body.len()), (200, section.len()), "{name}: {}", list.text());
+        assert!(!init.body.windows(4).any(|w| w == b"encv"), "{name}: it declares a clear track");
+        let segment = media.follow(&list.urls()[0]).await;
+        let length = if name.ends_with("-index") { fragments.len() } else { section.len() + fragments.len() };
+        assert_eq!((segment.status, segment.body.len()), (200, length), "{name}: {}", segment.text());
+        let master =
+            media.get(&path("/proxy/mpd/manifest.m3u8", &address, &format!("{CENC_KEY}&remux_to_ts=true"))).await;
+        let list = media.follow(&master.urls()[0]).await;
+        let segment = media.follow(&list.urls()[0]).await;
+        assert!(segment.status == 200 && segment.body.starts_with(&[0x47]), "{name}: {}", segment.text());
+    }
+}
+
+#[tokio::test]
+async fn encrypted_dash_without_a_key_is_an_error_with_its_id_for_hls_players() {
+    let (init, fragments) = cenc_parts();
+    let kid = "a1b2c3d4e5f60718293a4b5c6d7e8f90";
+    let protection = "<ContentProtection schemeIdUri='urn:mpeg:dash:mp4protection:2011' value='cenc' xmlns:c='urn:mpeg:cenc:2013' c:default_KID='A1B2C3D4-E5F6-0718-293A-4B5C6D7E8F90'/>";
+    let mpd = |protection: &str, init: &str| {
+        format!(
+            "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'>{protection}\
+             <SegmentTemplate {init} media='s$Number$.m4s' duration='4'/><Representation id='v' bandwidth='5'/>\
+             </AdaptationSet></Period></MPD>"
+        )
+    };
+    let mut clear = init.to_vec();
+    let at = clear.windows(4).position(|w| w == b"encv").unwrap();
+    clear[at..at + 4].copy_from_slice(b"avc1");
+    let origin = Origin::default()
+        .with("http://o.test/said.mpd", "", mpd(protection, "initialization='i.mp4'"))
+        .with("http://o.test/unread.mpd", "", mpd(protection, "initialization='missing.mp4'"))
+        .with("http://o.test/unsaid.mpd", "", mpd("", "initialization='i.mp4'"))
+        .with("http://o.test/clear.mpd", "", mpd(protection, "initialization='clear.mp4'"))
+        .with("http://o.test/i.mp4", "video/mp4", init)
+        .with("http://o.test/clear.mp4", "video/mp4", clear)
+        .with("http://o.test/s1.m4s", "video/mp4", fragments);
+    let media = Media::new(origin);
+    for more in ["", "&remux_to_ts=true"] {
+        for (name, of_master) in [("said", 422), ("unread", 422), ("unsaid", 200)] {
+            let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{name}.mpd"), more)).await;
+            assert_eq!(master.status, of_master, "{name}: {}", master.text());
+            let refused = if of_master == 200 { media.follow(&master.urls()[0]).await } else { master };
+            assert!(refused.status == 422 && refused.text().contains(kid), "{name}: {}", refused.text());
+        }
+    }
+    let track = "&profile_id=n0_v_5&kind=video";
+    let list = media.get(&path("/proxy/mpd/playlist.m3u8", "http://o.test/unread.mpd", track)).await;
+    assert!(list.status == 422 && list.text().contains(kid), "{}", list.text());
+    for (name, key) in [("clear", ""), ("said", CENC_KEY)] {
+        let master = media.get(&path("/proxy/mpd/manifest.m3u8", &format!("http://o.test/{name}.mpd"), key)).await;
+        let list = media.follow(&master.urls()[0]).await;
+        assert_eq!(media.follow(&list.urls()[0]).await.status, 200, "{name}: {}", list.text());
+    }
+    let own = media.get(&path("/proxy/mpd/manifest.mpd", "http://o.test/said.mpd", "")).await;
+    assert!(
+        own.status == 200 && own.text().contains("default_KID"),
+        "a DASH player has its key system: {}",
+        own.text()
+    );
 }
 
 fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use interflow_media::relay::address::parse;
 use interflow_media::relay::resume::RetryPolicy;
 use interflow_media::relay::segment_cache::CacheLimits;
-use interflow_media::relay::{CachePolicy, FetchRequest, MediaFetcher, SegmentCache};
+use interflow_media::relay::{CachePolicy, CookieJar, FetchRequest, MediaFetcher, SegmentCache};
 use interflow_types::{
     Body, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture, StatusCode,
 };
@@ -57,7 +57,8 @@ fn viewer(shared: &SegmentCache, keep: CachePolicy) -> JoinHandle<Seen> {
     let shared = shared.clone();
     tokio::spawn(async move {
         let url = parse("http://origin.test/s.ts").expect("a well-formed address").url;
-        let ask = FetchRequest { method: Method::GET, url, headers: Headers::new(), scope: None, is_secret: false };
+        let (headers, cookies) = (Headers::new(), CookieJar::default());
+        let ask = FetchRequest { method: Method::GET, url, headers, scope: None, is_secret: false, cookies };
         let fetched = shared.get(ask, keep).await.map_err(|e| e.kind())?;
         let body: Body = fetched.response.body;
         let (bytes, _) = body.collect(100).await.expect("it is short");

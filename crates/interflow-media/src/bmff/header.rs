@@ -169,6 +169,22 @@ fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, BoxError
     Ok(BoxRef { header, offset, at, whole })
 }
 
+/// The length of the initialization section at the beginning of a fragmented file: its boxes up to the first index or
+/// fragment. `None` if it has no `moov`, or `data` ends before such a box.
+pub fn init_length(data: &[u8]) -> Option<u64> {
+    let (mut at, mut has_movie) = (0_u64, false);
+    loop {
+        let rest = data.get(usize::try_from(at).ok()?..)?;
+        let header = BoxHeader::read(rest, at).ok()??;
+        match &header.kind.0 {
+            b"sidx" | b"ssix" | b"styp" | b"moof" | b"emsg" | b"prft" => return has_movie.then_some(at),
+            b"mdat" => return None,
+            kind => has_movie |= kind == b"moov",
+        }
+        at = at.checked_add(header.size?)?;
+    }
+}
+
 /// The first child of a type. Later ones are ignored.
 ///
 /// # Errors

@@ -107,6 +107,8 @@ pub struct Representation {
     /// Columns and rows of thumbnails in one picture.
     pub tiles: Option<(u32, u32)>,
     pub is_protected: bool,
+    /// The id of its key (`cenc:default_KID`), in hex.
+    pub key_id: Option<String>,
     /// Its base URLs, absolute and in order of preference.
     pub bases: Vec<String>,
     pub addressing: SegmentAddressing,
@@ -247,6 +249,17 @@ fn property<'a>(element: &'a XmlElement<'_>, scheme: &str) -> Option<&'a str> {
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
+/// The key id that a `ContentProtection` of an element states (ISO 23001-7 11.2), in hex.
+fn key_id(element: &XmlElement<'_>) -> Option<String> {
+    let is_one = |name: &str| name.rsplit(':').next() == Some("default_KID");
+    let mut stated =
+        element.all("ContentProtection").flat_map(|c| c.attributes.iter().filter(|(name, _)| is_one(name)));
+    stated.find_map(|(_, value)| {
+        let id = value.split_whitespace().next()?.replace('-', "").to_ascii_lowercase();
+        (id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+    })
+}
+
 /// What remains of the limits on representations. Inherited data is counted for each that inherits it, because it is
 /// copied.
 struct ManifestBudget {
@@ -284,6 +297,7 @@ struct AdaptationSetInfo<'a> {
     tiles: Option<&'a str>,
     channels: Option<&'a XmlElement<'a>>,
     is_protected: bool,
+    key_id: Option<String>,
 }
 
 const CHARACTERISTICS: &str = "urn:mpeg:mpegB:cicp:TransferCharacteristics";
@@ -309,6 +323,7 @@ fn set(
         tiles: property(element, TILES),
         channels: element.child("AudioChannelConfiguration"),
         is_protected: element.child("ContentProtection").is_some(),
+        key_id: key_id(element),
     };
     let mut representations = Vec::new();
     for r in element.all("Representation") {
@@ -403,6 +418,7 @@ fn representation(
             .and_then(|v| v.split_once('x'))
             .and_then(|(c, r)| Some((c.trim().parse().ok()?, r.trim().parse().ok()?))),
         is_protected: common.is_protected || element.child("ContentProtection").is_some(),
+        key_id: key_id(element).or_else(|| common.key_id.clone()),
         bases: level.bases.iter().map(|b| b.resolve("")).collect(),
         addressing,
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use interflow_types::{Error, Result};
 
+use super::addressing::DashByteRange;
 use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation, SEGMENT_ENCRYPTION};
 use super::segments::DashSegment;
 use super::{manifest_error, time};
@@ -78,6 +79,17 @@ pub fn tracks(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
 /// The tracks that HLS can carry, which excludes WebM.
 fn playable(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
     tracks(period).filter(|t| !t.own.mime.ends_with("/webm"))
+}
+
+/// A track of each kind, picture and sound, of which the manifest declares all tracks to be encrypted. Where only some
+/// are, players may choose the others.
+pub fn encrypted_kinds(period: &DashPeriod) -> Vec<&Representation> {
+    let first = |kind| {
+        let mut tracks = playable(period).filter(|t| t.set.media == kind).map(|t| t.own).peekable();
+        let first = *tracks.peek()?;
+        tracks.all(|own| own.is_protected).then_some(first)
+    };
+    [DashMediaKind::Video, DashMediaKind::Audio].into_iter().filter_map(first).collect()
 }
 
 /// Refuses a manifest whose segments are encrypted as a whole, by its own rules for keys and IVs.
@@ -371,6 +383,8 @@ pub struct PlaylistPeriod<'a> {
     pub period: &'a DashPeriod,
     pub track: DashTrack<'a>,
     pub segments: Vec<DashSegment>,
+    /// Where its file's initialization section was found, if the manifest does not say it.
+    pub init: Option<DashByteRange>,
 }
 
 /// The parameters of a media playlist, which depend on what the player has seen before.

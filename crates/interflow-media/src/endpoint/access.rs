@@ -10,11 +10,13 @@ use super::error::MediaError;
 use super::params::MediaParams;
 use super::state::MediaState;
 use crate::hls::rewrite::fill_placeholders;
+use crate::relay::CookieJar;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
 
 /// A request that was accepted, with the rights that its link or password grants. Endpoints get nothing else of the
 /// request's credentials.
+#[derive(Clone)]
 pub struct AuthorizedRequest {
     /// The endpoint's path, without mount and token.
     pub path: String,
@@ -50,6 +52,20 @@ impl AuthorizedRequest {
         let token = state.keys.seal(&grant);
         let key = state.keys.child_key(&token).expect("a key that seals is there");
         ChildUrls::new(&self.base, Some((&token, key)), grant.hide)
+    }
+
+    /// The cookies of the playlist or manifest that the link comes from.
+    pub fn cookies(&self) -> CookieJar {
+        self.params.get("cookies").map(CookieJar::from_text).unwrap_or_default()
+    }
+
+    /// The same request with the cookies of a document, for what the document refers to. Its child URLs carry them
+    /// sealed.
+    #[must_use]
+    pub fn with_cookies(&self, cookies: &CookieJar) -> Self {
+        let mut own = self.clone();
+        own.params.set("cookies", cookies.to_text());
+        own
     }
 
     /// Fills what the player appended into the address of an archive (`catchup-source`).

@@ -11,18 +11,19 @@ use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::child_urls::ChildUrls;
+use super::access::AuthorizedRequest;
+use super::dash_links::{SegmentUse, init_section_of, init_url, segment_child, segment_url};
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::live_timeline::PlaylistPosition;
 use super::params::parse_range;
 use super::request::MediaRequest;
-use crate::bmff::{SegmentIndex, boxes};
-use crate::cenc::{ContentKeyRing, InitSegment};
+use crate::bmff::{SegmentIndex, boxes, init_length};
+use crate::cenc::{CencError, ContentKeyRing, InitSegment};
 use crate::dash::addressing::{AddressingMode, DashByteRange, TemplateValues, fill};
 use crate::dash::model::{self, DashManifest, DashMediaKind, DashPeriod, Representation};
 use crate::dash::segments::{self, DashSegment};
-use crate::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
+use crate::dash::to_hls::{self, HlsOptions, PlaylistHeader, PlaylistPeriod};
 use crate::dash::{to_mpd, to_mpd::ManifestUrlKind, xml};
 use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
@@ -34,6 +35,9 @@ use crate::webvtt;
 const INDEX_READ_BYTES: u64 = 64 << 10;
 /// Maximum number of indexes read per file: an index may refer to further ones.
 const MAX_INDEXES: usize = 64;
+
+/// Maximum number of periods of a track whose initialization section is examined for encryption.
+const MAX_CHECKED_PERIODS: usize = 8;
 
 /// Manifests above this size are parsed on a blocking thread, in bytes.
 const BLOCKING_MANIFEST_BYTES: usize = 256 << 10;
@@ -61,12 +65,21 @@ async fn run_off_workers<T: Send + 'static>(
     Ok(done.await.map_err(|e| failed(&e))??)
 }
 
+/// What the beginning of a file says: its segments, if it has an index, and the range of its initialization section.
+#[derive(Default)]
+struct FileIndex {
+    segments: Option<Vec<DashSegment>>,
+    init: Option<DashByteRange>,
+}
+
 struct FetchedManifest {
     /// As received, to be rewritten as MPD.
     text: Bytes,
     manifest: Arc<DashManifest>,
     /// The URL for its next update: its `Location`, or its own.
     address: String,
+    /// The request with the cookies for what it refers to.
+    asked: AuthorizedRequest,
 }
 
 impl MediaRequest<'_> {
@@ -86,7 +99,8 @@ impl MediaRequest<'_> {
         let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
         let manifest = run_off_workers(document.body.len() > BLOCKING_MANIFEST_BYTES, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
-        Ok(FetchedManifest { text: document.body, manifest, address })
+        let asked = self.asked.with_cookies(&document.cookies);
+        Ok(FetchedManifest { text: document.body, manifest, address, asked })
     }
 
     fn hls_options(self) -> HlsOptions {
@@ -114,14 +128,18 @@ impl MediaRequest<'_> {
     /// The multivariant playlist of a manifest. Live streams may have several periods, of which the main one decides
     /// about the tracks.
     pub async fn mpd_master(self) -> EndpointResult {
-        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        let FetchedManifest { manifest, address, asked, .. } = self.mpd().await?;
         // Invalid keys are reported now, and not with the first segment.
         self.keys()?;
         to_hls::check_encryption(&manifest)?;
         let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
-        let children = self.asked.children(self.state);
+        let job = MediaRequest { asked: &asked, ..self };
+        for own in to_hls::encrypted_kinds(period) {
+            job.check_clear(own, None).await?;
+        }
+        let children = asked.children(self.state);
         let text = to_hls::master(period, &options, |track| {
             let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
             let parameters = [
@@ -150,14 +168,16 @@ impl MediaRequest<'_> {
             _ => None,
         };
         let language = params.get("lang").unwrap_or_default();
-        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        let FetchedManifest { manifest, address, asked, .. } = self.mpd().await?;
         to_hls::check_encryption(&manifest)?;
         let now = self.origin_time(&manifest.clocks).await;
+        let job = MediaRequest { asked: &asked, ..self };
         let (mut parts, mut count) = (Vec::new(), 0);
         // Periods announced for the future are not listed.
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
             let Some(track) = to_hls::find(period, profile, media, language) else { continue };
-            let listed = match self.load_index(track.own, period).await? {
+            let FileIndex { segments, init } = job.load_index(track.own, period).await?;
+            let listed = match segments {
                 Some(indexed) => indexed,
                 None => segments::list(track.own, period, &manifest, now)?,
             };
@@ -165,7 +185,7 @@ impl MediaRequest<'_> {
             if count > segments::MAX_SEGMENTS {
                 return Err(segments::too_many().into());
             }
-            parts.push(PlaylistPeriod { period, track, segments: listed });
+            parts.push(PlaylistPeriod { period, track, segments: listed, init });
             // Between periods other tasks may run: a manifest can have thousands of them.
             tokio::task::yield_now().await;
         }
@@ -179,6 +199,12 @@ impl MediaRequest<'_> {
                 "the manifest lists no segments of the track `{profile}`: its periods are empty, or past its end"
             );
             return Err(MediaError::upstream(text));
+        }
+        let is_examined = |i: usize| i == 0 && !is_text || parts.get(i).is_some_and(|p| p.track.own.is_protected);
+        for i in (0..parts.len()).filter(|i| is_examined(*i)).take(MAX_CHECKED_PERIODS) {
+            if let Some(part) = parts.get(i) {
+                job.check_clear(part.track.own, part.init).await?;
+            }
         }
         self.trim_live_window(&manifest, &mut parts);
         let line = if manifest.is_live {
@@ -196,13 +222,15 @@ impl MediaRequest<'_> {
         };
         let most = Some(self.state.config.rewritten_bytes.0);
         let frame = PlaylistHeader { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
-        let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
+        let (children, keyed) = (asked.children(self.state), params.get("key").is_some());
         let write = move |manifest: &DashManifest, parts: &[PlaylistPeriod<'_>]| {
             to_hls::media(manifest, parts, frame, |wanted| match wanted {
                 to_hls::UrlKind::Init(part) if part.track.is_wvtt() && !mp4_text => None,
-                to_hls::UrlKind::Init(part) => init_section_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
+                to_hls::UrlKind::Init(part) => {
+                    init_section_of(part.track.own, part.init).map(|(a, r)| init_url(&children, &a, r))
+                }
                 to_hls::UrlKind::Segment(part, segment) => {
-                    segment_url(&children, part.track, segment, SegmentUse { ts, keyed, mp4_text })
+                    segment_url(&children, part, segment, SegmentUse { ts, keyed, mp4_text })
                 }
             })
         };
@@ -210,14 +238,14 @@ impl MediaRequest<'_> {
             write(&manifest, &parts)?
         } else {
             // The track is looked up again there, because it is borrowed.
-            let listed: Vec<_> = parts.into_iter().map(|p| (p.period.start, p.segments)).collect();
+            let listed: Vec<_> = parts.into_iter().map(|p| (p.period.start, p.segments, p.init)).collect();
             let (manifest, profile, language) = (Arc::clone(&manifest), profile.to_owned(), language.to_owned());
             let write = move || {
                 let mut listed = listed.into_iter().peekable();
                 let part = |period| {
                     let track = to_hls::find(period, &profile, media, &language)?;
-                    let (_, segments) = listed.next_if(|(start, _)| *start == period.start)?;
-                    Some(PlaylistPeriod { period, track, segments })
+                    let (_, segments, init) = listed.next_if(|(start, ..)| *start == period.start)?;
+                    Some(PlaylistPeriod { period, track, segments, init })
                 };
                 let parts: Vec<_> = manifest.periods.iter().filter_map(part).collect();
                 write(&manifest, &parts)
@@ -227,6 +255,39 @@ impl MediaRequest<'_> {
         let mut response = playlist_response(text);
         params.apply_header_overrides(&mut response.head.headers, false);
         Ok(response)
+    }
+
+    /// Refuses an encrypted track if the link has no keys: HLS players cannot use the key systems of a manifest, and would
+    /// get encrypted bytes. The initialization section decides, and the manifest where that cannot be read.
+    async fn check_clear(self, own: &Representation, in_file: Option<DashByteRange>) -> Result<(), MediaError> {
+        if self.asked.params.get("key").is_some() {
+            return Ok(());
+        }
+        let (mut is_protected, mut kid) = (own.is_protected, own.key_id.clone());
+        if let Some((addresses, range)) = init_section_of(own, in_file)
+            && let Ok(bytes) = self.bytes_from(&addresses, range).await
+        {
+            match InitSegment::parse(&bytes) {
+                Ok(section) => {
+                    is_protected = section.is_protected();
+                    let named = section.kids().into_iter().find(|kid| kid.0 != [0; 16]);
+                    kid = named.map(|kid| kid.to_string()).or(kid);
+                }
+                Err(CencError::Scheme { .. }) => is_protected = true,
+                Err(_) => {}
+            }
+        }
+        if !is_protected {
+            return Ok(());
+        }
+        let text = match kid {
+            Some(kid) => format!("no key was given for KID {kid}: pass it as key={kid}:KEY"),
+            None => {
+                "no key was given for the encrypted media, which does not name its KID: pass it as key=KEY".to_owned()
+            }
+        };
+        let text = format!("{text}. DASH players that get their keys elsewhere have it at /proxy/mpd/manifest.mpd");
+        Err(MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, text))
     }
 
     /// Omits segments that the link skips, and for live tracks everything but the end, which is all that players
@@ -253,20 +314,17 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// The segments of a file with an index (`sidx`); `None` for other addressing modes.
-    async fn load_index(
-        self,
-        own: &Representation,
-        period: &DashPeriod,
-    ) -> Result<Option<Vec<DashSegment>>, MediaError> {
+    /// What a file says about its segments (`sidx`) and its initialization section; nothing for other addressing modes.
+    async fn load_index(self, own: &Representation, period: &DashPeriod) -> Result<FileIndex, MediaError> {
         let range = match &own.addressing.form {
             AddressingMode::Base { index: Some(range) } => *range,
             AddressingMode::Base { index: None } => (0, INDEX_READ_BYTES - 1),
             AddressingMode::Whole if own.mime.ends_with("/mp4") || own.mime.ends_with("/webm") => {
                 (0, INDEX_READ_BYTES - 1)
             }
-            _ => return Ok(None),
+            _ => return Ok(FileIndex::default()),
         };
+        let mut init = None;
         let mut listed: Vec<DashSegment> = Vec::new();
         let mut todo = vec![range];
         let mut read = 0;
@@ -277,6 +335,9 @@ impl MediaRequest<'_> {
                 return Err(MediaError::upstream("the file's index leads to too many others"));
             }
             let bytes = self.bytes_from(&own.bases, Some(range)).await?;
+            if range.0 == 0 && init.is_none() {
+                init = init_length(&bytes).map(|length| (0, length - 1));
+            }
             let Some(index) = index_in(&bytes, range.0)? else { continue };
             listed.extend(segments::index_segments(&index, &own.addressing, period, listed.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
@@ -285,7 +346,7 @@ impl MediaRequest<'_> {
             todo.extend(further.into_iter().rev());
         }
         listed.sort_by(|a, b| a.start.total_cmp(&b.start));
-        Ok((!listed.is_empty()).then_some(listed))
+        Ok(FileIndex { segments: (!listed.is_empty()).then_some(listed), init })
     }
 
     fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
@@ -479,9 +540,9 @@ impl MediaRequest<'_> {
 
     /// A manifest whose media is routed through the gateway. It remains DASH, for players that prefer it.
     pub async fn mpd_manifest(self) -> EndpointResult {
-        let FetchedManifest { text, manifest, address } = self.mpd().await?;
+        let FetchedManifest { text, manifest, address, asked } = self.mpd().await?;
         let keyed = self.keys()?.is_some();
-        let children = self.asked.children(self.state);
+        let children = asked.children(self.state);
         let (most, is_large) = (self.state.config.rewritten_bytes.0, text.len() > BLOCKING_MANIFEST_BYTES);
         let write = move || {
             let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
@@ -597,86 +658,4 @@ fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaErro
         }
     }
     Ok(None)
-}
-
-/// The location of a representation's initialization section: alternative URLs, and a range. `None` if it has none.
-fn init_section_of(own: &Representation) -> Option<(Vec<String>, Option<DashByteRange>)> {
-    let init = &own.addressing.init;
-    let filling = TemplateValues { id: &own.id, bandwidth: own.bandwidth, ..TemplateValues::default() };
-    let (reference, range) = match (&init.address, init.range) {
-        (Some(address), range) => (fill(address, filling), range),
-        (None, Some(range)) => (String::new(), Some(range)),
-        // A file with an index begins with its initialization section.
-        (None, None) => match &own.addressing.form {
-            AddressingMode::Base { index: Some((first, _)) } if *first > 0 => (String::new(), Some((0, first - 1))),
-            _ => return None,
-        },
-    };
-    let bases = own.bases.iter().filter_map(|b| BaseUrl::parse(b));
-    let addresses: Vec<String> = bases.map(|b| b.resolve(&reference)).collect();
-    (!addresses.is_empty()).then_some((addresses, range))
-}
-
-fn init_url(children: &ChildUrls, addresses: &[String], range: Option<DashByteRange>) -> String {
-    let range = range.map(|(first, last)| format!("{first}-{last}"));
-    let mut parameters = init_parameters(addresses);
-    parameters.extend(range.as_deref().map(|r| ("init_range", r)));
-    children.url("/proxy/mpd/init.mp4", &parameters)
-}
-
-/// The first URL, and its alternatives under another name.
-fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
-    let name = |i| if i == 0 { "init_url" } else { "init_alt" };
-    addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()
-}
-
-/// What becomes of the segments of a playlist: MPEG-TS, decrypted, text left in MP4.
-#[derive(Clone, Copy)]
-struct SegmentUse {
-    ts: bool,
-    keyed: bool,
-    mp4_text: bool,
-}
-
-fn segment_url(
-    children: &ChildUrls,
-    track: DashTrack<'_>,
-    segment: &DashSegment,
-    SegmentUse { ts, keyed, mp4_text }: SegmentUse,
-) -> Option<String> {
-    let reference = segment.address.as_deref().unwrap_or_default();
-    let bases = track.own.bases.iter().filter_map(|b| BaseUrl::parse(b));
-    let addresses: Vec<String> = bases.map(|b| b.resolve(reference)).collect();
-    let converts = track.is_wvtt() && !mp4_text;
-    let init = if keyed || ts || converts { init_section_of(track.own) } else { None };
-    let extension = match track.set.media {
-        DashMediaKind::Image => "jpg",
-        DashMediaKind::Text if track.own.mime.contains("vtt") || converts => "vtt",
-        _ if ts => "ts",
-        _ => "mp4",
-    };
-    (!addresses.is_empty()).then(|| segment_child(children, extension, &addresses, segment.range, init.as_ref(), false))
-}
-
-fn segment_child(
-    children: &ChildUrls,
-    extension: &str,
-    addresses: &[String],
-    range: Option<DashByteRange>,
-    init: Option<&(Vec<String>, Option<DashByteRange>)>,
-    pattern: bool,
-) -> String {
-    let text = |(first, last): DashByteRange| format!("{first}-{last}");
-    let (range, init_range) = (range.map(text), init.and_then(|(_, r)| *r).map(text));
-    let mut parameters: Vec<(&str, &str)> = Vec::new();
-    for (i, address) in addresses.iter().enumerate() {
-        parameters.push((if i == 0 { "segment_url" } else { "alt" }, address));
-    }
-    parameters.extend(range.as_deref().map(|r| ("segment_range", r)));
-    parameters.extend(init.into_iter().flat_map(|(a, _)| init_parameters(a)));
-    parameters.extend(init_range.as_deref().map(|r| ("init_range", r)));
-    if pattern {
-        parameters.push(("pattern", "1"));
-    }
-    children.url(&format!("/proxy/mpd/segment.{extension}"), &parameters)
 }

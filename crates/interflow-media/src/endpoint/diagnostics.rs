@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::error::{EndpointResult, MediaError, json_response};
 use super::params::{MediaParams, decode_base64};
 use super::request::MediaRequest;
-use crate::relay::FetchRequest;
 use crate::relay::address::parse;
+use crate::relay::{CookieJar, FetchRequest};
 use crate::token::QueryPairs;
 
 /// Services that return the caller's address, tried in turn, and the member of their JSON that has it.
@@ -73,6 +73,7 @@ impl MediaRequest<'_> {
                 headers: MediaParams::default().request_fields(&self.state.config.user_agent),
                 scope: None,
                 is_secret: false,
+                cookies: CookieJar::default(),
             };
             let Ok(document) = self.state.fetch.document(ask, 64 << 10).await else { continue };
             let reply: Option<serde_json::Value> = serde_json::from_slice(&document.body).ok();

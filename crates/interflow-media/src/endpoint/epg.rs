@@ -62,7 +62,8 @@ impl MediaRequest<'_> {
         }
         let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
         let origin = format!("{}://{}", address.url.scheme, address.url.authority);
-        let ask = FetchRequest { method: self.head.method.clone(), url: address.url, headers, scope, is_secret: true };
+        let (method, cookies) = (self.head.method.clone(), self.asked.cookies());
+        let ask = FetchRequest { method, url: address.url, headers, scope, is_secret: true, cookies };
         let FetchedResponse { response, .. } = self.state.fetch.send_with(ask, body).await?;
         let mut head = header_filter::response_head(&response.head);
         params.apply_header_overrides(&mut head.headers, false);

@@ -87,7 +87,7 @@ impl MediaRequest<'_> {
     pub async fn find_playlist(self, address: MediaAddress) -> Result<PlaylistProbe, MediaError> {
         let credentials = address.clone();
         let named = is_playlist_address(address.url.path.as_str().as_bytes());
-        let FetchedResponse { url, response } =
+        let FetchedResponse { url, response, cookies } =
             self.state.shared.get(self.whole_request(address)?, CachePolicy::Playlist).await?;
         let Response { head, mut body } = response;
         if !head.status.is_success() {
@@ -146,8 +146,12 @@ impl MediaRequest<'_> {
             return Err(MediaError::upstream(text));
         }
         let limit = self.state.config.playlist_limit();
-        let mut document = crate::relay::fetch::collect_within(url, Response { head, body }, limit).await?;
+        let fetched = FetchedResponse { url, response: Response { head, body }, cookies };
+        let mut document = crate::relay::fetch::collect_within(fetched, limit).await?;
         document.userinfo = credentials.userinfo_for(&document.url);
+        if let Some(text) = with_line_feeds(&document.body) {
+            document.body = text.into();
+        }
         Ok(PlaylistProbe::Playlist(document))
     }
 
@@ -182,6 +186,11 @@ impl MediaRequest<'_> {
 
     /// The text of a playlist with the link's options applied. `direct`: URLs are made absolute and bypass the gateway.
     pub async fn rewrite_playlist_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
+        let asked = &self.asked.with_cookies(&document.cookies);
+        MediaRequest { asked, ..self }.rewrite_text(document, direct).await
+    }
+
+    async fn rewrite_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
         let params = &self.asked.params;
         let mut text = Cow::Borrowed(&document.body[..]);
         let choice = params
@@ -471,7 +480,7 @@ impl MediaRequest<'_> {
                 format!("{} has no such document", document.url.authority),
             ));
         }
-        let children = self.asked.children(self.state);
+        let children = self.asked.with_cookies(&document.cookies).children(self.state);
         let mut rewriter = UrlRewriter {
             children: &children,
             routing: SegmentRouting::for_request(self)?,
@@ -533,6 +542,15 @@ fn is_media(seen: &[u8]) -> bool {
         [_, _, _, _, kind @ ..] => boxes.iter().any(|b| kind.starts_with(&b[..3])),
         _ => false,
     }
+}
+
+/// A text whose lines end with a carriage return alone, with line feeds in their place; `None` for any other. A carriage
+/// return inside a line, such as in a title, is not a line end where others are.
+fn with_line_feeds(text: &[u8]) -> Option<Vec<u8>> {
+    let start = text.iter().position(|b| !matches!(b, b'\r' | b'\n'))?;
+    let first = start + memchr::memchr2(b'\r', b'\n', text.get(start..)?)?;
+    let is_alone = |at: usize| text.get(at) == Some(&b'\r') && text.get(at + 1) != Some(&b'\n');
+    is_alone(first).then(|| text.iter().enumerate().map(|(at, b)| if is_alone(at) { b'\n' } else { *b }).collect())
 }
 
 /// Whether a text without `#EXTM3U` begins as a list does: with a comment or a URL.

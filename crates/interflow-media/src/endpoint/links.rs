@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, HostPattern, Timestamp};
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::error::{EndpointResult, MediaError, json_response};
@@ -42,6 +43,7 @@ pub struct LinkRequest {
     /// The byte filter.
     pub stream_transformer: Option<String>,
     /// Lifetime in seconds.
+    #[serde(deserialize_with = "number_or_text")]
     pub expiration: Option<u64>,
     /// The client address or network that may use it.
     pub ip: Option<String>,
@@ -61,6 +63,19 @@ pub struct LinkRequest {
     pub filename: Option<String>,
     /// Encodes the destination in base64 if the link is not sealed.
     pub base64_encode_destination: bool,
+}
+
+/// A number, also written as a string, as many clients of mediaflow-proxy do.
+fn number_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number = match &value {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.trim().parse().ok(),
+        number => number.as_u64(),
+    };
+    number
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("`expiration` is {value}: a number of seconds is expected")))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

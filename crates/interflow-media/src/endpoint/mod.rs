@@ -3,6 +3,7 @@
 mod access;
 mod child_urls;
 mod dash;
+mod dash_links;
 mod decrypt;
 mod diagnostics;
 mod epg;

@@ -13,7 +13,8 @@ use crate::token::QueryPairs;
 
 /// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`. Others concern
 /// the playlist alone.
-const INHERITED: [&str; 18] = [
+const INHERITED: [&str; 19] = [
+    "cookies",
     "x_headers",
     "transformer",
     "no_proxy",
@@ -74,6 +75,14 @@ impl MediaParams {
     pub fn replace(&mut self, name: &str, value: String) {
         if let Some((_, old)) = self.pairs.iter_mut().find(|(n, v)| n == name && !v.is_empty()) {
             *old = value;
+        }
+    }
+
+    /// Sets the only value of this name; an empty one removes it.
+    pub fn set(&mut self, name: &str, value: String) {
+        self.pairs.retain(|(n, _)| n != name);
+        if !value.is_empty() {
+            self.pairs.push((name.to_owned(), value));
         }
     }
 

@@ -44,7 +44,8 @@ impl MediaRequest<'_> {
         let _ = headers.set("Accept-Encoding", "identity");
         let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
         let is_secret = self.asked.path == "/proxy/hls/key.bin";
-        Ok(FetchRequest { method, url: address.url, headers, scope, is_secret })
+        let cookies = self.asked.cookies();
+        Ok(FetchRequest { method, url: address.url, headers, scope, is_secret, cookies })
     }
 
     /// Relays a URL including status, validators and ranges; the body is resumed after a connection loss. `segment`: it
@@ -131,8 +132,9 @@ impl MediaRequest<'_> {
             ask.method = Method::GET;
             fetched = state.fetch.send(ask.clone()).await?;
         }
-        let FetchedResponse { url, response: Response { head, body } } = fetched;
-        let body = resumable_body(body, &head, FetchRequest { url, ..ask }, &state.fetch, state.retry_policy());
+        let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
+        let body =
+            resumable_body(body, &head, FetchRequest { url, cookies, ..ask }, &state.fetch, state.retry_policy());
         Ok(Response { head, body })
     }
 }

@@ -288,6 +288,16 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.copied = range.end;
     }
 
+    /// Whether an attribute's value that begins here has no quotes.
+    fn is_unquoted(&self, at: usize) -> bool {
+        at.checked_sub(1).and_then(|before| self.text.get(before)) == Some(&b'=')
+    }
+
+    /// Replaces a value without quotes by one with quotes.
+    fn replace_quoted(&mut self, range: Range<usize>, value: &[u8]) {
+        self.replace(range, |r| r.out.extend_from_slice(&[b"\"", value, b"\""].concat()));
+    }
+
     /// Replaces a URI, resolved against the playlist's URL. What cannot be fetched here stays as it is.
     fn uri(&mut self, range: Range<usize>, kind: UriRole) {
         let text = self.text;
@@ -323,8 +333,11 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             let last = if end == u64::MAX { String::new() } else { end.saturating_sub(1).to_string() };
             self.place.segment_range(format!("{first}-{last}"));
         }
+        let quote: &[u8] = if self.is_unquoted(range.start) { b"\"" } else { b"" };
         self.copy(range.start);
+        self.out.extend_from_slice(quote);
         self.place.write_uri(kind, address, crypt.as_ref(), &mut self.out);
+        self.out.extend_from_slice(quote);
         self.copied = range.end;
         if kind == UriRole::Segment {
             self.crypt = crypt;

@@ -95,13 +95,19 @@ pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     })
 }
 
-/// The value of a quoted attribute in IPTV style, where attributes are separated by spaces: `url-tvg="…"`.
+/// The value of an attribute in IPTV style, where attributes are separated by spaces: `url-tvg="…"`, in single quotes, or
+/// without quotes.
 pub fn loose_attribute(line: &[u8], name: &str) -> Option<Range<usize>> {
-    let pattern = format!("{name}=\"");
+    let pattern = format!("{name}=");
     let position = memchr::memmem::find_iter(line, pattern.as_bytes())
         .find(|&at| at == 0 || line.get(at - 1).is_some_and(|b| matches!(b, b' ' | b'\t' | b',' | b':')))?;
     let start = position + pattern.len();
-    let length = memchr::memchr(b'"', line.get(start..)?)?;
+    let value = line.get(start..)?;
+    if let [quote @ (b'"' | b'\''), value @ ..] = value {
+        let length = memchr::memchr(*quote, value)?;
+        return Some(start + 1..start + 1 + length);
+    }
+    let length = value.iter().position(|b| matches!(b, b' ' | b'\t' | b',')).unwrap_or(value.len());
     Some(start..start + length)
 }
 
@@ -141,5 +147,8 @@ mod tests {
         let line = br#"#EXTM3U x-url-tvg="no" url-tvg="http://a/,b" foo"#;
         assert_eq!(loose_attribute(line, "url-tvg").map(|r| &line[r]), Some(&b"http://a/,b"[..]));
         assert_eq!(loose_attribute(line, "foo"), None);
+        let line = b"#EXTINF:-1 catchup='a \"b' catchup-days=3,a";
+        assert_eq!(loose_attribute(line, "catchup").map(|r| &line[r]), Some(&b"a \"b"[..]));
+        assert_eq!(loose_attribute(line, "catchup-days").map(|r| &line[r]), Some(&b"3"[..]));
     }
 }

@@ -24,12 +24,16 @@ pub struct FetchRequest {
     pub scope: Option<Arc<LinkGrant>>,
     /// The bodies are keys or a licence: they are neither recorded nor written to the disk cache.
     pub is_secret: bool,
+    /// Cookies of the link, sent on every hop that they are for.
+    pub cookies: CookieJar,
 }
 
 /// The result of a fetch, with the final URL: redirects have been followed, so the response is never one.
 pub struct FetchedResponse {
     pub url: Url,
     pub response: Response,
+    /// The cookies of the request, with those that the responses on the way and this one set.
+    pub cookies: CookieJar,
 }
 
 pub struct MediaFetcher {
@@ -60,7 +64,8 @@ impl MediaFetcher {
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         let egress = if ask.is_secret { &self.key_egress } else { &self.egress };
-        let mut jar = CookieJar::default();
+        let mut cookies = std::mem::take(&mut ask.cookies);
+        cookies.send(&ask.url, &mut ask.headers);
         for _ in 0..=self.redirects {
             // Before every hop: a redirect must not lead out of the link's hosts.
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority).err()) {
@@ -68,13 +73,11 @@ impl MediaFetcher {
             }
             let had_body = !body.is_empty();
             let response = egress.send(request(&ask, std::mem::take(&mut body))).await?;
-            if !is_redirect(response.head.status) {
-                return Ok(FetchedResponse { url: ask.url, response });
-            }
-            let Some(location) = response.head.headers.get_str("location") else {
-                return Ok(FetchedResponse { url: ask.url, response });
+            cookies.keep(&ask.url, &response.head.headers);
+            let location = response.head.headers.get_str("location").filter(|_| is_redirect(response.head.status));
+            let Some(location) = location else {
+                return Ok(FetchedResponse { url: ask.url, response, cookies });
             };
-            jar.keep(&ask.url.authority.host, &response.head.headers);
             let next = parse(&BaseUrl::from_url(&ask.url).resolve(location)).map_err(|e| {
                 Error::new(ErrorKind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).with_source(e)
             })?;
@@ -99,7 +102,7 @@ impl MediaFetcher {
                 let _ = ask.headers.set("Authorization", basic);
             }
             ask.url = next.url;
-            jar.send(&ask.url.authority.host, &mut ask.headers);
+            cookies.send(&ask.url, &mut ask.headers);
         }
         let text = format!("{} and others redirect without end: {} are followed", ask.url.authority, self.redirects);
         Err(Error::new(ErrorKind::BadResponse, text))
@@ -110,8 +113,7 @@ impl MediaFetcher {
     /// # Errors
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
     pub async fn document(&self, ask: FetchRequest, cap: u64) -> Result<FetchedDocument> {
-        let FetchedResponse { url, response } = self.send(ask).await?;
-        collect(url, response, cap).await
+        collect(self.send(ask).await?, cap).await
     }
 }
 
@@ -119,16 +121,16 @@ impl MediaFetcher {
 ///
 /// # Errors
 /// [`ErrorKind::BadResponse`] for a body over `cap` bytes or an undecodable coding; errors of the body.
-pub async fn collect(url: Url, response: Response, cap: u64) -> Result<FetchedDocument> {
-    collect_within(url, response, (cap, "media.document_bytes")).await
+pub async fn collect(fetched: FetchedResponse, cap: u64) -> Result<FetchedDocument> {
+    collect_within(fetched, (cap, "media.document_bytes")).await
 }
 
 /// Like [`collect`](Self::collect), naming the configuration key of the limit.
 ///
 /// # Errors
 /// As for [`collect`](Self::collect).
-pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str)) -> Result<FetchedDocument> {
-    let Response { head, body } = response;
+pub async fn collect_within(fetched: FetchedResponse, (cap, key): (u64, &str)) -> Result<FetchedDocument> {
+    let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
     let (status, mut headers) = (head.status, head.headers);
     let too_large = || {
         let text = format!("the document at {} is larger than {cap} bytes ({key})", url.authority);
@@ -154,7 +156,7 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
         body = decoded.unwrap_or(body);
         content_coding::strip_stale_headers(&mut headers);
     }
-    Ok(FetchedDocument { url, status, headers, body, userinfo: None })
+    Ok(FetchedDocument { url, status, headers, body, userinfo: None, cookies })
 }
 
 /// A document read completely, with the final URL after redirects, against which its references are resolved.
@@ -166,6 +168,8 @@ pub struct FetchedDocument {
     pub body: Bytes,
     /// Credentials of its URL (`user:password@`), which its references inherit.
     pub userinfo: Option<String>,
+    /// Cookies for its references.
+    pub cookies: CookieJar,
 }
 
 impl FetchedDocument {

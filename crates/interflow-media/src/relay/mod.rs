@@ -16,6 +16,7 @@ pub mod streams;
 pub mod ts_unwrap;
 
 pub use address::{BaseUrl, MediaAddress};
+pub use cookie_jar::CookieJar;
 pub use disk_cache::DiskCache;
 pub use fetch::{FetchRequest, FetchedResponse, MediaFetcher};
 pub use segment_cache::{CachePolicy, ResponseTransform, SegmentCache};

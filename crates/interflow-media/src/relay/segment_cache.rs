@@ -175,8 +175,7 @@ impl SegmentCache {
     /// # Errors
     /// As for [`MediaFetcher::document`].
     pub async fn document(&self, ask: FetchRequest, keep: CachePolicy, cap: u64) -> Result<FetchedDocument> {
-        let FetchedResponse { url, response } = self.get(ask, keep).await?;
-        super::fetch::collect(url, response, cap).await
+        super::fetch::collect(self.get(ask, keep).await?, cap).await
     }
 
     /// Like [`document`](Self::document), naming the configuration key of the limit.
@@ -189,8 +188,7 @@ impl SegmentCache {
         keep: CachePolicy,
         limit: (u64, &str),
     ) -> Result<FetchedDocument> {
-        let FetchedResponse { url, response } = self.get(ask, keep).await?;
-        super::fetch::collect_within(url, response, limit).await
+        super::fetch::collect_within(self.get(ask, keep).await?, limit).await
     }
 
     /// Whether an identical request is in progress or cached.
@@ -203,10 +201,15 @@ impl SegmentCache {
     }
 
     async fn fetch_unshared(&self, ask: FetchRequest) -> Result<FetchedResponse> {
-        let FetchedResponse { url, response: Response { head, body } } = self.fetch.send(ask.clone()).await?;
-        let body =
-            resumable_body(body, &head, FetchRequest { url: url.clone(), ..ask }, &self.fetch, self.bounds.patience);
-        Ok(FetchedResponse { url, response: Response { head, body } })
+        let FetchedResponse { url, response: Response { head, body }, cookies } = self.fetch.send(ask.clone()).await?;
+        let body = resumable_body(
+            body,
+            &head,
+            FetchRequest { url: url.clone(), cookies: cookies.clone(), ..ask },
+            &self.fetch,
+            self.bounds.patience,
+        );
+        Ok(FetchedResponse { url, response: Response { head, body }, cookies })
     }
 
     /// Joins the fetch in progress or the cached response for this key, or creates a new fetch; the flag says that
@@ -242,7 +245,7 @@ impl SegmentCache {
             && let Some(kept) = disk.get(key).await
         {
             guard.end = None;
-            let started = Arc::new(FetchHead { url: kept.url, head: kept.head });
+            let started = Arc::new(FetchHead { url: kept.url, head: kept.head, cookies: ask.cookies.clone() });
             self.fill(key, &flight, &started, kept.body);
             return Ok(self.reader(&flight, started, ask, false));
         }
@@ -252,7 +255,7 @@ impl SegmentCache {
             true => self.get_untransformed(ask.clone(), keep).await,
             false => self.fetch.send(ask.clone()).await,
         };
-        let FetchedResponse { url, response: Response { head, body } } = fetched.map_err(|e| guard.fail(e))?;
+        let FetchedResponse { url, response: Response { head, body }, cookies } = fetched.map_err(|e| guard.fail(e))?;
         let status = head.status;
         // A transformed body that turned out too long could not be continued by its readers, so its length must be
         // known.
@@ -266,22 +269,22 @@ impl SegmentCache {
             false => resumable_body(
                 body,
                 &head,
-                FetchRequest { url: url.clone(), ..ask.clone() },
+                FetchRequest { url: url.clone(), cookies: cookies.clone(), ..ask.clone() },
                 &self.fetch,
                 self.bounds.patience,
             ),
         };
         let is_worked = work.is_some();
-        let FetchedResponse { url, response: Response { head, body } } =
-            apply_transform(FetchedResponse { url, response: Response { head, body } }, work)
+        let FetchedResponse { url, response: Response { head, body }, cookies } =
+            apply_transform(FetchedResponse { url, response: Response { head, body }, cookies }, work)
                 .map_err(|e| guard.fail(e))?;
         // Errors are not shared either: they may concern this client only, and must not be repeated from a cache.
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             guard.end = Some(FetchStage::Alone);
-            return Ok(FetchedResponse { url, response: Response { head, body } });
+            return Ok(FetchedResponse { url, response: Response { head, body }, cookies });
         }
         guard.end = None;
-        let started = Arc::new(FetchHead { url, head });
+        let started = Arc::new(FetchHead { url, head, cookies });
         flight.update(|s| s.stage = FetchStage::Coming(Arc::clone(&started)));
         let fetched = self.reader(&flight, Arc::clone(&started), ask, is_worked);
         let pump = CacheFillTask {
@@ -328,7 +331,7 @@ impl SegmentCache {
         let total = content_length(&started.head);
         let reader = SharedBodyReader::new(Arc::clone(flight), Arc::clone(&self.fetch), ask, total, is_worked);
         let response = Response { head: started.head.clone(), body: Body::stream(reader) };
-        FetchedResponse { url: started.url.clone(), response }
+        FetchedResponse { url: started.url.clone(), response, cookies: started.cookies.clone() }
     }
 
     /// A range of a completely cached response, so that seeking in a cached file needs no fetch.
@@ -353,7 +356,8 @@ impl SegmentCache {
         head.reason = Bytes::from_static(b"Partial Content");
         let _ = head.headers.set("Content-Range", format!("bytes {first}-{last}/{}", state.length));
         let _ = head.headers.set("Content-Length", body.len().to_string());
-        Some(FetchedResponse { url: started.url.clone(), response: Response { head, body: Body::from(body) } })
+        let response = Response { head, body: Body::from(body) };
+        Some(FetchedResponse { url: started.url.clone(), response, cookies: started.cookies.clone() })
     }
 }
 
@@ -383,7 +387,7 @@ fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
 
 fn apply_transform(fetched: FetchedResponse, work: Option<ResponseTransform>) -> Result<FetchedResponse> {
     let Some(work) = work else { return Ok(fetched) };
-    let FetchedResponse { url, response: Response { mut head, mut body } } = fetched;
+    let FetchedResponse { url, response: Response { mut head, mut body }, cookies } = fetched;
     if head.status.is_success() {
         if interflow_codec::content_coding::has_content_coding(&head.headers) {
             let text = "the segment came with a content coding, though none was asked for, and cannot be worked on";
@@ -391,7 +395,7 @@ fn apply_transform(fetched: FetchedResponse, work: Option<ResponseTransform>) ->
         }
         body = (work.run)(&mut head, body)?;
     }
-    Ok(FetchedResponse { url, response: Response { head, body } })
+    Ok(FetchedResponse { url, response: Response { head, body }, cookies })
 }
 
 /// The key of a request, and of its transformation if there is one: transformed and original responses are separate
@@ -410,6 +414,9 @@ pub fn key_of(ask: &FetchRequest) -> CacheKey {
     fields.sort();
     for (name, value) in fields {
         hasher.update(b"\n").update(&name).update(b":").update(value);
+    }
+    if !ask.cookies.is_empty() {
+        hasher.update(b"\ncookies ").update(ask.cookies.to_text().as_bytes());
     }
     if let Some(scope) = &ask.scope {
         for host in &scope.hosts {

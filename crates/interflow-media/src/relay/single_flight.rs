@@ -16,6 +16,8 @@ use interflow_types::{ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
+use super::cookie_jar::CookieJar;
+
 #[derive(Default)]
 pub(super) struct SharedFetch {
     pub(super) state: Mutex<SharedFetchState>,
@@ -66,6 +68,7 @@ pub(super) enum FetchStage {
 pub(super) struct FetchHead {
     pub(super) url: Url,
     pub(super) head: ResponseHead,
+    pub(super) cookies: CookieJar,
 }
 
 impl SharedFetch {

@@ -48,7 +48,7 @@ impl MediaRequest<'_> {
         let get = |name: &str| params.get(name).unwrap_or_default();
         let (origin, user, name) = (get("xc_origin"), get("xc_user"), get("xc_name"));
         let base = &self.asked.base;
-        let children = self.asked.children(self.state);
+        let children = self.asked.with_cookies(&document.cookies).children(self.state);
         let own = |url: &str| match rewrite_url(url, origin, user, base, name) {
             Some(url) => url,
             // Logos and the like are not part of the protocol and are relayed as they are.

@@ -133,7 +133,12 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
             .collect();
         changes.sort_by_key(|(range, _)| range.start);
         for (range, value) in changes {
-            self.replace(at + range.start..at + range.end, |r| r.out.extend_from_slice(&value));
+            let range = at + range.start..at + range.end;
+            if self.is_unquoted(range.start) {
+                self.replace_quoted(range, &value);
+            } else {
+                self.replace(range, |r| r.out.extend_from_slice(&value));
+            }
         }
     }
 }

@@ -127,6 +127,10 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
         if is_identity && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);
             if let Some(data) = self.place.inline(&address) {
+                // `data:` URLs contain a comma, which would end a value without quotes.
+                if self.is_unquoted(span.start) {
+                    return self.replace_quoted(span, data.as_bytes());
+                }
                 return self.replace(span, |r| r.out.extend_from_slice(data.as_bytes()));
             }
         }
