@@ -81,7 +81,8 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
     if !wait && let Err(error) = objects::delete_unneeded(database, DELETE_LIMIT).await {
         tracing::warn!(%error, "cannot delete unreferenced objects; retrying");
     }
-    Ok(())
+    // The server notices the end of the connection a moment later: the turn that follows would find the lock held.
+    client.query_one("SELECT pg_advisory_unlock($1)", &[&LOCK]).await.map(drop).map_err(explain)
 }
 
 async fn make_and_drop(
