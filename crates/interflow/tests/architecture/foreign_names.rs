@@ -15,8 +15,8 @@ const NAMES_PROGRAMS: [(&str, &str); 10] = [
     ("crates/interflow-media/src/config.rs", "the key `media.compat.mediaflow`"),
     ("crates/interflow-media/src/endpoint/links.rs", "a field of link requests"),
     ("crates/interflow-query/src/tilde_syntax.rs", "a filter syntax"),
-    ("crates/interflow-redact/src/external_detectors/config.rs", "a kind of `redact.backend`"),
-    ("crates/interflow-redact/src/external_detectors/service.rs", "the client of that server"),
+    ("crates/interflow-redact/src/remote/config.rs", "a kind of `redact.backend`"),
+    ("crates/interflow-redact/src/remote/service.rs", "the client of that server"),
     ("crates/interflow/src/cli/import/", "commands that carry the names"),
     ("crates/interflow/src/cli/flows/mod.rs", "the help lists archive formats"),
 ];
