@@ -510,6 +510,18 @@ impl UsageReservation {
         self.estimated
     }
 
+    /// Whether it holds a place of limited concurrency and no usage is limited: then it ends with its client, so that the
+    /// place is free again.
+    pub fn is_slot_only(&self) -> bool {
+        let taken = self.held.as_ref().and_then(Option::as_ref);
+        taken.is_some_and(|taken| {
+            let is_slot = |counter: &CounterLimit| matches!(counter, CounterLimit::Slots { .. });
+            let is_of_requests = |counter: &CounterLimit| matches!(counter, CounterLimit::Requests { .. });
+            taken.asks().iter().any(|ask| is_slot(&ask.counter))
+                && taken.asks().iter().all(|ask| is_slot(&ask.counter) || is_of_requests(&ask.counter))
+        })
+    }
+
     /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
     /// background task.
     pub fn commit(mut self, tokens: &TokenCounts) {

@@ -313,11 +313,12 @@ impl LimitStage {
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
+                let is_slot_only = grant.is_slot_only();
                 let held = flow.extension_mut::<FlowReservation>();
                 held.hold(grant);
                 let is_batch = operation == Operation::Batches && named.states_every_maximum();
                 held.is_deferred = named.is_background || is_batch || starts_run;
-                if settlement::outlives_client(flow) {
+                if !is_slot_only && settlement::outlives_client(flow) {
                     flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
                 }
                 Ok(body)

@@ -313,12 +313,19 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     Ok(StoredRow { seq, row, refs, inline })
 }
 
+/// A flow by its id; without the index by id where that is damaged.
 pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
-    let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE f.id = ?"))?;
-    let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
-    match rows.next()? {
-        Some(r) => read(r),
-        None => Err(StoreError::NotFound(id)),
+    let get = |condition: &str| {
+        let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE {condition}"))?;
+        let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
+        match rows.next()? {
+            Some(r) => read(r),
+            None => Err(StoreError::NotFound(id)),
+        }
+    };
+    match get("f.id = ?") {
+        Err(e) if e.is_damage() => get("f.seq = (SELECT seq FROM flows NOT INDEXED WHERE id = ?)"),
+        found => found,
     }
 }
 

@@ -232,6 +232,8 @@ fn what_can_be_read_is_listed_whichever_page_of_the_database_is_damaged() {
             let all = ListOptions { order, limit: 1000, ..ListOptions::default() };
             let ids: Vec<_> = store.list(&all).unwrap().into_iter().map(|row| row.id).collect();
             assert!(ids.len() >= expected.min(300), "page {page}: {} of {expected}", ids.len());
+            let read = ids.iter().filter(|id| store.get(**id).is_ok()).count();
+            assert!(read >= expected, "page {page}: {read} of {expected} by their ids");
             assert!(ids.is_sorted_by(|a, b| if order == ListOrder::Newest { a > b } else { a < b }), "page {page}");
         }
         let mut found = 0;
