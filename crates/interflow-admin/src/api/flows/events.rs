@@ -332,7 +332,7 @@ impl EventClient {
             Ok(sent) => sent.map_err(|_| Disconnected),
             Err(_) => {
                 self._seat.0.viewers.cut.fetch_add(1, Relaxed);
-                tracing::info!(patience = ?self.patience, "admin: event client timed out: it reads nothing");
+                tracing::info!(patience = ?self.patience, "event client timed out: it reads nothing, and was disconnected");
                 Err(Disconnected)
             }
         }
