@@ -133,8 +133,7 @@ impl MediaRequest<'_> {
             fetched = state.fetch.send(ask.clone()).await?;
         }
         let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
-        let body =
-            resumable_body(body, &head, FetchRequest { url, cookies, ..ask }, &state.fetch, state.retry_policy());
+        let body = resumable_body(body, &head, ask.continued(url, cookies), &state.fetch, state.retry_policy());
         Ok(Response { head, body })
     }
 }

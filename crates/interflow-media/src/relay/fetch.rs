@@ -28,6 +28,24 @@ pub struct FetchRequest {
     pub cookies: CookieJar,
 }
 
+impl FetchRequest {
+    /// The request for more of a response that came from this URL: credentials are not sent to another origin.
+    pub fn continued(self, url: Url, cookies: CookieJar) -> Self {
+        let mut request = Self { cookies, ..self };
+        request.move_to(url);
+        request
+    }
+
+    fn move_to(&mut self, url: Url) {
+        // Same origin: scheme, host and port (RFC 6454 4). Other fields carry no secrets of the client.
+        if url.authority != self.url.authority || url.scheme != self.url.scheme {
+            self.headers.remove("authorization");
+            self.headers.remove("cookie");
+        }
+        self.url = url;
+    }
+}
+
 /// The result of a fetch, with the final URL: redirects have been followed, so the response is never one.
 pub struct FetchedResponse {
     pub url: Url,
@@ -92,16 +110,11 @@ impl MediaFetcher {
                 ask.headers.remove("content-type");
                 ask.headers.remove("content-encoding");
             }
-            // Same origin: scheme, host and port (RFC 6454 4). Other fields carry no secrets of the client.
-            if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
-                ask.headers.remove("authorization");
-                ask.headers.remove("cookie");
-            }
+            ask.move_to(next.url);
             // Credentials in the target's URL were written by the origin for that target.
             if let Some(basic) = next.basic {
                 let _ = ask.headers.set("Authorization", basic);
             }
-            ask.url = next.url;
             cookies.send(&ask.url, &mut ask.headers);
         }
         let text = format!("{} and others redirect without end: {} are followed", ask.url.authority, self.redirects);
@@ -192,4 +205,37 @@ fn request(ask: &FetchRequest, body: Body) -> Request {
 
 fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_sent_to_another_origin_for_the_rest_of_a_body() {
+        let url = |text: &str| parse(text).unwrap().url;
+        for (rest, sent) in [
+            ("https://a.test/moved", true),
+            ("http://a.test/moved", false),
+            ("https://a.test:8443/moved", false),
+            ("https://cdn.test/moved", false),
+        ] {
+            let mut headers = Headers::new();
+            for (name, value) in [("Authorization", "Basic dTpw"), ("Cookie", "s=1"), ("Range", "bytes=5-")] {
+                headers.append(name, value).unwrap();
+            }
+            let ask = FetchRequest {
+                method: Method::GET,
+                url: url("https://a.test/file"),
+                headers,
+                scope: None,
+                is_secret: false,
+                cookies: CookieJar::default(),
+            };
+            let next = ask.continued(url(rest), CookieJar::default());
+            let has = |name| next.headers.contains(name);
+            assert_eq!([has("authorization"), has("cookie"), has("range")], [sent, sent, true], "{rest}");
+            assert_eq!(next.url, url(rest));
+        }
+    }
 }

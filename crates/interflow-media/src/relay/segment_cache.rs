@@ -202,13 +202,8 @@ impl SegmentCache {
 
     async fn fetch_unshared(&self, ask: FetchRequest) -> Result<FetchedResponse> {
         let FetchedResponse { url, response: Response { head, body }, cookies } = self.fetch.send(ask.clone()).await?;
-        let body = resumable_body(
-            body,
-            &head,
-            FetchRequest { url: url.clone(), cookies: cookies.clone(), ..ask },
-            &self.fetch,
-            self.bounds.patience,
-        );
+        let body =
+            resumable_body(body, &head, ask.continued(url.clone(), cookies.clone()), &self.fetch, self.bounds.patience);
         Ok(FetchedResponse { url, response: Response { head, body }, cookies })
     }
 
@@ -269,7 +264,7 @@ impl SegmentCache {
             false => resumable_body(
                 body,
                 &head,
-                FetchRequest { url: url.clone(), cookies: cookies.clone(), ..ask.clone() },
+                ask.clone().continued(url.clone(), cookies.clone()),
                 &self.fetch,
                 self.bounds.patience,
             ),

@@ -19,7 +19,7 @@ const FILES_IN_FOLDER: usize = 20;
 /// Methods `set_…(&self)`: a value that is set after construction can be forgotten (the goal is 0).
 const LATE_SETTERS: usize = 18;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
-const CODE_LINES: usize = 177_939;
+const CODE_LINES: usize = 177_959;
 
 #[test]
 fn import_circles_inside_a_crate_only_shrink() {

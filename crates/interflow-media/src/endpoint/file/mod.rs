@@ -301,7 +301,7 @@ impl MediaRequest<'_> {
                     Ok(resumable_body(
                         body,
                         &head,
-                        FetchRequest { url: fetched.url, ..ask },
+                        ask.continued(fetched.url, fetched.cookies),
                         &state.fetch,
                         state.retry_policy(),
                     ))
@@ -334,7 +334,7 @@ impl MediaRequest<'_> {
         let body = resumable_body(
             body,
             &head,
-            FetchRequest { url: fetched.url, ..ask },
+            ask.continued(fetched.url, fetched.cookies),
             &self.state.fetch,
             self.state.retry_policy(),
         );
