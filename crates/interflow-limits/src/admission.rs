@@ -515,10 +515,9 @@ impl UsageReservation {
     pub fn is_slot_only(&self) -> bool {
         let taken = self.held.as_ref().and_then(Option::as_ref);
         taken.is_some_and(|taken| {
-            let is_slot = |counter: &CounterLimit| matches!(counter, CounterLimit::Slots { .. });
-            let is_of_requests = |counter: &CounterLimit| matches!(counter, CounterLimit::Requests { .. });
-            taken.asks().iter().any(|ask| is_slot(&ask.counter))
-                && taken.asks().iter().all(|ask| is_slot(&ask.counter) || is_of_requests(&ask.counter))
+            let has = |is_kind: fn(&CounterLimit) -> bool| taken.asks().iter().any(|ask| is_kind(&ask.counter));
+            has(|counter| matches!(counter, CounterLimit::Slots { .. }))
+                && !has(|counter| !matches!(counter, CounterLimit::Slots { .. } | CounterLimit::Requests { .. }))
         })
     }
 

@@ -126,15 +126,14 @@ fn for_each_row(
 
 /// The first and the last row number; from the index by id if the rows themselves cannot tell.
 pub(crate) fn row_numbers(db: &Connection) -> Result<(i64, i64)> {
-    let last = ["SELECT max(seq) FROM flows", "SELECT seq FROM flows ORDER BY id DESC LIMIT 1"];
-    let first = ["SELECT min(seq) FROM flows", "SELECT seq FROM flows ORDER BY id LIMIT 1"];
-    let ask = |texts: [&str; 2]| {
-        let ask = |text: &str| db.query_row(text, [], |row| row.get::<_, Option<i64>>(0)).optional();
-        ask(texts[0]).or_else(|_| ask(texts[1]))
+    let number = |by_row: &str, by_id: &str| {
+        let ask = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).optional().map(Option::flatten);
+        ask(by_row).or_else(|_| ask(by_id))
     };
+    let first = number("SELECT min(seq) FROM flows", "SELECT seq FROM flows ORDER BY id LIMIT 1");
+    let last = number("SELECT max(seq) FROM flows", "SELECT seq FROM flows ORDER BY id DESC LIMIT 1")?;
     // Row numbers begin at 1.
-    let first = ask(first).ok().flatten().flatten().unwrap_or(1);
-    Ok((first, ask(last)?.flatten().unwrap_or(0)))
+    Ok((first.ok().flatten().unwrap_or(1), last.unwrap_or(0)))
 }
 
 fn for_each_indexed(

@@ -133,9 +133,9 @@ pub fn run(
         }
         ConfigCommand::Unset { key, dry_run } => return set::set(file, data_dir, key, None, *dry_run),
         ConfigCommand::Schema => {
-            serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
+            serde_json::to_string_pretty(InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
-        ConfigCommand::Reference => reference::markdown(&InterflowConfig::schema()),
+        ConfigCommand::Reference => reference::markdown(InterflowConfig::schema()),
     };
     print(&text);
     Ok(())

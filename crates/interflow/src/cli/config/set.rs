@@ -19,7 +19,7 @@ use crate::instance::start_check::check_values;
 pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
     let mut config = serde_json::to_value(config).map_err(|e| CliError::Failed(e.to_string()))?;
     mask_config(&mut config);
-    let exists = || catalog::schema_of(key, &InterflowConfig::schema()).is_some();
+    let exists = || catalog::schema_of(key, InterflowConfig::schema()).is_some();
     match config.pointer(&catalog::pointer(key)) {
         Some(value) => print(&format!("{value:#}\n")),
         // Keys without a value, such as optional ones, are not in the configuration.
@@ -52,7 +52,7 @@ pub fn set(
     let value = value.map_or(Json::Null, parse_value);
     let new = document::edit(text, [(key, &value)]).map_err(CliError::Usage)?;
     let (config, overrides) = load_text(&new, path)?;
-    if value.is_null() && catalog::schema_of(key, &InterflowConfig::schema()).is_none() {
+    if value.is_null() && catalog::schema_of(key, InterflowConfig::schema()).is_none() {
         return Err(unknown_key(key));
     }
     check_values(&config).map_err(|mistake| {

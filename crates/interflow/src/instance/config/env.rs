@@ -89,7 +89,7 @@ fn value(text: &str) -> Value {
 pub fn keys() -> Vec<(String, Vec<String>)> {
     let schema = InterflowConfig::schema();
     let mut keys = Vec::new();
-    walk(&schema, &schema, &mut Vec::new(), &mut keys);
+    walk(schema, schema, &mut Vec::new(), &mut keys);
     keys
 }
 

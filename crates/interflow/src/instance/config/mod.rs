@@ -11,6 +11,7 @@ pub mod template;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use interflow_admin::AdminConfig;
 use interflow_approvals::config::ApprovalsConfig;
@@ -199,17 +200,17 @@ impl InterflowConfig {
         schema
     }
 
-    /// The JSON Schema of the file: the committed form of what is generated.
-    #[cfg(not(test))]
-    pub fn schema() -> serde_json::Value {
-        serde_json::from_str(include_str!("../../../../../docs/reference/schemas/config.json"))
-            .expect("a test parses it")
-    }
-
-    /// So that one run of `make docs` writes the schema and the pages that are made from it.
-    #[cfg(test)]
-    pub fn schema() -> serde_json::Value {
-        Self::generate_schema()
+    /// The JSON Schema of the file: the committed form of what is generated. In tests it is generated, so that one run of
+    /// `make docs` writes it and the pages that are made from it.
+    pub fn schema() -> &'static serde_json::Value {
+        static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
+            #[cfg(test)]
+            return InterflowConfig::generate_schema();
+            #[cfg(not(test))]
+            serde_json::from_str(include_str!("../../../../../docs/reference/schemas/config.json"))
+                .expect("a test parses it")
+        });
+        &SCHEMA
     }
 }
 

@@ -153,7 +153,7 @@ mod tests {
     fn every_listed_key_exists_and_every_documented_secret_is_listed() {
         let schema = InterflowConfig::schema();
         let mut found = Vec::new();
-        keys(&schema, &schema, "", "", &mut found);
+        keys(schema, schema, "", "", &mut found);
         for key in PATHS.iter().chain(&SECRETS) {
             assert!(found.iter().any(|(name, _)| name == key), "{key} is not a key");
         }

@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn every_key_of_every_table_is_listed() {
         let schema = InterflowConfig::schema();
-        let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, def)| def).chain([&schema]);
+        let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, def)| def).chain([schema]);
         let keys: Vec<&String> = tables.filter_map(|t| t["properties"].as_object()).flat_map(|p| p.keys()).collect();
-        let page = markdown(&schema);
+        let page = markdown(schema);
         let missing = keys.iter().filter(|key| {
             let (row, table) = (format!("| `{key}` |"), format!("{key}]`"));
             !page.lines().any(|l| l.starts_with(&row) || l.starts_with('#') && l.ends_with(&table))
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_description() {
-        for line in markdown(&InterflowConfig::schema()).lines().filter(|l| l.starts_with("| `")) {
+        for line in markdown(InterflowConfig::schema()).lines().filter(|l| l.starts_with("| `")) {
             assert!(!line.ends_with("|  |"), "no meaning: {line}");
         }
     }

@@ -18,7 +18,7 @@ pub fn annotated() -> String {
         "# Interflow's configuration. Every key has a default, shown here commented out: remove the `#` before a key (and\n\
          # before the `[section]` above it) to change it. `interflow config check FILE` validates the file.\n",
     );
-    section(&mut file, &schema, &schema, &defaults, "");
+    section(&mut file, schema, schema, &defaults, "");
     file
 }
 

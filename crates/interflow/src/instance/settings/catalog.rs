@@ -100,9 +100,9 @@ mod tests {
         let root = InterflowConfig::schema();
         let defaults = serde_json::to_value(InterflowConfig::default()).unwrap();
         for k in SETTABLE {
-            let schema = schema_of(k.key, &root).unwrap_or_else(|| panic!("{}", k.key));
-            assert!(!description(schema, &root).is_empty(), "{}", k.key);
-            assert_eq!(!choices(k.key, schema, &root).is_empty(), k.kind == Choice || k.key == PRESETS, "{}", k.key);
+            let schema = schema_of(k.key, root).unwrap_or_else(|| panic!("{}", k.key));
+            assert!(!description(schema, root).is_empty(), "{}", k.key);
+            assert_eq!(!choices(k.key, schema, root).is_empty(), k.kind == Choice || k.key == PRESETS, "{}", k.key);
             let default = defaults.pointer(&pointer(k.key)).unwrap_or(&Json::Null);
             let fits = match k.kind {
                 Switch => default.is_boolean(),
@@ -113,6 +113,6 @@ mod tests {
             };
             assert!(fits, "{}: {default}", k.key);
         }
-        assert!(schema_of("intercept.mod", &root).is_none());
+        assert!(schema_of("intercept.mod", root).is_none());
     }
 }

@@ -158,16 +158,16 @@ impl EditorState {
         mask_config(&mut active);
         let member = |config: &Json, key: &str| config.pointer(&pointer(key)).cloned().unwrap_or_default();
         let setting = |k: &SettableKey| {
-            let schema = catalog::schema_of(k.key, &root).unwrap_or(&Json::Null);
+            let schema = catalog::schema_of(k.key, root).unwrap_or(&Json::Null);
             let (value, running) = (member(&configured, k.key), member(&active, k.key));
             let source = self.source(k.key, text, &read.overrides);
             Setting {
                 key: k.key.into(),
                 label: k.label.into(),
                 group: k.group,
-                description: catalog::description(schema, &root),
+                description: catalog::description(schema, root),
                 kind: k.kind,
-                choices: catalog::choices(k.key, schema, &root),
+                choices: catalog::choices(k.key, schema, root),
                 default: member(&defaults, k.key),
                 active: (running != value).then_some(running),
                 locked: overridden(&source),
