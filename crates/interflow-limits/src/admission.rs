@@ -513,8 +513,7 @@ impl UsageReservation {
     /// Whether it holds a place of limited concurrency and no usage is limited: then it ends with its client, so that the
     /// place is free again.
     pub fn is_slot_only(&self) -> bool {
-        let taken = self.held.as_ref().and_then(Option::as_ref);
-        taken.is_some_and(|taken| {
+        self.held.as_ref().and_then(Option::as_ref).is_some_and(|taken| {
             let has = |is_kind: fn(&CounterLimit) -> bool| taken.asks().iter().any(|ask| is_kind(&ask.counter));
             has(|counter| matches!(counter, CounterLimit::Slots { .. }))
                 && !has(|counter| !matches!(counter, CounterLimit::Slots { .. } | CounterLimit::Requests { .. }))

@@ -211,15 +211,15 @@ impl UpstreamTable {
     pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
         let mut found: Vec<ByteStr> = Vec::new();
         // A stack in reverse order, so that fallbacks of a fallback come before its next sibling.
-        let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
-        while let Some(name) = left.pop() {
+        let mut pending: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
+        while let Some(name) = pending.pop() {
             let Some(other) = self.upstreams.get(name) else { continue };
             if name == upstream.name || found.iter().any(|f| f.as_str() == name) {
                 // Upstreams may be each other's fallbacks.
                 continue;
             }
             found.push(name.into());
-            left.extend(other.fallback.iter().rev().map(String::as_str));
+            pending.extend(other.fallback.iter().rev().map(String::as_str));
         }
         found
     }
@@ -253,16 +253,16 @@ impl UpstreamTable {
     /// The upstream of a URL; among several with one target, the one whose API has this path, else the first by name.
     pub(super) fn by_target(&self, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let at = |u: &Arc<LlmUpstream>| u.path_within(url).map(|rest| (Arc::clone(u), rest));
-        let mut found: Vec<_> = self.upstreams.values().filter_map(at).collect();
-        if found.len() > 1 {
+        let mut matching: Vec<_> = self.upstreams.values().filter_map(at).collect();
+        if matching.len() > 1 {
             let path = url.path_only();
             let spoken = native_upstream(path, path.contains("/v1/messages"));
             let fits = |(u, _): &(Arc<LlmUpstream>, String)| spoken == Some(u.name.as_str());
-            if let Some(i) = found.iter().position(fits) {
-                return Some(found.swap_remove(i));
+            if let Some(i) = matching.iter().position(fits) {
+                return Some(matching.swap_remove(i));
             }
         }
-        (!found.is_empty()).then(|| found.swap_remove(0))
+        (!matching.is_empty()).then(|| matching.swap_remove(0))
     }
 }
 
@@ -273,8 +273,8 @@ fn digest(config: &LlmConfig) -> [u8; 32] {
 
 fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>> {
     let name = config.kind.as_deref()?;
-    let known = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
-    Some(known.ok_or_else(|| format!("kind: `{name}` is not an API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
+    let provider = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
+    Some(provider.ok_or_else(|| format!("kind: `{name}` is not an API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
 }
 
 /// Splits a path into its first segment and the rest, which begins with `/` or `?`, or is empty.

@@ -52,8 +52,8 @@ impl<'a> CheckInput<'a> {
     pub fn texts(&self) -> impl Iterator<Item = (usize, TextPlace, &'a str)> + use<'a> {
         let texts = self.texts;
         // A check of which nobody waits for the result ends at the next text.
-        let wanted = self.selected.iter().take_while(|_| !is_stop_requested());
-        wanted.filter_map(move |i| texts.get(*i).map(|t| (*i, t.place, t.text.as_str())))
+        let selected = self.selected.iter().take_while(|_| !is_stop_requested());
+        selected.filter_map(move |i| texts.get(*i).map(|t| (*i, t.place, t.text.as_str())))
     }
 }
 

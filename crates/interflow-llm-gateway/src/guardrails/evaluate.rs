@@ -58,8 +58,8 @@ impl CheckJob {
             o.guard.config.action == GuardrailAction::Block && o.result.as_ref().is_ok_and(|f| !f.is_empty())
         };
         if !outcomes.iter().any(blocks) {
-            let asked = remote.iter().map(|guard| self.run_remote(guard));
-            outcomes.extend(join_all(asked).await);
+            let requests = remote.iter().map(|guard| self.run_remote(guard));
+            outcomes.extend(join_all(requests).await);
         }
         outcomes
     }
@@ -125,8 +125,8 @@ impl CheckJob {
         let settled = self.settle(service, &record, outcomes);
         let SettledOutcomes { asking, edits } = settled.map_err(|refusal| service.refuse(flow, &refusal))?;
         for (guard, findings) in &asking {
-            let asked = self.ask(service, flow, head, &record, guard, findings).await;
-            asked.map_err(|refusal| service.refuse(flow, &refusal))?;
+            let decision = self.ask(service, flow, head, &record, guard, findings).await;
+            decision.map_err(|refusal| service.refuse(flow, &refusal))?;
         }
         Ok(edits)
     }
@@ -141,24 +141,24 @@ impl CheckJob {
         record: &GuardrailRecord,
         outcomes: Vec<GuardOutcome>,
     ) -> Result<SettledOutcomes, LlmRefusal> {
-        let mut found = Vec::new();
+        let mut violations = Vec::new();
         let mut refused: Option<LlmRefusal> = None;
         for GuardOutcome { guard, result } in outcomes {
             match result {
                 Ok(findings) if findings.is_empty() => {}
-                Ok(findings) => found.push((guard, findings)),
+                Ok(findings) => violations.push((guard, findings)),
                 Err(why) => {
                     refused = refused.or(service.fail(record, &guard, self.direction, &why));
                 }
             }
         }
-        for (guard, findings) in &found {
+        for (guard, findings) in &violations {
             if guard.config.action != GuardrailAction::Ask {
                 let result = GuardrailResult::of_action(guard.config.action);
                 service.record(record, guard, self.direction, result, findings);
             }
         }
-        let blocked = found.iter().find(|(guard, _)| guard.config.action == GuardrailAction::Block);
+        let blocked = violations.iter().find(|(guard, _)| guard.config.action == GuardrailAction::Block);
         if let Some((guard, findings)) = blocked {
             refused = Some(blocked_refusal(guard, self.direction, &self.describe(findings)));
         }
@@ -166,7 +166,7 @@ impl CheckJob {
             return Err(refusal);
         }
         let (asking, others): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(guard, _)| guard.config.action == GuardrailAction::Ask);
+            violations.into_iter().partition(|(guard, _)| guard.config.action == GuardrailAction::Ask);
         let masking = others.into_iter().filter(|(guard, _)| guard.config.action == GuardrailAction::Mask);
         let edits = masking.flat_map(|(guard, findings)| self.edits(&guard, findings)).collect();
         Ok(SettledOutcomes { asking, edits })
@@ -219,9 +219,9 @@ impl CheckJob {
     /// What was found, and where: never the text itself.
     pub fn describe(&self, findings: &[Finding]) -> String {
         let Some(first) = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)) else { return String::new() };
-        let place = self.texts.get(first.text).map_or("text", |t| t.place.as_str());
+        let place_name = self.texts.get(first.text).map_or("text", |t| t.place.as_str());
         let score = if first.score < 1.0 { format!(", score {:.2}", first.score) } else { String::new() };
-        format!("{} in {}{score}", first.reason, place.replace('_', " "))
+        format!("{} in {}{score}", first.reason, place_name.replace('_', " "))
     }
 
     fn excerpt(&self, finding: &Finding) -> Option<String> {

@@ -61,8 +61,8 @@ impl McpCallGuards {
         };
         let CheckedValues { job, settled, .. } = &checked;
         for (guard, findings) in &settled.asking {
-            let asked = job.ask(&self.service, flow, head, &self.record, guard, findings).await;
-            asked.map_err(|refusal| refusal.message)?;
+            let decision = job.ask(&self.service, flow, head, &self.record, guard, findings).await;
+            decision.map_err(|refusal| refusal.message)?;
         }
         Ok(checked.into_json(json))
     }

@@ -95,8 +95,8 @@ fn retain_allowed(models: &mut Vec<Value>, key: &VirtualKey) -> bool {
 
 /// The names by which requests know a model: as listed, and without Google's path prefix.
 fn model_names(model: &Value) -> impl Iterator<Item = &str> {
-    let told = ["id", "name", "model"].into_iter().find_map(|member| model.get(member)?.as_str());
-    let name = told.or(model.as_str());
+    let model_name = ["id", "name", "model"].into_iter().find_map(|member| model.get(member)?.as_str());
+    let name = model_name.or(model.as_str());
     name.into_iter().chain(name.and_then(|n| Some(n.rsplit_once("models/")?.1)))
 }
 

@@ -157,17 +157,17 @@ impl ChainWriter {
         };
         let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
         let mut is_end_known = ChainHead::path(path).exists();
-        let told = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
+        let chain_head = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
             tracing::error!("audit: {broken}; the log goes on without it");
             is_end_known = false;
             None
         });
         let end = hash_chain::read_last_head(path).map_err(wrong)?;
         let size = end.as_ref().map_or(0, |(_, size)| *size);
-        let head = match (told, end.map(|(head, _)| head)) {
-            (Some(told), Some(end)) if told.file == end.file && told.lines > end.lines => {
+        let head = match (chain_head, end.map(|(head, _)| head)) {
+            (Some(chain_head), Some(end)) if chain_head.file == end.file && chain_head.lines > end.lines => {
                 tracing::error!("audit: {}: the last lines are gone", path.display());
-                ChainHead { lines: end.lines, ..told }
+                ChainHead { lines: end.lines, ..chain_head }
             }
             (None, Some(end)) if !is_end_known => {
                 let path = path.display();
@@ -175,7 +175,7 @@ impl ChainWriter {
                 ChainHead { hash: GENESIS_HASH.into(), ..end }
             }
             (_, Some(end)) => end,
-            (Some(told), None) => ChainHead { file: told.file + 1, lines: 0, hash: told.hash },
+            (Some(chain_head), None) => ChainHead { file: chain_head.file + 1, lines: 0, hash: chain_head.hash },
             (None, None) => ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() },
         };
         let mut options = OpenOptions::new();

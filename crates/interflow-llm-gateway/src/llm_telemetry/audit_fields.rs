@@ -35,8 +35,8 @@ pub(super) struct AuditLine<'a> {
 
 impl<'a> AuditLine<'a> {
     pub fn new(record: &'a CallTelemetry<'a>, seq: u64) -> Self {
-        let found = record.found.cloned().unwrap_or_default();
-        Self { record, seq, found, error: record.error(), summary: record.exchange.summary() }
+        let findings = record.found.cloned().unwrap_or_default();
+        Self { record, seq, found: findings, error: record.error(), summary: record.exchange.summary() }
     }
 
     fn is_outbound(&self) -> bool {

@@ -115,8 +115,8 @@ impl Stage for ContentStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if !seen || scope.transport == EntryKind::Internal {
+        let is_visible = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        if !is_visible || scope.transport == EntryKind::Internal {
             return PhaseSet::NONE;
         }
         match self.takes() {
@@ -185,11 +185,11 @@ pub(super) struct SpanContent {
 impl SpanContent {
     pub fn take(flow: &Flow, status: u16) -> Option<Self> {
         let content = flow.extension::<FlowContent>()?;
-        let taken = |copied: &Option<CopiedBody>| {
+        let copied_text = |copied: &Option<CopiedBody>| {
             let copied = copied.as_ref()?;
             Some((copied.headers.clone(), copied.bytes.lock().take()?))
         };
-        let (request, response) = (taken(&content.request), taken(&content.response));
+        let (request, response) = (copied_text(&content.request), copied_text(&content.response));
         (request.is_some() || response.is_some()).then(|| Self {
             path: content.path.clone(),
             status,

@@ -86,9 +86,9 @@ impl ChainHead {
         if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
             return Err(changed());
         }
-        let told: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
-        let number = |name: &str| told[name].as_u64().ok_or_else(changed);
-        let hash = told["last"].as_str().ok_or_else(changed)?.to_owned();
+        let line: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
+        let number = |name: &str| line[name].as_u64().ok_or_else(changed);
+        let hash = line["last"].as_str().ok_or_else(changed)?.to_owned();
         Ok(Some(Self { file: number("file")?, lines: number("lines")?, hash }))
     }
 }

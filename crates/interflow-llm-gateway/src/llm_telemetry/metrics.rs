@@ -81,10 +81,10 @@ impl KnownModels {
         if model.len() > MAX_MODEL_NAME {
             return "other";
         }
-        let mut known = self.0.lock();
+        let mut series = self.0.lock();
         let name = (provider.to_owned(), model.to_owned());
         let most = if good { MAX_MODELS } else { MAX_MODELS / 2 };
-        if known.contains(&name) || known.len() < most && known.insert(name) { model } else { "other" }
+        if series.contains(&name) || series.len() < most && series.insert(name) { model } else { "other" }
     }
 }
 

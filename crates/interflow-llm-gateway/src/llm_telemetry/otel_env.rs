@@ -123,28 +123,28 @@ fn endpoint(config: &TelemetryConfig, get: &dyn Fn(&str) -> Option<String>) -> O
         return None;
     }
     let variables = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", true), ("OTEL_EXPORTER_OTLP_ENDPOINT", false)];
-    let found = variables.into_iter().find_map(|(place, exact)| Some(Endpoint { place, url: get(place)?, exact }))?;
+    let target = variables.into_iter().find_map(|(place, exact)| Some(Endpoint { place, url: get(place)?, exact }))?;
     let protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some(name) = protocols.into_iter().find(|name| get(name).is_some_and(|v| v == "grpc")) {
-        tracing::warn!("{name}: gRPC is not supported; spans are exported to {} over HTTP with JSON", found.place);
+        tracing::warn!("{name}: gRPC is not supported; spans are exported to {} over HTTP with JSON", target.place);
     }
-    Some(found)
+    Some(target)
 }
 
 /// Parses `name=value,…` with percent-encoded values, as in W3C Baggage. Invalid parts are skipped.
 fn pairs(variable: &str, text: Option<String>) -> Vec<(String, String)> {
     let text = text.unwrap_or_default();
-    let mut found = Vec::new();
+    let mut headers = Vec::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         match pair.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
             Some((name, value)) if !name.is_empty() => {
-                found.push((percent::decoded_lossy(name), percent::decoded_lossy(value)));
+                headers.push((percent::decoded_lossy(name), percent::decoded_lossy(value)));
             }
             // The part itself is not logged: it may be a secret.
             _ => tracing::warn!("{variable}: a part without name=value is ignored"),
         }
     }
-    found
+    headers
 }
 
 #[cfg(test)]

@@ -90,8 +90,9 @@ impl ParsedContent {
     fn gen_ai(&self, max: usize) -> Vec<Value> {
         let mut all = Vec::new();
         if !self.request.system.is_empty() {
-            let mut left = max;
-            let parts: Vec<Value> = self.request.system.iter().map(|part| text_part("text", part, &mut left)).collect();
+            let mut spare = max;
+            let parts: Vec<Value> =
+                self.request.system.iter().map(|part| text_part("text", part, &mut spare)).collect();
             all.push(text("gen_ai.system_instructions", &Value::from(parts).to_string()));
         }
         let (messages, dropped) = latest(&self.request.messages, max);
@@ -139,11 +140,11 @@ impl ParsedContent {
             let blocks = &self.reply.blocks;
             listed_message("llm.output_messages.0.message", "assistant", blocks, &mut { max }, &mut all);
         }
-        let mut left = max;
+        let mut spare = max;
         for (index, tool) in self.request.tools.iter().enumerate() {
             let schema = tool.definition.to_string();
-            let Some(rest) = left.checked_sub(schema.len()) else { break };
-            left = rest;
+            let Some(rest) = spare.checked_sub(schema.len()) else { break };
+            spare = rest;
             all.push(text(&format!("llm.tools.{index}.tool.json_schema"), &schema));
         }
         all
@@ -155,16 +156,16 @@ impl ParsedContent {
 
     /// Request and response as one JSON value each.
     fn whole(&self, input: &str, output: &str, max: usize) -> Vec<Value> {
-        let mut left = max;
-        let system = |part: &String| json!({"role": "system", "parts": [text_part("text", part, &mut left)]});
+        let mut spare = max;
+        let system = |part: &String| json!({"role": "system", "parts": [text_part("text", part, &mut spare)]});
         let system: Vec<Value> = self.request.system.iter().map(system).collect();
-        let (messages, _) = latest(&self.request.messages, left);
+        let (messages, _) = latest(&self.request.messages, spare);
         let all: Vec<Value> = system.into_iter().chain(messages).collect();
-        let mut found = vec![text(input, &Value::from(all).to_string())];
+        let mut messages = vec![text(input, &Value::from(all).to_string())];
         if self.has_reply {
-            found.push(text(output, &message(&self.output(), &mut { max }).to_string()));
+            messages.push(text(output, &message(&self.output(), &mut { max }).to_string()));
         }
-        found
+        messages
     }
 
     fn output(&self) -> ChatMessage {

@@ -332,10 +332,10 @@ fn with_content(mut span: Value, content: SpanContent, sets: &[AttributeSet], ma
 
 fn build_span(f: &CallTelemetry<'_>, trace: &TraceContext, sets: &[AttributeSet]) -> Value {
     let operation = operation_name(f.exchange.operation, f.exchange.provider);
-    let wanted = |of: AttributeSet| of == AttributeSet::GenAi || sets.contains(&of);
+    let includes = |of: AttributeSet| of == AttributeSet::GenAi || sets.contains(&of);
     let attributes: Vec<Value> = SPAN_ATTRIBUTES
         .iter()
-        .filter(|attribute| wanted(attribute.set))
+        .filter(|attribute| includes(attribute.set))
         .filter_map(|attribute| match (attribute.value)(f)? {
             AttributeValue::Text(value) => Some(text(attribute.name, &value)),
             AttributeValue::Number(value) => Some(number(attribute.name, value)),

@@ -136,22 +136,22 @@ impl Drop for ScanEndGuard<'_> {
 impl DeferredWork for BackgroundScan {
     fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let found = self.wait().await;
-            record_outcome(&self, flow, found);
+            let outcome = self.wait().await;
+            record_outcome(&self, flow, outcome);
         })
     }
 
     /// If the client has disconnected, the scan stops; findings up to then are recorded.
     fn finish(self: Arc<Self>, flow: &mut Flow) -> bool {
-        let found = match self.take_outcome() {
-            Some(found) => found,
+        let outcome = match self.take_outcome() {
+            Some(outcome) => outcome,
             None if flow.error_kind == Some(ErrorKind::ClientGone) => {
                 self.cancel();
                 (None, 0)
             }
             None => return false,
         };
-        record_outcome(&self, flow, found);
+        record_outcome(&self, flow, outcome);
         true
     }
 }

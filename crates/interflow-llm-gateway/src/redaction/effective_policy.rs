@@ -152,11 +152,11 @@ impl RedactSettings {
     /// Whether flows of this scope may need to be inspected. Errs on the side of inspecting: routes are known only
     /// per request.
     pub(super) fn wants(&self, scope: &PlanScope<'_>) -> bool {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        let is_visible = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
         let anything = self.base.outbound != OutboundMode::Off
             || self.mode(scope.transport) != RedactMode::Off
             || self.routes.iter().any(|(r, _)| r.mode.is_some() || r.responses.is_some());
-        seen && anything
+        is_visible && anything
     }
 
     /// Whether requests or responses of this scope may need redaction: then none is passed through without

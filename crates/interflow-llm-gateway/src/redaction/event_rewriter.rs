@@ -169,10 +169,10 @@ impl<P: TextRewriter> EventRewriter<P> {
     }
 
     fn split_at_cuts(&mut self, out: &mut Bytes) -> Vec<Bytes> {
-        let mut taken = 0;
+        let mut consumed = 0;
         let pieces = self.cuts.drain(..).map(|end| {
-            let piece = out.split_to(end.saturating_sub(taken).min(out.len()));
-            taken = end;
+            let piece = out.split_to(end.saturating_sub(consumed).min(out.len()));
+            consumed = end;
             piece
         });
         pieces.collect()

@@ -118,8 +118,8 @@ impl RedactionService {
         for span in spans {
             *findings.request.entry(span.type_name.clone()).or_default() += 1;
         }
-        let found = findings.request.clone();
-        self.add_counts(Direction::Request, &found);
+        let request_findings = findings.request.clone();
+        self.add_counts(Direction::Request, &request_findings);
     }
 }
 

@@ -138,8 +138,8 @@ impl RedactionService {
     fn check_known(&self, file: &Path) -> Result<(), PolicyUpdateError> {
         let settings = self.settings();
         let listed = settings.policies.keys().any(|name| listed_file(&settings, name) == file);
-        let found = listed || route_views(&settings).iter().any(|r| r.file == file);
-        if found { Ok(()) } else { Err(PolicyUpdateError::Unknown) }
+        let is_listed = listed || route_views(&settings).iter().any(|r| r.file == file);
+        if is_listed { Ok(()) } else { Err(PolicyUpdateError::Unknown) }
     }
 }
 

@@ -178,13 +178,13 @@ pub(super) fn record_outcome(
     micros: u64,
 ) {
     tag_and_count(service, flow, choice, outcome);
-    let told = flow.extension_mut::<RedactionFindings>();
+    let findings_of_flow = flow.extension_mut::<RedactionFindings>();
     let policy = choice.redactor.policy().name();
-    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    findings_of_flow.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
     for (kind, n) in &outcome.found {
-        *told.request.entry(kind.clone()).or_default() += n;
+        *findings_of_flow.request.entry(kind.clone()).or_default() += n;
     }
-    told.micros += micros;
+    findings_of_flow.micros += micros;
 }
 
 /// Scans a small body without changing it. Runs beside the request, on whichever thread is free.

@@ -183,8 +183,8 @@ impl UrlScan<'_> {
         for (name, value) in head.headers.iter() {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
             let small = name.to_ascii_lowercase();
-            let known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
-            if IGNORED_HEADERS.iter().any(known) {
+            let is_known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
+            if IGNORED_HEADERS.iter().any(is_known) {
                 continue;
             }
             if let Some(with) = self.redact_value(name, value)? {

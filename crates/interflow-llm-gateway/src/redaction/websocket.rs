@@ -82,8 +82,8 @@ pub(super) async fn redact_message(
     flow: &mut Flow,
     message: &mut StreamMessage,
 ) -> MessageVerdict {
-    let told = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-    let (true, Some(opened), Some(choice)) = (told, socket_context(flow), socket_policy(flow)) else {
+    let is_text = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+    let (true, Some(opened), Some(choice)) = (is_text, socket_context(flow), socket_policy(flow)) else {
         return MessageVerdict::Continue;
     };
     let settings = service.settings();
@@ -124,12 +124,12 @@ fn record_findings(
     outcome: &request_body::RedactionOutcome,
     begun: Instant,
 ) {
-    let told = flow.extension_mut::<RedactionFindings>();
+    let findings_of_flow = flow.extension_mut::<RedactionFindings>();
     let policy = choice.redactor.policy().name();
-    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
-    told.micros += begun.elapsed().as_micros() as u64;
+    findings_of_flow.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    findings_of_flow.micros += begun.elapsed().as_micros() as u64;
     for (kind, n) in &outcome.found {
-        *told.request.entry(kind.clone()).or_default() += n;
+        *findings_of_flow.request.entry(kind.clone()).or_default() += n;
     }
 }
 

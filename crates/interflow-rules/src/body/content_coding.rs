@@ -90,9 +90,8 @@ pub(crate) struct BodyBeginning {
 
 /// Reads a body up to its first decoded bytes.
 pub(crate) async fn read_beginning(headers: &Headers, mut body: Body, owner: BodyOwner) -> BodyBeginning {
-    let mut decoder = match owner.decoder(headers, u64::MAX) {
-        Ok(decoder) => decoder,
-        Err(_) => return BodyBeginning { body, bytes: Vec::new(), failure: None },
+    let Ok(mut decoder) = owner.decoder(headers, u64::MAX) else {
+        return BodyBeginning { body, bytes: Vec::new(), failure: None };
     };
     let (mut read, mut size, mut bytes) = (Vec::new(), 0, Vec::new());
     let failure = loop {

@@ -42,8 +42,8 @@ pub(super) async fn fetch(
     environment: &Environment,
     egress: &TokenEgress,
 ) -> Result<Fetched, String> {
-    let found = first(options, environment, egress).await?;
-    let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &found) else { return Ok(found) };
+    let credentials = first(options, environment, egress).await?;
+    let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &credentials) else { return Ok(credentials) };
     let pairs =
         [("Action", "AssumeRole"), ("Version", "2011-06-15"), ("RoleArn", role), ("RoleSessionName", "interflow")];
     let mut call = Call::post_form(&options.sts, &pairs)?;
@@ -107,8 +107,8 @@ async fn by_web_identity(
         ("WebIdentityToken", token.trim()),
     ];
     let answer = Call::post_form(&options.sts, &pairs)?.send(&*egress.web).await?;
-    let found = by_sts(&answer, "AssumeRoleWithWebIdentity");
-    found.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
+    let granted = by_sts(&answer, "AssumeRoleWithWebIdentity");
+    granted.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
 }
 
 /// The keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file, in this order
@@ -219,8 +219,8 @@ fn by_json(answer: &Answered) -> Result<Fetched, String> {
 /// Credentials in the format of AWS STS, JSON or XML. STS answers in XML unless JSON is requested; compatible servers
 /// may know only one.
 fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
-    let said: Value = answer.granted()?;
-    let inside = &said[format!("{action}Response")][format!("{action}Result")]["Credentials"];
+    let reply: Value = answer.granted()?;
+    let inside = &reply[format!("{action}Response")][format!("{action}Result")]["Credentials"];
     if let Some(found) = parse_assumed_role(inside) {
         return Ok(found);
     }

@@ -125,11 +125,11 @@ fn query(options: &Options, environment: &Environment, version: &str) -> String 
 }
 
 fn granted(answer: &Answered) -> Result<Fetched, String> {
-    let said = answer.granted()?;
-    let (token, life) = parse_bearer(&said).ok_or_else(|| without_token(&answer.at, answer.status))?;
+    let reply = answer.granted()?;
+    let (token, life) = parse_bearer(&reply).ok_or_else(|| without_token(&answer.at, answer.status))?;
     // App Service returns the expiry time rather than the lifetime.
-    let until = &said["expires_on"];
-    let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| said["expires_in"].is_null());
+    let until = &reply["expires_on"];
+    let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| reply["expires_in"].is_null());
     let until = until.and_then(|s| jiff::Timestamp::from_second(s).ok());
     Ok((token, until.map(lifetime).or(life)))
 }

@@ -118,9 +118,9 @@ async fn by_federation(account: &ExternalAccount, egress: &TokenEgress) -> Resul
         .with("Authorization", &format!("Bearer {own}"))?;
     call.body = json!({ "scope": [SCOPE], "lifetime": "3600s" }).to_string();
     let answer = call.send(&*egress.web).await?;
-    let said = answer.granted().map_err(|e| format!("the service account cannot be impersonated: {e}"))?;
-    let until = said["expireTime"].as_str().and_then(|t| t.parse().ok());
-    let renamed = json!({ "access_token": said["accessToken"] });
+    let reply = answer.granted().map_err(|e| format!("the service account cannot be impersonated: {e}"))?;
+    let until = reply["expireTime"].as_str().and_then(|t| t.parse().ok());
+    let renamed = json!({ "access_token": reply["accessToken"] });
     let (token, life) = parse_bearer(&renamed).ok_or_else(|| without_token(&answer.at, answer.status))?;
     Ok((token, until.map(lifetime).or(life)))
 }

@@ -417,9 +417,9 @@ impl ActiveCache {
         let entry = match &self.store {
             CacheStore::Memory(memory) => memory.get(key),
             CacheStore::Redis(redis) => {
-                let found = redis.get(&self.secrets, key).await;
-                self.record_result(&found);
-                found.ok().flatten()
+                let stored = redis.get(&self.secrets, key).await;
+                self.record_result(&stored);
+                stored.ok().flatten()
             }
         }?;
         let age = Duration::from_micros(Timestamp::now().micros().saturating_sub(entry.stored_at));

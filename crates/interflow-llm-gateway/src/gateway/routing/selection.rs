@@ -100,20 +100,20 @@ impl Selection {
         random: &mut dyn FnMut() -> f64,
         cost: &dyn Fn(&Deployment) -> Option<u64>,
     ) -> Next {
-        let left = |(_, c): &(usize, &Candidate)| !c.excluded && route.attempts_each.is_none_or(|most| c.tried < most);
-        let left: Vec<usize> = self.candidates.iter().enumerate().filter(left).map(|(i, _)| i).collect();
+        let open = |(_, c): &(usize, &Candidate)| !c.excluded && route.attempts_each.is_none_or(|most| c.tried < most);
+        let remaining: Vec<usize> = self.candidates.iter().enumerate().filter(open).map(|(i, _)| i).collect();
         let ready = |i: &usize| {
-            let asked = self.candidates[*i].not_before.is_none_or(|at| at <= now);
-            asked && route.deployments[*i].health.may_allow(now)
+            let is_due = self.candidates[*i].not_before.is_none_or(|at| at <= now);
+            is_due && route.deployments[*i].health.may_allow(now)
         };
-        let ready: Vec<usize> = left.iter().copied().filter(ready).collect();
+        let ready: Vec<usize> = remaining.iter().copied().filter(ready).collect();
         // What a fallback chain tries often comes first, what a route has not tried yet.
         let rank = |i: &usize| match route.attempts_each {
             Some(_) => (0, route.deployments[*i].priority),
             None => (self.candidates[*i].tried, route.deployments[*i].priority),
         };
         let Some(best) = ready.iter().map(rank).min() else {
-            let soonest = left.iter().filter_map(|i| self.candidates[*i].not_before).min();
+            let soonest = remaining.iter().filter_map(|i| self.candidates[*i].not_before).min();
             return soonest.filter(|at| *at > now).map_or(Next::None, Next::Wait);
         };
         if let Some(assigned) = self.assigned.filter(|i| ready.contains(i) && !self.is_tried(*i)) {

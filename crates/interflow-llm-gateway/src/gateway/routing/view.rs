@@ -94,10 +94,10 @@ impl LlmRouteView {
 
 impl DeploymentView {
     fn new(deployment: &Deployment, role: DeploymentRole, now: Instant) -> Self {
-        let left = deployment.health.remaining(now);
-        let state = match left {
+        let remaining = deployment.health.remaining(now);
+        let state = match remaining {
             None => DeploymentState::Healthy,
-            Some(left) if left.is_zero() => DeploymentState::Probing,
+            Some(remaining) if remaining.is_zero() => DeploymentState::Probing,
             Some(_) => DeploymentState::CoolingDown,
         };
         Self {
@@ -108,7 +108,7 @@ impl DeploymentView {
             weight: deployment.weight,
             priority: deployment.priority,
             state,
-            cooling_down_for: left.filter(|left| !left.is_zero()).map(|left| left.as_secs().max(1)),
+            cooling_down_for: remaining.filter(|pause| !pause.is_zero()).map(|pause| pause.as_secs().max(1)),
             busy: deployment.stats.busy(),
             latency_ms: deployment.stats.latency(),
             requests: deployment.stats.requests(),

@@ -90,8 +90,8 @@ impl CompiledSet {
             let Some((regex, row)) = self.patterns.get(i) else { continue };
             let weight = row.weight_in(place);
             if weight > 0.0 {
-                let found = regex.find_iter(text).take(MAX_MATCHES);
-                signs.extend(found.map(|m| Sign { name: row.name, weight, range: m.range() }));
+                let matches = regex.find_iter(text).take(MAX_MATCHES);
+                signs.extend(matches.map(|m| Sign { name: row.name, weight, range: m.range() }));
             }
         }
         signs
@@ -176,19 +176,19 @@ fn combine(signs: &[Sign]) -> Option<HeuristicScore> {
     let mut best: Option<HeuristicScore> = None;
     for (i, first) in order.iter().enumerate() {
         let mut open = 1.0;
-        let mut seen: Vec<(&str, f64)> = Vec::new();
+        let mut reasons: Vec<(&str, f64)> = Vec::new();
         let mut end = first.range.end;
         for sign in order.iter().skip(i).take_while(|s| s.range.start < first.range.start + WINDOW) {
-            if !seen.iter().any(|(name, _)| *name == sign.name) {
-                seen.push((sign.name, sign.weight));
+            if !reasons.iter().any(|(name, _)| *name == sign.name) {
+                reasons.push((sign.name, sign.weight));
                 open *= 1.0 - sign.weight;
                 end = end.max(sign.range.end);
             }
         }
-        let strongest = seen.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or("", |s| s.0);
-        let found = HeuristicScore { score: 1.0 - open, reason: strongest, range: first.range.start..end };
-        if best.as_ref().is_none_or(|b| found.score > b.score) {
-            best = Some(found);
+        let strongest = reasons.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or("", |s| s.0);
+        let heuristic_score = HeuristicScore { score: 1.0 - open, reason: strongest, range: first.range.start..end };
+        if best.as_ref().is_none_or(|b| heuristic_score.score > b.score) {
+            best = Some(heuristic_score);
         }
     }
     best
@@ -211,15 +211,16 @@ impl HeuristicGuardrail {
 impl Guardrail for HeuristicGuardrail {
     fn check<'a>(&'a self, input: CheckInput<'a>) -> MaybeFuture<'a, CheckResult> {
         let findings = input.texts().filter_map(|(text, place, content)| {
-            let found = score(self.set, content, place).filter(|s| s.score >= self.threshold)?;
-            let HeuristicScore { score, reason, range } = found;
+            let HeuristicScore { score, reason, range } =
+                score(self.set, content, place).filter(|s| s.score >= self.threshold)?;
             Some(Finding { text, range, score, reason: reason.into(), replacement: None })
         });
         let mut findings: Vec<Finding> = findings.collect();
         for joined in input.joined(" ") {
-            let place = joined.index().and_then(|index| input.texts().find(|t| t.0 == index)).map(|t| t.1);
-            let found = score(self.set, &joined.text, place.unwrap_or_default()).filter(|s| s.score >= self.threshold);
-            if let Some(HeuristicScore { score, reason, range }) = found {
+            let origin = joined.index().and_then(|index| input.texts().find(|t| t.0 == index)).map(|t| t.1);
+            let strong =
+                score(self.set, &joined.text, origin.unwrap_or_default()).filter(|s| s.score >= self.threshold);
+            if let Some(HeuristicScore { score, reason, range }) = strong {
                 findings.extend(joined.split(&range).into_iter().map(|(text, range)| Finding {
                     text,
                     range,

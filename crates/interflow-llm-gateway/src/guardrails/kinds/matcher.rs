@@ -93,28 +93,28 @@ impl TextMatcher {
 
     /// The matches from this offset on, sorted; look-behind sees what is before it.
     pub(in crate::guardrails) fn find(&self, text: &str, from: usize) -> Vec<(Range<usize>, usize)> {
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         for (i, expression) in self.expressions.iter().enumerate() {
             let mut at = from;
-            while let Some(m) = expression.regex.find_at(text, at).filter(|_| found.len() < MAX_FINDINGS) {
+            while let Some(m) = expression.regex.find_at(text, at).filter(|_| matches.len() < MAX_FINDINGS) {
                 at = m.end().max(text.ceil_char_boundary(m.start() + 1));
                 if !m.is_empty() {
-                    found.push((m.range(), i));
+                    matches.push((m.range(), i));
                 }
                 if at > text.len() {
                     break;
                 }
             }
         }
-        found.sort_by_key(|(range, _)| (range.start, range.end));
-        found
+        matches.sort_by_key(|(range, _)| (range.start, range.end));
+        matches
     }
 
     /// The matches in a text as it is written, and as it reads: without invisible characters, and with look-alikes,
     /// full-width forms and, for words, spelled letters undone.
     pub(in crate::guardrails) fn find_all(&self, text: &str) -> Vec<(Range<usize>, usize)> {
-        let mut found = self.find(text, 0);
-        let mut known: HashSet<(usize, usize)> = found.iter().map(|(range, i)| (range.start, *i)).collect();
+        let mut matches = self.find(text, 0);
+        let mut starts: HashSet<(usize, usize)> = matches.iter().map(|(range, i)| (range.start, *i)).collect();
         let is_words = self.name == "word";
         for reading in NormalizedText::readings(text, is_words) {
             let mut more = self.find(&reading.text, 0);
@@ -123,17 +123,17 @@ impl TextMatcher {
                 more.extend(hits.filter(|(range, _)| text.get(reading.original_range(range)).is_some_and(is_spelled)));
             }
             let more = more.into_iter().map(|(range, i)| (reading.original_range(&range), i));
-            found.extend(more.filter(|(range, i)| !range.is_empty() && known.insert((range.start, *i))));
+            matches.extend(more.filter(|(range, i)| !range.is_empty() && starts.insert((range.start, *i))));
         }
         // A hyphen that is not shown may be within a word; only between the words of a phrase it stands for a blank.
         if let Some(reading) = NormalizedText::with_blanks(text).filter(|_| self.spelled.is_some()) {
             let mut more = self.find(&reading.text, 0);
             more.retain(|(range, _)| reading.text[range.clone()].contains(char::is_whitespace));
             let more = more.into_iter().map(|(range, i)| (reading.original_range(&range), i));
-            found.extend(more.filter(|(range, i)| known.insert((range.start, *i))));
+            matches.extend(more.filter(|(range, i)| starts.insert((range.start, *i))));
         }
-        found.sort_by_key(|(range, _)| (range.start, range.end));
-        found
+        matches.sort_by_key(|(range, _)| (range.start, range.end));
+        matches
     }
 
     pub(in crate::guardrails) const fn window(&self) -> usize {
@@ -287,10 +287,10 @@ impl Guardrail for TopicGuardrail {
         let mut findings = Vec::new();
         for (text, _, content) in input.texts() {
             for (name, matcher) in &self.topics {
-                let found = matcher.find_all(content);
+                let matches = matcher.find_all(content);
                 let reading =
                     |(range, _): &(Range<usize>, usize)| NormalizedText::new(content.get(range.clone())?).text.into();
-                let mut different: Vec<String> = found.iter().filter_map(reading).collect();
+                let mut different: Vec<String> = matches.iter().filter_map(reading).collect();
                 different.sort_unstable();
                 different.dedup();
                 if different.len() < self.min_matches {
@@ -299,7 +299,7 @@ impl Guardrail for TopicGuardrail {
                 // More words make it surer: two of two 0.67, four 0.8.
                 let score = different.len() as f64 / (different.len() as f64 + 1.0);
                 let reason: Cow<'static, str> = format!("topic {name}").into();
-                findings.extend(found.into_iter().map(|(range, _)| Finding {
+                findings.extend(matches.into_iter().map(|(range, _)| Finding {
                     text,
                     range,
                     score,

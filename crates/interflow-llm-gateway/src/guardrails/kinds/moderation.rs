@@ -91,11 +91,11 @@ impl Guardrail for ModerationGuardrail {
         let texts: Vec<(usize, &str)> =
             input.texts().filter(|(_, _, t)| !t.trim().is_empty()).map(|(i, _, t)| (i, t)).collect();
         MaybeFuture::pending(async move {
-            let mut found = Vec::new();
+            let mut findings = Vec::new();
             for part in texts.chunks(MAX_TEXTS) {
-                found.extend(self.ask(part).await?);
+                findings.extend(self.ask(part).await?);
             }
-            Ok(found)
+            Ok(findings)
         })
     }
 

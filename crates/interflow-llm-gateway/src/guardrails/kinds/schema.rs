@@ -96,15 +96,15 @@ impl Schema {
         compile(schema, "", &mut nodes)?;
         // Definitions are schemas too, and may be referred to.
         let at_root = |node: &Node| node.reference.clone();
-        let mut wanted: Vec<String> = nodes.values().filter_map(at_root).collect();
-        while let Some(place) = wanted.pop() {
+        let mut pointers: Vec<String> = nodes.values().filter_map(at_root).collect();
+        while let Some(place) = pointers.pop() {
             if nodes.contains_key(&place) {
                 continue;
             }
             let part = schema.pointer(&place).ok_or_else(|| format!("$ref: there is no #{place}"))?;
             let mut more = BTreeMap::new();
             compile(part, &place, &mut more)?;
-            wanted.extend(more.values().filter_map(at_root));
+            pointers.extend(more.values().filter_map(at_root));
             nodes.extend(more);
         }
         Ok(Self { nodes })

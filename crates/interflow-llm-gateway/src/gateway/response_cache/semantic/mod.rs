@@ -201,8 +201,8 @@ impl SemanticIndex {
             state.remove(&space, |entry| entry.id == id);
         }
         // A fresh response to the same request replaces the one before.
-        let known = state.spaces.get(&space).and_then(|all| all.iter().find(|entry| entry.key == key));
-        if let Some(id) = known.map(|entry| entry.id) {
+        let duplicate = state.spaces.get(&space).and_then(|all| all.iter().find(|entry| entry.key == key));
+        if let Some(id) = duplicate.map(|entry| entry.id) {
             state.remove(&space, |entry| entry.id == id);
             state.order.retain(|(_, other)| *other != id);
         }
@@ -215,8 +215,8 @@ impl SemanticIndex {
     /// Forgets the text of a response that is not in the store any more.
     pub fn remove(&self, space: &CacheKey, key: &CacheKey) {
         let mut state = self.state.lock();
-        let found = state.spaces.get(space).and_then(|all| all.iter().find(|entry| entry.key == *key));
-        if let Some(id) = found.map(|entry| entry.id) {
+        let entry_of_key = state.spaces.get(space).and_then(|all| all.iter().find(|entry| entry.key == *key));
+        if let Some(id) = entry_of_key.map(|entry| entry.id) {
             state.remove(space, |entry| entry.id == id);
             state.order.retain(|(_, other)| *other != id);
         }

@@ -26,28 +26,28 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 
 /// The readings that differ from the text, with the range of the text that they are of.
 pub(super) fn readings(text: &str) -> Vec<(Range<usize>, String)> {
-    let mut found = Vec::new();
+    let mut texts = Vec::new();
     for run in BASE64.find_iter(text).take(MAX_RUNS) {
         if let Some(plain) = base64_text(run.as_str()) {
-            found.push((run.range(), plain));
+            texts.push((run.range(), plain));
         }
     }
     if let Some(plain) = spaced_words(text) {
-        found.push((0..text.len(), plain));
+        texts.push((0..text.len(), plain));
     }
     let lower = text.to_lowercase();
     let all = 0..text.len();
     // Only where a key word shows up that way: each reading costs a pass.
     if ["vtaber", "qvfertneq", "sbetrg", "cebzcg", "vafgehpgvba"].iter().any(|w| lower.contains(w)) {
-        found.push((all.clone(), lower.chars().map(rot13).collect()));
+        texts.push((all.clone(), lower.chars().map(rot13).collect()));
     }
     if ["erongi", "snoitcurtsni", "tpmorp", "dragersid"].iter().any(|w| lower.contains(w)) {
-        found.push((all.clone(), lower.chars().rev().collect()));
+        texts.push((all.clone(), lower.chars().rev().collect()));
     }
     if let Some(plain) = without_digits(&lower) {
-        found.push((all, plain));
+        texts.push((all, plain));
     }
-    found
+    texts
 }
 
 /// Words spelled with spaces and set apart by wider ones; `None` if there are none.
