@@ -326,7 +326,8 @@ async fn one_limit_is_held_over_both_replicas() {
     .await;
     let allowed = BURST as f64 + PER_SECOND * began.elapsed().as_secs_f64();
     let admitted = admitted.load(Relaxed) as f64;
-    assert!((admitted / allowed - 1.0).abs() <= 0.01, "{admitted} of {allowed} were admitted");
+    // Replicas that count for themselves would admit twice as many. How many of the later ones are asked for in time depends on the machine.
+    assert!((BURST as f64..=1.01 * allowed).contains(&admitted), "{admitted} of {BURST} to {allowed} were admitted");
     let served = fleet.served().await;
     assert!(served.iter().all(|n| *n > allowed / 10.0), "both replicas had their part: {served:?}");
 }
