@@ -1,5 +1,5 @@
 // Performance of the traffic page with very many flows: first rows, filters, scrolling, fast live updates, memory.
-// The figures go to bench/results/ui.json and into docs/explanation/web-ui-performance.md. Run by `make ui-million`.
+// The figures go to bench/results/ui.json and into docs/guides/web-ui.md. Run by `make ui-million`.
 import { execFile, execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, release, tmpdir, totalmem } from 'node:os';
@@ -261,7 +261,7 @@ it('is written down', () => {
     `\`${command}\` on ${machine}, Chromium ${world.browser.version()}:`, '',
     '| measured | found | target | | |', '|---|---|---|---|---|', ...rows.map(line),
   ].join('\n');
-  const page = join(ROOT, 'docs/explanation/web-ui-performance.md');
+  const page = join(ROOT, 'docs/guides/web-ui.md');
   const text = readFileSync(page, 'utf8');
   const [start, stop] = ['<!-- ui-million begins -->', '<!-- ui-million ends -->'];
   expect(text).toContain(start);
