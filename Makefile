@@ -99,6 +99,12 @@ docs-serve: $(MDBOOK) ## Serve the documentation at http://127.0.0.1:3000, rebui
 deploy-check: ## Check the files in deploy/ with the tools of this machine
 	@scripts/deploy-check
 
+.PHONY: build-times
+build-times: ## Measure a cold release build, and write its table into CONTRIBUTING.md (10 minutes of a machine that does nothing else)
+	@scripts/setup build
+	@scripts/ui build
+	@scripts/build-times
+
 .PHONY: deny
 deny: ## Check licences, sources, bans and advisories (installs cargo-deny, which takes some minutes)
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
