@@ -46,6 +46,11 @@ impl BodyChange {
         matches!(self, Self::Find(..) | Self::Html(..) | Self::Set(_))
     }
 
+    /// Whether it replaces text, whatever the text is part of.
+    fn is_text(&self) -> bool {
+        matches!(self, Self::Find(..) | Self::Regex(..))
+    }
+
     pub fn is_json(&self) -> bool {
         matches!(self, Self::JsonSet(_) | Self::JsonRemove(_) | Self::JsonPatch(_))
     }
@@ -303,7 +308,7 @@ impl BodyStream for HtmlInjectingBody {
     }
 }
 
-/// Edits the data of each server-sent event as it streams.
+/// Edits server-sent events as they stream (WHATWG HTML, section 9.2.6): the data of each, and by text each of its other lines. Every other byte stays.
 pub(crate) fn edit_events(changes: Vec<BodyChange>, body: Body) -> Body {
     Body::stream(SseEditingBody { body, changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false, ended: None })
 }
@@ -324,17 +329,8 @@ impl SseEditingBody {
         loop {
             match self.parser.next_event() {
                 Ok(Some(event)) => {
-                    let mut event = event;
-                    // JSON edits skip events that are not JSON, such as `[DONE]`.
-                    let changed =
-                        event.data.as_ref().and_then(|d| apply_all(&self.changes, d.as_bytes()).ok().flatten());
-                    match changed {
-                        Some(data) => {
-                            event.data = Some(String::from_utf8_lossy(&data).into_owned());
-                            event.write_to(&mut out);
-                        }
-                        None => out.extend_from_slice(&event.raw),
-                    }
+                    let data = event.data.as_ref().and_then(|data| edit_part(&self.changes, data.as_bytes(), |_| true));
+                    edit_lines(&self.changes, &event.raw, data.as_deref(), &mut out);
                 }
                 Ok(None) => return out,
                 Err(_) => {
@@ -343,6 +339,51 @@ impl SseEditingBody {
                     return out;
                 }
             }
+        }
+    }
+
+    /// The event that the stream ends in. Clients do not dispatch it, but they have its bytes.
+    fn rest(&mut self) -> Bytes {
+        let rest = self.parser.rest();
+        edit_part(&self.changes, &rest, BodyChange::is_text).unwrap_or(rest)
+    }
+}
+
+/// Applies the changes that `applies` selects to a part of an event; `None` if it stays as it is. JSON edits skip what is not JSON, such as
+/// `[DONE]`.
+fn edit_part(changes: &[BodyChange], text: &[u8], applies: impl Fn(&BodyChange) -> bool) -> Option<Bytes> {
+    let mut edited: Option<Bytes> = None;
+    for change in changes.iter().filter(|change| applies(change)) {
+        if let Ok(Some(new)) = change.apply(edited.as_deref().unwrap_or(text)) {
+            edited = Some(new);
+        }
+    }
+    edited
+}
+
+/// Writes an event with new data, if there are any, in the place of its first `data` line.
+fn edit_lines(changes: &[BodyChange], raw: &[u8], data: Option<&[u8]>, out: &mut Vec<u8>) {
+    let mut data = data;
+    let replaces = data.is_some();
+    let mut rest = raw;
+    while !rest.is_empty() {
+        let length = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+        let end = length + if rest[length..].starts_with(b"\r\n") { 2 } else { usize::from(length < rest.len()) };
+        let (line, line_end) = (&rest[..length], &rest[length..end]);
+        rest = &rest[end..];
+        let is_data = line.strip_prefix(b"data").is_some_and(|value| value.is_empty() || value.starts_with(b":"));
+        if !is_data {
+            out.extend_from_slice(edit_part(changes, line, BodyChange::is_text).as_deref().unwrap_or(line));
+            out.extend_from_slice(line_end);
+        } else if let Some(new) = data.take() {
+            for part in new.split(|byte| *byte == b'\n') {
+                out.extend_from_slice(b"data: ");
+                out.extend_from_slice(part);
+                out.extend_from_slice(line_end);
+            }
+        } else if !replaces {
+            out.extend_from_slice(line);
+            out.extend_from_slice(line_end);
         }
     }
 }
@@ -364,7 +405,7 @@ impl BodyStream for SseEditingBody {
                 }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 end => {
-                    let out = self.parser.rest();
+                    let out = self.rest();
                     if out.is_empty() {
                         return Poll::Ready(end);
                     }
@@ -450,6 +491,27 @@ mod tests {
         for size in [1, 5, 1000] {
             let got = read(edit_events(vec![change.clone()], pieces(stream, size)));
             assert_eq!(got, "event: x\ndata: {\"a\":0}\n\n: ping\n\ndata: [DONE]\n\ndata: cut", "{size}");
+        }
+    }
+
+    #[test]
+    fn text_is_replaced_in_every_line_of_an_event_stream() {
+        let secret = [
+            BodyChange::JsonSet(vec![(JsonPath::parse("$.a").unwrap(), json!(0))]),
+            find("s3cret", "-"),
+            BodyChange::Regex(build_regex("k[0-9]+", false).unwrap(), vec![ReplacementPart::Text("k".into())]),
+        ];
+        for (before, after) in [
+            ("id: s3cret\nevent: k12\ndata: s3cret 1\n\n", "id: -\nevent: k\ndata: - 1\n\n"),
+            (": s3cret\n\ndata: [DONE]\n\n", ": -\n\ndata: [DONE]\n\n"),
+            (": x\r\ndata: one\r\ndata: s3cret\r\nid: 1\r\n\r\n", ": x\r\ndata: one\r\ndata: -\r\nid: 1\r\n\r\n"),
+            ("data: {\"a\": \"s3cret\"}\n\n", "data: {\"a\":0}\n\n"),
+            ("database: 1\ndata\n\n", "database: 1\ndata\n\n"),
+            ("data: 1\n\ndata: s3cret", "data: 1\n\ndata: -"),
+        ] {
+            for size in [1, 3, 1000] {
+                assert_eq!(read(edit_events(secret.to_vec(), pieces(before, size))), after, "{size}");
+            }
         }
     }
 
