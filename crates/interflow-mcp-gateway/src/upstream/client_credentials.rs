@@ -90,18 +90,20 @@ impl AuthorizedClient {
     async fn send_with_token(&self, request: Request) -> Result<Response> {
         let token = self.token().await?;
         let Request { head, body } = request;
-        let Body::Full(bytes) = body else {
-            // What has no body, or cannot be sent twice.
-            return self.inner.send(Request { head: authorized(&head, &token), body }).await;
+        let again = match &body {
+            Body::Empty => Body::Empty,
+            Body::Full(bytes) => Body::Full(bytes.clone()),
+            // It cannot be sent twice.
+            _ => return self.inner.send(Request { head: authorized(&head, &token), body }).await,
         };
-        let first = Request { head: authorized(&head, &token), body: Body::Full(bytes.clone()) };
+        let first = Request { head: authorized(&head, &token), body };
         let response = self.inner.send(first).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
         self.token.discard(&token);
         let token = self.token().await?;
-        self.inner.send(Request { head: authorized(&head, &token), body: Body::Full(bytes) }).await
+        self.inner.send(Request { head: authorized(&head, &token), body: again }).await
     }
 }
 
@@ -201,8 +203,10 @@ mod tests {
     async fn a_token_that_the_server_refuses_is_fetched_anew_once() {
         let body = r#"{"access_token":"t#","expires_in":18446744073709551615}"#;
         let (client, issuer) = client(body, "Bearer t2");
-        for _ in 0..2 {
-            assert_eq!(client.send(call()).await.unwrap().head.status, StatusCode::OK);
+        // Without a body, as a stream of events is opened and a session is ended.
+        let bodiless = Request { body: Body::Empty, ..call() };
+        for request in [bodiless, call()] {
+            assert_eq!(client.send(request).await.unwrap().head.status, StatusCode::OK);
             assert_eq!(issuer.fetches.load(Relaxed), 2);
         }
     }
