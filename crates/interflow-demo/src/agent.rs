@@ -9,7 +9,7 @@ use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTI
 use crate::fake_model::call_id;
 
 /// Runs all agents concurrently.
-pub async fn run_agents(world: DemoEndpoints, round: u32) {
+pub async fn run_agents(world: &DemoEndpoints, round: u32) {
     // The same session id within a round, so that the calls belong to one conversation.
     let session = format!("0000demo-{round:04}-4000-8000-000000000000");
     tokio::join!(
@@ -24,14 +24,14 @@ pub async fn run_agents(world: DemoEndpoints, round: u32) {
 }
 
 /// A client that sends a customer's letter, with personal data, to a model.
-async fn support(world: DemoEndpoints) {
+async fn support(world: &DemoEndpoints) {
     let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
     let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
     let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
     post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
 }
 
-async fn post(world: DemoEndpoints, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
+async fn post(world: &DemoEndpoints, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
     let mut all = vec![("Content-Type", "application/json")];
     all.extend(headers);
     let body = body.to_string();
@@ -56,7 +56,7 @@ const CLAUDE: [(&str, &str); 4] = [
 ];
 
 /// A coding agent on Anthropic's API. It sends a title request first, as such agents do, and starts two sub-agents.
-async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
+async fn coder(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
     let user = json!({"user_id": format!("user_demo_account__session_{session}")});
     let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
         "system": "Analyze if this message indicates a new conversation topic (isNewTopic) and give it a title.",
@@ -66,7 +66,7 @@ async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
 }
 
 fn run_steps<'a>(
-    world: DemoEndpoints,
+    world: &'a DemoEndpoints,
     session: &'a str,
     script: &'a DialogueScript,
     system: &'a str,
@@ -122,7 +122,7 @@ fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
 }
 
 /// A program that uses OpenAI's Chat Completions API without streaming.
-async fn chat(world: DemoEndpoints, script: &DialogueScript) {
+async fn chat(world: &DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "OpenAI/Python 1.99.1"), ("Authorization", "Bearer sk-demo")];
     let tool = json!({"type": "function", "function": {"name": "query_orders", "parameters": {"type": "object"}}});
     let mut history = vec![
@@ -142,7 +142,7 @@ async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     }
 }
 
-async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
+async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
     let headers = [
         ("User-Agent", "codex_cli_rs/0.46.0 (Linux)"),
         ("Originator", "codex_cli_rs"),
@@ -162,7 +162,7 @@ async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     }
 }
 
-async fn gemini(world: DemoEndpoints, script: &DialogueScript) {
+async fn gemini(world: &DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "GeminiCLI/0.8.1/gemini-2.5-flash (linux; x64)"), ("x-goog-api-key", "demo")];
     let picture = json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}});
     let body = json!({"contents": [{"role": "user", "parts": [{"text": script.prompt}, picture]}]});
@@ -170,12 +170,12 @@ async fn gemini(world: DemoEndpoints, script: &DialogueScript) {
     post(world, "generativelanguage.googleapis.com", path, &headers, &body).await;
 }
 
-async fn ollama(world: DemoEndpoints, script: &DialogueScript) {
+async fn ollama(world: &DemoEndpoints, script: &DialogueScript) {
     let body = json!({"model": "llama3.2", "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
 }
 
-async fn overloaded(world: DemoEndpoints) {
+async fn overloaded(world: &DemoEndpoints) {
     let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
     post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;
 }

@@ -2,26 +2,32 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::io::IoStream;
+use interflow_net::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
+use interflow_types::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::agent;
 use crate::media_demo::MediaDemo;
-use crate::tls_demo::TlsDemo;
+use crate::origins::ECHO_PORT;
+use crate::{BANK, CDN, SHOP, agent};
 
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Maximum response size, in bytes.
 const MAX_BODY: u64 = 4 << 20;
 
-#[derive(Clone, Copy)]
+/// The way to the demo's hosts: through the proxy, whose CA is trusted and no other.
+#[derive(Clone)]
 pub struct DemoEndpoints {
-    pub proxy: SocketAddr,
-    /// Port of the origin; all host names of the demo resolve to it. Different names on one port make up the demo's
-    /// hosts.
-    pub port: u16,
+    proxy: SocketAddr,
+    trust: Arc<TlsProfile>,
 }
 
 pub struct DemoRequest<'a> {
@@ -33,12 +39,24 @@ pub struct DemoRequest<'a> {
 }
 
 impl DemoEndpoints {
-    /// Sends a request through the proxy and reads the whole response.
-    pub async fn send(self, ask: &DemoRequest<'_>) -> io::Result<Vec<u8>> {
-        let mut stream = TcpStream::connect(self.proxy).await?;
-        let DemoRequest { method, host, path, headers, body } = ask;
-        let mut head =
-            format!("{method} http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\n", port = self.port);
+    /// # Errors
+    /// The CA in this directory cannot be read.
+    pub fn new(proxy: SocketAddr, ca: &Path) -> io::Result<Self> {
+        let ca = CertificateAuthority::open_or_create(ca).map_err(io::Error::other)?;
+        let options = TlsProfileOptions {
+            platform_roots: false,
+            extra_ca_pem: vec![ca.certificate_pem().as_bytes().to_vec()],
+            ..TlsProfileOptions::default()
+        };
+        let trust = TlsProfile::new(options).map_err(io::Error::other)?;
+        Ok(Self { proxy, trust })
+    }
+
+    /// Sends a request through the proxy over TLS, and reads the whole response.
+    pub async fn send(&self, request: &DemoRequest<'_>) -> io::Result<Vec<u8>> {
+        let mut stream = self.tls(request.host).await?;
+        let DemoRequest { method, host, path, headers, body } = request;
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n");
         for (name, value) in *headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -46,19 +64,27 @@ impl DemoEndpoints {
         head.push_str(&format!("Content-Length: {}\r\nConnection: close\r\n\r\n", body.len()));
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body).await?;
+        stream.flush().await?;
         let mut answer = Vec::new();
         stream.take(MAX_BODY).read_to_end(&mut answer).await?;
         Ok(answer)
     }
 
-    async fn get(self, host: &str, path: &str) {
+    async fn get(&self, host: &str, path: &str) {
         let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
         // Some pages fail deliberately.
         let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
     }
 
-    /// Opens a CONNECT tunnel to a port of the demo; any response head counts as success.
-    pub async fn tunnel(self, host: &str, port: u16) -> io::Result<TcpStream> {
+    async fn tls(&self, host: &str) -> io::Result<IoStream> {
+        let tunnel = self.tunnel(host, 443).await?;
+        let name = Host::parse(host).map_err(io::Error::other)?;
+        let connected = connect_tls(IoStream::from(tunnel), &name, &self.trust, Alpn::Http1, HANDSHAKE).await;
+        Ok(connected.map_err(io::Error::other)?.0)
+    }
+
+    /// Opens a CONNECT tunnel; any response head counts as success.
+    async fn tunnel(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let to = format!("{host}:{port}");
         stream.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).await?;
@@ -72,39 +98,36 @@ impl DemoEndpoints {
     }
 
     /// Sends bytes of an unknown protocol through a tunnel, which the proxy passes through.
-    async fn bytes(self) -> io::Result<()> {
-        let mut stream = self.tunnel("shop.example", self.port).await?;
-        // The origin recognises the zero byte and echoes.
+    async fn bytes(&self) -> io::Result<()> {
+        let mut stream = self.tunnel(SHOP, ECHO_PORT).await?;
         stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
         let mut back = [0; 6];
         stream.read_exact(&mut back).await.map(drop)
     }
 
     /// Fetches a page over SOCKS5 (RFC 1928).
-    async fn socks(self) -> io::Result<()> {
+    async fn socks(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.proxy).await?;
-        let host = "shop.example";
+        let host = SHOP;
         // Version 5, one method: no authentication.
         stream.write_all(&[5, 1, 0]).await?;
         stream.read_exact(&mut [0; 2]).await?;
         // CONNECT to a domain name (address type 3).
         let mut request = vec![5, 1, 0, 3, host.len() as u8];
         request.extend_from_slice(host.as_bytes());
-        request.extend_from_slice(&self.port.to_be_bytes());
+        request.extend_from_slice(&80u16.to_be_bytes());
         stream.write_all(&request).await?;
         // The reply with an IPv4 address has ten bytes.
         stream.read_exact(&mut [0; 10]).await?;
-        let head =
-            format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n", self.port);
+        let head = format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await?;
         stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
     }
 
-    async fn socket(self) -> io::Result<()> {
-        let stream = self.tunnel("shop.example", self.port).await?;
-        let to = format!("shop.example:{}", self.port);
-        let (mut socket, _) =
-            tokio_tungstenite::client_async(format!("ws://{to}/socket"), stream).await.map_err(io::Error::other)?;
+    async fn socket(&self) -> io::Result<()> {
+        let stream = self.tls(SHOP).await?;
+        let url = format!("wss://{SHOP}/socket");
+        let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.map_err(io::Error::other)?;
         for n in 1..=4 {
             let text = format!("{{\"watch\":\"product-{n}\"}}");
             socket.send(Message::text(text)).await.map_err(io::Error::other)?;
@@ -116,34 +139,44 @@ impl DemoEndpoints {
 }
 
 /// Reserves goods at the warehouse repeatedly; each request needs approval, so it waits until somebody decides.
-pub async fn reserve_stock(world: DemoEndpoints) {
+pub async fn reserve_stock(world: &DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {
         let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
         let path = "/reservations";
-        let ask =
+        let request =
             DemoRequest { method: "POST", host: crate::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
         // A denial is an expected outcome.
-        let _ = world.send(&ask).await;
+        let _ = world.send(&request).await;
         tokio::time::sleep(crate::ROUND_PAUSE).await;
     }
 }
 
-pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo>, round: u32) {
+pub async fn round(world: &DemoEndpoints, film: Option<&MediaDemo>, round: u32) {
     let shop = async {
-        for path in
-            ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
-        {
-            let host = if path.contains('.') { "cdn.example" } else { "shop.example" };
+        for path in [
+            "/",
+            "/app.css",
+            "/products",
+            "/pixel.gif",
+            "/lamp.bmp",
+            "/missing",
+            "/broken",
+            "/busy",
+            "/cut",
+            "/events",
+            "/slow",
+        ] {
+            let host = if path.contains('.') { CDN } else { SHOP };
             world.get(host, path).await;
         }
         for path in ["/master.m3u8", "/film.mpd", "/points", "/sizes"] {
-            world.get("cdn.example", path).await;
+            world.get(CDN, path).await;
         }
         let form = [("Content-Type", "application/x-www-form-urlencoded")];
         let login = DemoRequest {
             method: "POST",
-            host: "shop.example",
+            host: SHOP,
             path: "/login",
             headers: &form,
             body: b"user=demo&password=hunter2",
@@ -151,7 +184,7 @@ pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo
         let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
         let order = DemoRequest {
             method: "POST",
-            host: "shop.example",
+            host: SHOP,
             path: "/orders?source=demo",
             headers: &json,
             body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
@@ -160,39 +193,45 @@ pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo
         let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let upload = DemoRequest {
             method: "PUT",
-            host: "shop.example",
+            host: SHOP,
             path: "/echo",
             headers: &[("Content-Type", "application/octet-stream")],
             body: &blob,
         };
         let query = DemoRequest {
             method: "POST",
-            host: "shop.example",
+            host: SHOP,
             path: "/graphql",
             headers: &json,
             body: br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#,
         };
         let photo = DemoRequest {
             method: "POST",
-            host: "shop.example",
+            host: SHOP,
             path: "/photos",
             headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
             body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
         };
         let stock = DemoRequest {
             method: "POST",
-            host: "shop.example",
+            host: SHOP,
             path: "/shop.Stock/Get",
             headers: &[("Content-Type", "application/grpc-web+proto")],
             body: b"\0\0\0\0\x02\x08\x01",
         };
+        let payment = DemoRequest {
+            method: "POST",
+            host: BANK,
+            path: "/payments",
+            headers: &[("User-Agent", "pay/2.1 (demo)"), ("Content-Type", "application/json")],
+            body: br#"{"to":"DE02 1203 0000 0000 2020 51","amount":"39.80","for":"order 4711"}"#,
+        };
         // One failure must not end the round.
-        for ask in [&login, &order, &upload, &query, &photo, &stock] {
-            let _ = world.send(ask).await;
+        for request in [&login, &order, &upload, &query, &photo, &stock, &payment] {
+            let _ = world.send(request).await;
         }
         let _ = world.socks().await;
         let _ = world.bytes().await;
-        let _ = bank.pay(world).await;
         let _ = world.socket().await;
     };
     let film = async {

@@ -1,39 +1,53 @@
-//! The fake LLM provider: finds the script that a history belongs to and returns its next step in the API's format.
+//! The fake LLM provider: finds the script that a history belongs to and answers with its next step in the API's format; without a script it
+//! repeats the last message.
 
-use interflow_llm::message::{ApiFormat, ChatMessage, MessageRole, joined, parse};
+use interflow_llm::CallUsage;
+use interflow_llm::message::{ApiFormat, ChatMessage, ContentBlock, MessageRole, ModelReply, joined, parse};
+use interflow_llm::translate::{ChatEvent, ReplyHead, ReplyWriter, StopReason, WireFormat, whole_reply};
+use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
 use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
 
+/// The models of its list; it answers for any other name too.
+pub const NAMES: [&str; 4] = ["claude-sonnet-4-5", "gpt-5-mini", "gemini-2.5-flash", "llama3.2"];
+
 pub struct ModelResponse {
     pub media: &'static str,
     pub status: u16,
-    pub pieces: Vec<String>,
+    pub pieces: Vec<Vec<u8>>,
 }
 
 /// Answers an LLM request on this path; `None` if the path is not an LLM endpoint.
 pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
-    let shape = ApiFormat::detect(path, &body)?;
-    let request = parse::request(shape, path, body);
+    let format = ApiFormat::detect(path, &body)?;
+    // Ollama streams unless it is told not to.
+    let is_stream = |request: &Value| format == ApiFormat::Ollama && request["stream"] != false;
+    let is_ollama_stream = is_stream(&body);
+    let request = parse::request(format, path, body);
     if request.model.contains("busy") {
         let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
-        return Some(ModelResponse { media: "application/json", status: 529, pieces: vec![error.to_string()] });
+        return Some(ModelResponse { media: "application/json", status: 529, pieces: vec![error.to_string().into()] });
     }
     let (mut step, number) = step(&request.messages);
     if request.system.iter().any(|s| s.contains("isNewTopic")) {
         step = Some(&TITLE);
     }
+    let repeated = request.messages.last().map(|message| joined(&message.blocks)).unwrap_or_default();
     // About three characters per token, which is close enough for a demo.
-    let read = request.messages.iter().map(|m| joined(&m.blocks).len() as u64 / 3 + 40).sum::<u64>() + 4000;
-    let turn = ModelTurn { step, number, model: request.model, read };
-    Some(match shape {
-        ApiFormat::Anthropic => turn.anthropic(),
-        ApiFormat::Responses => turn.responses(),
-        ApiFormat::Gemini => turn.gemini(),
-        ApiFormat::Ollama => turn.ollama(),
-        ApiFormat::Chat | ApiFormat::Converse => turn.chat(),
-    })
+    let history: u64 = request.messages.iter().map(|m| joined(&m.blocks).len() as u64 / 3 + 10).sum();
+    // An agent's tools and instructions.
+    let input = if step.is_some() { history + 4000 } else { history };
+    let turn = ModelTurn { step, number, model: request.model, input, repeated };
+    let client = match format {
+        ApiFormat::Anthropic => WireFormat::Anthropic,
+        ApiFormat::Responses => WireFormat::OpenAiResponses,
+        ApiFormat::Gemini => return Some(turn.gemini(request.stream)),
+        ApiFormat::Ollama => return Some(turn.ollama(is_ollama_stream)),
+        ApiFormat::Chat | ApiFormat::Converse => WireFormat::OpenAiChat,
+    };
+    Some(if request.stream { turn.stream(client) } else { turn.whole(client) })
 }
 
 /// The next step for a history, and its index.
@@ -55,12 +69,19 @@ struct ModelTurn {
     step: Option<&'static DialogueStep>,
     number: usize,
     model: String,
-    read: u64,
+    /// Tokens of the prompt.
+    input: u64,
+    /// The last message, which is the answer where no script applies.
+    repeated: String,
 }
 
 impl ModelTurn {
-    fn text(&self) -> &'static str {
-        self.step.map_or("There is nothing more to say.", |s| s.says)
+    fn thinking(&self) -> &'static str {
+        self.step.map_or("", |step| step.thinks)
+    }
+
+    fn text(&self) -> &str {
+        self.step.map_or(&self.repeated, |step| step.says)
     }
 
     fn calls(&self) -> Vec<(String, &'static str, &'static str)> {
@@ -68,111 +89,157 @@ impl ModelTurn {
         calls.iter().enumerate().map(|(i, (name, input, _))| (call_id(self.number, i), *name, *input)).collect()
     }
 
-    fn id(&self) -> String {
-        format!("resp_demo_{}_{}", self.number, self.read)
-    }
-
-    fn written(&self) -> u64 {
+    fn usage(&self) -> CallUsage {
         let calls: usize = self.calls().iter().map(|(_, _, input)| input.len()).sum();
-        (self.text().len() + calls) as u64 / 3 + 12
-    }
-
-    fn anthropic(&self) -> ModelResponse {
+        let reasoning = self.thinking().len() as u64 / 3;
         // From the second call on, most of the prompt comes from the cache.
-        let cached = if self.number == 0 { 0 } else { self.read * 9 / 10 };
-        let usage = json!({"input_tokens": 12, "cache_read_input_tokens": cached,
-            "cache_creation_input_tokens": self.read - cached, "output_tokens": 1});
-        let mut events = vec![json!({"type": "message_start", "message": {"id": self.id(), "type": "message",
-            "role": "assistant", "model": self.model, "content": [], "usage": usage}})];
-        let mut index = 0;
-        let mut block = |start: Value, deltas: Vec<Value>| {
-            events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
-            let delta = |d: Value| json!({"type": "content_block_delta", "index": index, "delta": d});
-            events.extend(deltas.into_iter().map(delta));
-            events.push(json!({"type": "content_block_stop", "index": index}));
-            index += 1;
+        let cache_read = if self.number == 0 || self.step.is_none() { 0 } else { self.input * 9 / 10 };
+        CallUsage {
+            input: self.input,
+            output: (self.text().len() + calls) as u64 / 3 + 12 + reasoning,
+            cache_read,
+            cache_write: if self.step.is_some() { self.input - cache_read } else { 0 },
+            reasoning,
+            ..CallUsage::default()
+        }
+    }
+
+    fn head(&self) -> ReplyHead {
+        ReplyHead {
+            id: format!("demo_{}_{}", self.number, self.input),
+            model: self.model.clone(),
+            created: Timestamp::now().secs() as i64,
+            stream_usage: true,
+            custom_tools: Vec::new(),
+            upstream: WireFormat::Anthropic,
+        }
+    }
+
+    fn stop(&self) -> StopReason {
+        if self.calls().is_empty() { StopReason::EndTurn } else { StopReason::ToolUse }
+    }
+
+    fn stream(&self, client: WireFormat) -> ModelResponse {
+        let mut events = vec![ChatEvent::Start { id: None, model: Some(self.model.clone()) }];
+        events.extend(words(self.thinking()).map(|word| ChatEvent::Thinking(word.to_owned())));
+        events.extend(words(self.text()).map(|word| ChatEvent::Text(word.to_owned())));
+        for (index, (id, name, input)) in (0..).zip(self.calls()) {
+            events.push(ChatEvent::ToolStart { index, id, name: name.to_owned() });
+            events.push(ChatEvent::ToolInput { index, json: input.to_owned() });
+        }
+        events.extend([ChatEvent::Usage(self.usage()), ChatEvent::Stop(self.stop()), ChatEvent::Done]);
+        let mut writer = ReplyWriter::new(client, self.head());
+        let piece = |event| {
+            let mut out = Vec::new();
+            writer.write(event, &mut out);
+            out
         };
-        let thinks = self.step.map_or("", |s| s.thinks);
-        if !thinks.is_empty() {
-            let deltas = words(thinks).map(|w| json!({"type": "thinking_delta", "thinking": w})).collect();
-            block(json!({"type": "thinking", "thinking": ""}), deltas);
-        }
-        if !self.text().is_empty() {
-            let deltas = words(self.text()).map(|w| json!({"type": "text_delta", "text": w})).collect();
-            block(json!({"type": "text", "text": ""}), deltas);
-        }
-        for (id, name, input) in self.calls() {
-            let delta = json!({"type": "input_json_delta", "partial_json": input});
-            block(json!({"type": "tool_use", "id": id, "name": name, "input": {}}), vec![delta]);
-        }
-        let stop = if self.calls().is_empty() { "end_turn" } else { "tool_use" };
-        events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": self.written()}}));
-        events.push(json!({"type": "message_stop"}));
-        let piece = |e: &Value| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap_or_default());
-        ModelResponse { media: "text/event-stream", status: 200, pieces: events.iter().map(piece).collect() }
-    }
-
-    fn chat(&self) -> ModelResponse {
-        let calls: Vec<Value> = self.calls().into_iter().map(|(id, name, input)| {
-            json!({"id": id, "type": "function", "function": {"name": name, "arguments": input}})
-        }).collect();
-        let mut message = json!({"role": "assistant", "content": self.text()});
-        if !calls.is_empty() {
-            message["tool_calls"] = calls.into();
-        }
-        let body = json!({"id": self.id(), "object": "chat.completion", "model": self.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": self.read, "completion_tokens": self.written(),
-                "prompt_tokens_details": {"cached_tokens": if self.number == 0 { 0 } else { self.read / 2 }}}});
-        ModelResponse { media: "application/json", status: 200, pieces: vec![body.to_string()] }
-    }
-
-    fn responses(&self) -> ModelResponse {
-        let mut output = Vec::new();
-        if !self.text().is_empty() {
-            output.push(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": self.text()}]}));
-        }
-        output.extend(self.calls().into_iter().map(
-            |(id, name, input)| json!({"type": "function_call", "call_id": id, "name": name, "arguments": input}),
-        ));
-        let mut events = vec![json!({"type": "response.created", "response": {"id": self.id(), "model": self.model}})];
-        for (i, item) in output.iter().enumerate() {
-            events
-                .push(json!({"type": "response.output_item.added", "output_index": i, "item": {"type": item["type"]}}));
-            events.push(json!({"type": "response.output_item.done", "output_index": i, "item": item}));
-        }
-        let usage = json!({"input_tokens": self.read, "output_tokens": self.written() + 60,
-            "input_tokens_details": {"cached_tokens": self.read / 3}, "output_tokens_details": {"reasoning_tokens": 60}});
-        events.push(json!({"type": "response.completed", "response": {"id": self.id(), "status": "completed",
-            "model": self.model, "output": output, "usage": usage}}));
-        let piece = |e: &Value| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap_or_default());
-        ModelResponse { media: "text/event-stream", status: 200, pieces: events.iter().map(piece).collect() }
-    }
-
-    fn gemini(&self) -> ModelResponse {
-        let chunk = |text: &str| json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}], "modelVersion": self.model});
-        let mut chunks: Vec<Value> = words(self.text()).map(chunk).collect();
-        chunks.push(json!({"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}],
-            "usageMetadata": {"promptTokenCount": self.read, "candidatesTokenCount": self.written()}}));
-        let pieces = chunks.iter().map(|c| format!("data: {c}\r\n\r\n")).collect();
+        let pieces = events.into_iter().map(piece).filter(|piece| !piece.is_empty()).collect();
         ModelResponse { media: "text/event-stream", status: 200, pieces }
     }
 
-    fn ollama(&self) -> ModelResponse {
-        let line =
-            |text: &str| json!({"model": self.model, "message": {"role": "assistant", "content": text}, "done": false});
-        let mut lines: Vec<Value> = words(self.text()).map(line).collect();
-        lines.push(json!({"model": self.model, "message": {"role": "assistant", "content": ""}, "done": true,
-            "done_reason": "stop", "prompt_eval_count": self.read, "eval_count": self.written()}));
-        ModelResponse {
-            media: "application/x-ndjson",
-            status: 200,
-            pieces: lines.iter().map(|l| format!("{l}\n")).collect(),
+    fn whole(&self, client: WireFormat) -> ModelResponse {
+        let mut blocks = Vec::new();
+        if !self.thinking().is_empty() && client == WireFormat::Anthropic {
+            blocks.push(ContentBlock::thinking(self.thinking()));
         }
+        if !self.text().is_empty() {
+            blocks.push(ContentBlock::text(self.text()));
+        }
+        blocks.extend(self.calls().into_iter().map(|(id, name, input)| ContentBlock::ToolUse {
+            id,
+            name: name.to_owned(),
+            input: serde_json::from_str(input).unwrap_or_default(),
+        }));
+        let stop = if self.stop() == StopReason::ToolUse { "tool_use" } else { "end_turn" };
+        let reply = ModelReply {
+            blocks,
+            stop: Some(stop.to_owned()),
+            usage: Some(self.usage()),
+            complete: true,
+            ..ModelReply::default()
+        };
+        json_body(&whole_reply(client, &self.head(), &reply))
     }
+
+    fn gemini(&self, is_stream: bool) -> ModelResponse {
+        let chunk = |text: &str| json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}], "modelVersion": self.model});
+        let usage = self.usage();
+        let counts = json!({"promptTokenCount": usage.input, "candidatesTokenCount": usage.output});
+        if !is_stream {
+            let mut body = chunk(self.text());
+            body["candidates"][0]["finishReason"] = "STOP".into();
+            body["usageMetadata"] = counts;
+            return json_body(&body);
+        }
+        let mut chunks: Vec<Value> = words(self.text()).map(chunk).collect();
+        chunks
+            .push(json!({"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}], "usageMetadata": counts}));
+        let pieces = chunks.iter().map(|chunk| format!("data: {chunk}\r\n\r\n").into()).collect();
+        ModelResponse { media: "text/event-stream", status: 200, pieces }
+    }
+
+    fn ollama(&self, is_stream: bool) -> ModelResponse {
+        let line = |text: &str, done: bool| json!({"model": self.model, "message": {"role": "assistant", "content": text}, "done": done});
+        let usage = self.usage();
+        let last = |text: &str| {
+            let mut line = line(text, true);
+            line["done_reason"] = "stop".into();
+            line["prompt_eval_count"] = usage.input.into();
+            line["eval_count"] = usage.output.into();
+            line
+        };
+        if !is_stream {
+            return json_body(&last(self.text()));
+        }
+        let mut lines: Vec<Value> = words(self.text()).map(|word| line(word, false)).collect();
+        lines.push(last(""));
+        let pieces = lines.iter().map(|line| format!("{line}\n").into()).collect();
+        ModelResponse { media: "application/x-ndjson", status: 200, pieces }
+    }
+}
+
+fn json_body(body: &Value) -> ModelResponse {
+    ModelResponse { media: "application/json", status: 200, pieces: vec![body.to_string().into()] }
 }
 
 /// Splits text into chunks of a few words, as models stream it.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_without_a_script_is_repeated_in_every_format_whole_and_streamed() {
+        let message = json!([{"role": "user", "content": "two words"}]);
+        let contents = json!([{"role": "user", "parts": [{"text": "two words"}]}]);
+        for (path, body, format) in [
+            ("/v1/messages", json!({"model": "m", "max_tokens": 9, "messages": message}), ApiFormat::Anthropic),
+            ("/v1/chat/completions", json!({"model": "m", "messages": message}), ApiFormat::Chat),
+            ("/v1/responses", json!({"model": "m", "input": "two words"}), ApiFormat::Responses),
+            ("/v1beta/models/m:generateContent", json!({"contents": contents}), ApiFormat::Gemini),
+            ("/v1beta/models/m:streamGenerateContent?alt=sse", json!({"contents": contents}), ApiFormat::Gemini),
+            ("/api/chat", json!({"model": "m", "messages": message}), ApiFormat::Ollama),
+        ] {
+            for stream in [false, true] {
+                let mut body = body.clone();
+                body["stream"] = stream.into();
+                let answer = answer(path, body.to_string().as_bytes()).unwrap();
+                let reply = parse::reply(format, answer.media, answer.status, &answer.pieces.concat());
+                assert_eq!(joined(&reply.blocks), "two words", "{path} {stream}");
+                assert!(reply.complete && reply.usage.is_some_and(|usage| usage.output > 0), "{path} {stream}");
+                let is_stream = stream && format != ApiFormat::Gemini || path.contains("alt=sse");
+                assert_eq!(answer.pieces.len() > 1, is_stream, "{path} {stream}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_of_no_api_and_bodies_that_are_not_json_have_no_answer() {
+        assert!(answer("/orders", b"{\"order\":1}").is_none());
+        assert!(answer("/v1/messages", b"not JSON").is_none());
+    }
 }

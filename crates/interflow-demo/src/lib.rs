@@ -6,24 +6,12 @@ pub mod client;
 mod dialogue;
 mod fake_model;
 pub mod media_demo;
-pub mod origin;
-pub mod tls_demo;
+pub mod origins;
 
 use std::time::Duration;
 
-/// Host names of the demo's traffic; all resolve to this machine.
-pub const NAMES: [&str; 9] = [
-    "shop.example",
-    "cdn.example",
-    "api.anthropic.com",
-    "api.openai.com",
-    "generativelanguage.googleapis.com",
-    "llm.example",
-    "ollama.example",
-    WAREHOUSE,
-    BANK,
-];
-
+pub const SHOP: &str = "shop.example";
+pub const CDN: &str = "cdn.example";
 pub const BANK: &str = "bank.example";
 
 /// A host without an approval rule: requests to it are held.

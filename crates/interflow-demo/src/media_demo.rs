@@ -14,8 +14,8 @@ pub struct MediaDemo {
 
 impl MediaDemo {
     /// Where the origin serves the video.
-    pub fn video_url(port: u16) -> String {
-        format!("http://cdn.example:{port}/film.mp4")
+    pub fn video_url() -> String {
+        format!("https://{}/film.mp4", crate::CDN)
     }
 
     /// A client of the video behind a sealed link; `None` if the link is not a `http` URL.

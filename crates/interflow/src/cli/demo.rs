@@ -2,18 +2,18 @@
 //! the machine, and all data is removed at the end.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_demo::ROUND_PAUSE;
 use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
-use interflow_demo::{NAMES, ROUND_PAUSE};
+use interflow_demo::origins::{HOSTS, Origins};
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
-#[cfg(feature = "media")]
-use ipnet::IpNet;
+use interflow_proxy::config::UpstreamProxyRule;
 #[cfg(feature = "media")]
 use serde_json::json;
 
@@ -111,32 +111,25 @@ async fn run_demo(
     (file, stamps): (ConfigFile, FileStamps),
     home: &DataDir,
 ) -> Result<(), CliError> {
-    let origin =
-        interflow_demo::origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
+    let origins = Arc::new(start_origins(home).await?);
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
-    let vault = home.ca().with_file_name("bank");
-    let bank = interflow_demo::tls_demo::start_server(&vault)
-        .await
-        .map_err(|e| format!("the demo's bank could not start: {e}"))?;
-    let flags = environment(args, vault.join("ca.pem"));
+    let flags = environment(args, origins);
     flags(&mut config);
     let (control, requests) = ConfigControl::new(file, flags, Vec::new());
     let options = StartOptions { control: Some(control.clone()), ..StartOptions::default() };
     let running = run::start_with(&config, home, options).await?;
     let reloader = ConfigReloader::new(control, requests, &stamps, &config, running.reloaded_parts());
     tokio::spawn(reloader.run());
-    let film = film(&running, origin.port());
-    let bank = interflow_demo::tls_demo::TlsDemo::new(bank.port(), &home.ca())
-        .map_err(|e| format!("the demo's authority: {e}"))?;
+    let film = film(&running);
     let _announced = running.write_instance_file();
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
     print_banner(&running, proxy);
-    let world = DemoEndpoints { proxy, port: origin.port() };
+    let world = &DemoEndpoints::new(proxy, &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
-            client::round(world, &bank, film.as_ref(), round).await;
+            client::round(world, film.as_ref(), round).await;
             round += 1;
             if args.rounds.is_none_or(|n| round < n) {
                 tokio::time::sleep(ROUND_PAUSE).await;
@@ -155,37 +148,45 @@ async fn run_demo(
     Ok(())
 }
 
-/// What the demo's servers and options determine, whatever the file says.
-fn environment(args: &DemoArgs, bank_ca: PathBuf) -> ApplyFlagsFn {
+/// The origins that answer without a network, with their CA in the data directory.
+pub async fn start_origins(home: &DataDir) -> Result<Origins, CliError> {
+    Ok(Origins::start(&home.join("origins")).await.map_err(|e| format!("the local origins cannot start: {e}"))?)
+}
+
+/// Leads requests for the hosts of the origins to them.
+pub fn lead_to_origins(origins: &Origins, config: &mut InterflowConfig) {
+    let hosts = HOSTS.map(str::to_owned).into();
+    config.upstream.proxy.insert(0, UpstreamProxyRule { hosts, via: vec![origins.proxy_url()] });
+    config.upstream.extra_ca.push(origins.ca().to_owned());
+}
+
+/// What the origins and options determine, whatever the file says.
+fn environment(args: &DemoArgs, origins: Arc<Origins>) -> ApplyFlagsFn {
     let proxy = args.listen_proxy.unwrap_or_else(|| free_port(7070));
     // With port 0 for the proxy another demo may be running, so use free ports for the rest, too.
     let any = args.listen_proxy.filter(|a| a.port() == 0);
     let gateway = args.listen_gateway.or(any).unwrap_or_else(|| free_port(7071));
     let admin = args.listen_admin.unwrap_or_else(|| free_port(7072));
-    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     Arc::new(move |config| {
         config.proxy.listen = vec![proxy];
         config.gateway.listen = vec![gateway];
         config.admin.listen = Some(admin);
-        config.upstream.hosts.extend(NAMES.iter().map(|name| ((*name).to_owned(), vec![here])));
-        config.upstream.extra_ca.push(bank_ca.clone());
-        #[cfg(feature = "media")]
-        config.media.allow_private.push(IpNet::from(here));
+        lead_to_origins(&origins, config);
     })
 }
 
 /// A sealed link to the demo's video; `None` if no gateway listens.
 #[cfg(feature = "media")]
-fn film(running: &run::RunningInstance, port: u16) -> Option<MediaDemo> {
+fn film(running: &run::RunningInstance) -> Option<MediaDemo> {
     let gateway = *running.engine.gateway_addresses().first()?;
-    let request = json!({"endpoint": "/proxy/stream", "destination_url": MediaDemo::video_url(port), "sealed": true});
+    let request = json!({"endpoint": "/proxy/stream", "destination_url": MediaDemo::video_url(), "sealed": true});
     let request: LinkRequest = serde_json::from_value(request).expect("it is a link request");
     let media = &running.components.media;
     MediaDemo::new(gateway, &media.link(&request, &media.base(gateway)).ok()?.url)
 }
 
 #[cfg(not(feature = "media"))]
-const fn film(_: &run::RunningInstance, _: u16) -> Option<MediaDemo> {
+const fn film(_: &run::RunningInstance) -> Option<MediaDemo> {
     None
 }
 

@@ -12,11 +12,16 @@ use crate::instance::exposure;
 use crate::instance::run::RunningInstance;
 
 /// Prints it. It is lost if nothing reads stdout, which must not end the instance.
-pub fn print(running: &RunningInstance, config: &InterflowConfig) {
-    let _ = write(&mut interflow_host::terminal::stdout(), running, config);
+pub fn print(running: &RunningInstance, config: &InterflowConfig, has_origins: bool) {
+    let _ = write(&mut interflow_host::terminal::stdout(), running, config, has_origins);
 }
 
-fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConfig) -> io::Result<()> {
+fn write(
+    out: &mut impl Write,
+    running: &RunningInstance,
+    config: &InterflowConfig,
+    has_origins: bool,
+) -> io::Result<()> {
     let bold = anstyle::Style::new().bold();
     let list = |addrs: Vec<SocketAddr>| {
         let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
@@ -70,6 +75,9 @@ fn write(out: &mut impl Write, running: &RunningInstance, config: &InterflowConf
             }
         }
         None => writeln!(out, "  record   off")?,
+    }
+    if has_origins {
+        writeln!(out, "  origins  example.com, shop.example, api.openai.com and others are served by this process")?;
     }
     if let Some(proxy) = running.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
         writeln!(out, "\nSend a request through it:\n")?;

@@ -36,7 +36,7 @@ impl Home {
             ("NO_COLOR", "1".to_owned()),
             ("COLUMNS", "100".to_owned()),
         ];
-        environment.extend(internet.environment(folder));
+        environment.extend(internet.environment());
         Self { folder: folder.to_owned(), environment }
     }
 

@@ -55,6 +55,10 @@ pub struct RunArgs {
     /// Do not verify upstream certificates. Dangerous: anyone on the network path can read and modify all traffic.
     #[arg(long)]
     pub danger_insecure_upstream: bool,
+    /// Serve example.com, a shop, a bank and LLM providers from this process instead of the network, to try things out.
+    #[cfg(feature = "demo")]
+    #[arg(long)]
+    pub origins: bool,
     /// Set this instance as the system's proxy while it runs (GNOME, KDE, macOS, Windows).
     #[arg(long)]
     pub system_proxy: bool,
@@ -86,6 +90,13 @@ impl RunArgs {
             (0, 1) => Some("warn"),
             (0, 2..) => Some("error"),
         }
+    }
+
+    const fn has_origins(&self) -> bool {
+        #[cfg(feature = "demo")]
+        return self.origins;
+        #[cfg(not(feature = "demo"))]
+        return false;
     }
 
     /// Keys that the options determine, which the configuration file therefore cannot change.
@@ -145,7 +156,12 @@ pub fn run(
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
         let flags = RunFlags::from_args(args);
-        let flags: ApplyFlagsFn = Arc::new(move |config| flags.apply(config));
+        let lead = lead_to_origins(args, &home).await?;
+        lead(&mut config);
+        let flags: ApplyFlagsFn = Arc::new(move |config| {
+            flags.apply(config);
+            lead(config);
+        });
         let (control, requests) = ConfigControl::new(file, flags, args.pinned_keys());
         let options = StartOptions { store: args.store_use(), sockets, control: Some(control.clone()) };
         let mut running = start_with(&config, &home, options).await?;
@@ -163,7 +179,7 @@ pub fn run(
             running.set_system_proxy()?;
         }
         if args.quiet == 0 {
-            banner::print(&running, &config);
+            banner::print(&running, &config, args.has_origins());
         }
         running.warn_of_exposure(&config);
         running.follow_shared_settings(reload);
@@ -181,6 +197,21 @@ pub fn run(
     #[cfg(not(unix))]
     drop(held);
     Ok(())
+}
+
+/// With `--origins`, starts them; returns what the configuration needs to reach them.
+#[cfg(feature = "demo")]
+async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn, CliError> {
+    if !args.origins {
+        return Ok(Arc::new(|_| {}));
+    }
+    let origins = crate::cli::demo::start_origins(home).await?;
+    Ok(Arc::new(move |config| crate::cli::demo::lead_to_origins(&origins, config)))
+}
+
+#[cfg(not(feature = "demo"))]
+fn lead_to_origins(_: &RunArgs, _: &DataDir) -> std::future::Ready<Result<ApplyFlagsFn, CliError>> {
+    std::future::ready(Ok(Arc::new(|_| {})))
 }
 
 /// What keeps the instance from starting is the error.

@@ -1,0 +1,176 @@
+//! One host of the [origins](super): answers its requests over HTTP/1.1 and HTTP/2.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
+use interflow_net::io::IoStream;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, RequestTarget, Response, ResponseHead, Result, StatusCode,
+};
+use serde_json::json;
+use tokio::time::{Instant, Sleep};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::pages;
+use crate::fake_model::{self, ModelResponse};
+
+/// Maximum size of a request's body, in bytes.
+const MAX_BODY: usize = 16 << 20;
+/// Delay before a model's first chunk, and between chunks.
+const FIRST_CHUNK_DELAY: Duration = Duration::from_millis(180);
+const CHUNK_DELAY: Duration = Duration::from_millis(14);
+
+pub struct Site {
+    kind: SiteKind,
+}
+
+enum SiteKind {
+    /// Answers `/` with a page and every other path with what it received.
+    Example,
+    Shop,
+    Provider,
+}
+
+impl Site {
+    pub fn new(host: &str) -> Self {
+        let kind = match host {
+            "api.anthropic.com"
+            | "api.openai.com"
+            | "generativelanguage.googleapis.com"
+            | "llm.example"
+            | "ollama.example" => SiteKind::Provider,
+            crate::SHOP | crate::CDN | crate::BANK | crate::WAREHOUSE => SiteKind::Shop,
+            _ => SiteKind::Example,
+        };
+        Self { kind }
+    }
+}
+
+impl HttpService for Site {
+    async fn call(&self, request: IncomingRequest) -> ServiceReply {
+        let path = match &request.target {
+            RequestTarget::Origin(path) => path.to_string(),
+            RequestTarget::Absolute(url) => url.path.to_string(),
+            RequestTarget::Authority(_) | RequestTarget::Asterisk => "/".to_owned(),
+        };
+        let header = |name: &str| request.headers.get_str(name).unwrap_or_default().to_owned();
+        if request.protocol.as_deref() == Some("websocket") {
+            return ServiceReply::Upgrade(ResponseHead::new(StatusCode::OK), Box::new(|io| Box::pin(repeat(io))));
+        }
+        if header("upgrade").eq_ignore_ascii_case("websocket") {
+            let accept = derive_accept_key(header("sec-websocket-key").as_bytes());
+            let head = ResponseHead::new(StatusCode::SWITCHING_PROTOCOLS)
+                .with_header("Connection", "Upgrade")
+                .with_header("Upgrade", "websocket")
+                .with_header("Sec-WebSocket-Accept", accept);
+            return ServiceReply::Upgrade(head, Box::new(|io| Box::pin(repeat(io))));
+        }
+        let (media, method) = (header("content-type"), request.method.to_string());
+        let body = match request.body.collect(MAX_BODY).await {
+            Ok((body, _)) => body,
+            Err(_) => return ServiceReply::Response(json_response(413, &json!({"error": "the body is too large"}))),
+        };
+        let page = path.split('?').next().unwrap_or_default();
+        let is_grpc = media.starts_with("application/grpc") && !media.starts_with("application/grpc-web");
+        ServiceReply::Response(match self.kind {
+            _ if is_grpc => grpc_echo(body),
+            SiteKind::Provider => provider(&method, &path, &body),
+            SiteKind::Shop => match pages::page(page, &body) {
+                Some(page) => page.into_response(),
+                None => json_response(404, &json!({"error": "there is no such page"})),
+            },
+            SiteKind::Example => match pages::example(page) {
+                Some(page) => page.into_response(),
+                None => json_response(200, &json!({"method": method, "path": path})),
+            },
+        })
+    }
+
+    fn error_response(&self, error: &Error) -> Response {
+        Response::full(error.kind().status(), "text/plain", error.to_string())
+    }
+}
+
+fn json_response(status: u16, value: &serde_json::Value) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    Response::full(status, "application/json", value.to_string())
+}
+
+fn provider(method: &str, path: &str, body: &[u8]) -> Response {
+    if method == "GET" && path.contains("/models") {
+        let model = |id: &&str| json!({"id": id, "object": "model", "owned_by": "demo"});
+        return json_response(
+            200,
+            &json!({"object": "list", "data": fake_model::NAMES.iter().map(model).collect::<Vec<_>>()}),
+        );
+    }
+    let Some(ModelResponse { status, media, pieces }) = fake_model::answer(path, body) else {
+        return json_response(404, &json!({"error": {"type": "not_found_error", "message": "unknown path"}}));
+    };
+    let head =
+        ResponseHead::new(StatusCode::from_u16(status).unwrap_or(StatusCode::OK)).with_header("Content-Type", media);
+    let pieces = pieces.into_iter().map(Bytes::from).collect();
+    Response { head, body: paced(pieces, FIRST_CHUNK_DELAY, CHUNK_DELAY) }
+}
+
+/// The messages of a gRPC request, as its response.
+fn grpc_echo(messages: Bytes) -> Response {
+    let head = ResponseHead::new(StatusCode::OK).with_header("Content-Type", "application/grpc");
+    let trailers: Headers = [("grpc-status", "0")].into_iter().collect();
+    Response { head, body: Body::with_trailers(messages, Some(trailers)) }
+}
+
+/// Returns each message of a WebSocket to its sender.
+async fn repeat(io: IoStream) {
+    let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+    while let Some(Ok(message)) = socket.next().await {
+        if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A body that arrives in these pieces, each after a pause.
+pub fn paced(pieces: VecDeque<Bytes>, first: Duration, between: Duration) -> Body {
+    Body::stream(PacedBody { pieces, pause: Box::pin(tokio::time::sleep(first)), between, is_cut: false })
+}
+
+/// A body that breaks off after this piece.
+pub fn cut(piece: Bytes, pause: Duration) -> Body {
+    let pieces = VecDeque::from([piece, Bytes::new()]);
+    let pause_at_first = Box::pin(tokio::time::sleep(Duration::ZERO));
+    Body::stream(PacedBody { pieces, pause: pause_at_first, between: pause, is_cut: true })
+}
+
+struct PacedBody {
+    pieces: VecDeque<Bytes>,
+    pause: Pin<Box<Sleep>>,
+    between: Duration,
+    /// Whether the last piece is an error.
+    is_cut: bool,
+}
+
+impl BodyStream for PacedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        if self.pieces.is_empty() {
+            return Poll::Ready(None);
+        }
+        ready!(self.pause.as_mut().poll(cx));
+        self.pause.as_mut().reset(Instant::now() + self.between);
+        let piece = self.pieces.pop_front();
+        if self.is_cut && self.pieces.is_empty() {
+            return Poll::Ready(Some(Err(Error::new(
+                ErrorKind::Internal,
+                "the response breaks off, as it is meant to",
+            ))));
+        }
+        Poll::Ready(piece.map(|piece| Ok(BodyFrame::Data(piece))))
+    }
+}
