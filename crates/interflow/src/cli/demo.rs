@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_demo::ROUND_PAUSE;
 use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::origins::{HOSTS, Origins};
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
@@ -70,22 +71,30 @@ pub struct DemoArgs {
     /// Listen address of the admin API and web UI [default: 7072, or a free port].
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
     pub listen_admin: Option<SocketAddr>,
-    /// Keep the data in this directory.
+    /// Keep the data in this directory, as with --data-dir.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+    /// Do not open the web UI in the browser.
+    #[arg(long)]
+    pub no_open: bool,
     /// Exit after this number of rounds of traffic instead of running until Ctrl-C.
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
 }
 
 /// Runs until a signal, with its own data directory.
-pub fn run(args: &DemoArgs) -> Result<(), CliError> {
-    let demo_dir = match &args.keep {
-        Some(folder) => {
-            std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-            DemoFolder { folder: folder.clone(), passing: false }
+pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<(), CliError> {
+    let demo_dir = match (&args.keep, data_dir) {
+        (Some(folder), _) => DemoFolder::kept(folder)?,
+        (None, Some(folder)) if is_in_use(folder) => {
+            let folder = folder.display();
+            return Err(format!(
+                "{folder} has data of another instance, which the demo would change: give it an empty --data-dir"
+            )
+            .into());
         }
-        None => DemoFolder::temporary()?,
+        (None, Some(folder)) => DemoFolder::kept(folder)?,
+        (None, None) => DemoFolder::temporary()?,
     };
     let home = DataDir::find(Some(&demo_dir.folder))?;
     let path = home.join(CONFIG_FILE);
@@ -124,7 +133,8 @@ async fn run_demo(
     let _announced = running.write_instance_file();
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
-    print_banner(&running, proxy);
+    let admin = running.admin.as_ref().map(|(_, address)| *address);
+    let banner = print_banner(proxy, admin, home.clone(), !args.no_open);
     let world = &DemoEndpoints::new(proxy, &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
     let traffic = async move {
         let mut round = 0;
@@ -137,9 +147,12 @@ async fn run_demo(
         }
     };
     if args.rounds.is_some() {
+        // Nothing of it is served that long.
+        drop(banner);
         traffic.await;
         return running.flush_and_stop().await;
     }
+    tokio::spawn(banner);
     tokio::select! {
         () = traffic => {}
         () = client::reserve_stock(world) => {}
@@ -190,18 +203,33 @@ const fn film(_: &run::RunningInstance) -> Option<MediaDemo> {
     None
 }
 
-fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {
+/// On a terminal the browser is opened; where there is none, the link is printed. It comes from the admin port, which must be served meanwhile.
+async fn print_banner(proxy: SocketAddr, admin: Option<SocketAddr>, home: DataDir, opens: bool) {
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
+    let link = if is_terminal && admin.is_some() { login_link(home.clone()).await } else { None };
     let bold = anstyle::Style::new().bold();
     interflow_host::outln!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
-    if let Some((_, addr)) = &running.admin {
-        // If the output is not a terminal, use `interflow open` to log in.
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
-        let token = if terminal { format!("?token={}", running.token) } else { String::new() };
-        interflow_host::outln!("  look      http://{addr}/{token}");
-        interflow_host::outln!("  agents    http://{addr}/conversations{token}");
-        interflow_host::outln!("  decide    http://{addr}/approvals{token}");
+    if let Some(address) = admin {
+        match link {
+            Some(link) if opens && interflow_host::browser::open(&link) => {
+                interflow_host::outln!("  look   http://{address}/, which opens in the browser");
+            }
+            Some(link) => interflow_host::outln!("  look   {link}"),
+            None => interflow_host::outln!("  look   http://{address}/"),
+        }
+        interflow_host::outln!("  log in {} open", home.command());
     }
-    interflow_host::outln!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
+    interflow_host::outln!("  proxy  http://{proxy}\n\nCtrl-C ends it.");
+}
+
+/// A link that logs one browser in, once and within a minute.
+async fn login_link(home: DataDir) -> Option<String> {
+    let link = tokio::task::spawn_blocking(move || {
+        let api = InstanceApi::require(&home).ok()?;
+        let link = api.post("/login-links", &serde_json::json!({})).ok()?;
+        Some(format!("http://{}{}", api.address(), link["path"].as_str()?))
+    });
+    link.await.ok().flatten()
 }
 
 /// The default port if it is free, else any.
@@ -219,7 +247,18 @@ struct DemoFolder {
     passing: bool,
 }
 
+/// Whether a data directory has files that the demo did not make.
+fn is_in_use(folder: &Path) -> bool {
+    let is_empty = fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+    !is_empty && !folder.join(CONFIG_FILE).exists()
+}
+
 impl DemoFolder {
+    fn kept(folder: &Path) -> Result<Self, CliError> {
+        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Self { folder: folder.to_owned(), passing: false })
+    }
+
     fn temporary() -> Result<Self, CliError> {
         let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_types::Timestamp::now().micros());
         let folder = std::env::temp_dir().join(name);

@@ -168,7 +168,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
     let config_and_home = || with_home().map(|(loaded, home)| (loaded.config, home));
     match command {
         #[cfg(feature = "demo")]
-        CliCommand::Demo(args) => demo::run(&args),
+        CliCommand::Demo(args) => demo::run(&args, data_dir.as_deref()),
         CliCommand::Help(args) => manual::help(&args),
         CliCommand::Completions(args) => manual::completions(&args),
         CliCommand::Man(args) => manual::man(&args),

@@ -164,7 +164,7 @@ pub fn run(
         });
         let (control, requests) = ConfigControl::new(file, flags, args.pinned_keys());
         let options = StartOptions { store: args.store_use(), sockets, control: Some(control.clone()) };
-        let mut running = start_with(&config, &home, options).await?;
+        let mut running = start_with(&config, &home, options).await.map_err(|error| name_other(error, &home))?;
         let reload = Arc::clone(&control.reload);
         let reloader = ConfigReloader::new(control, requests, &stamps, &config, running.reloaded_parts());
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
@@ -197,6 +197,19 @@ pub fn run(
     #[cfg(not(unix))]
     drop(held);
     Ok(())
+}
+
+/// The error of a start, with the instance that runs with this data directory already, if there is one.
+fn name_other(error: CliError, home: &DataDir) -> CliError {
+    let (Some(other), CliError::Failed(why)) = (home.running_instance(), &error) else { return error };
+    let addresses: Vec<_> = other.addresses().map(|(name, address)| format!("{name} {address}")).collect();
+    let command = home.command();
+    CliError::Failed(format!(
+        "{why}\nAn instance already runs with this data directory: process {}, {}.\n`{command} open` shows it and `{command} stop` \
+         ends it; a second one needs a --data-dir and listen addresses of its own.",
+        other.pid,
+        addresses.join(", "),
+    ))
 }
 
 /// With `--origins`, starts them; returns what the configuration needs to reach them.
