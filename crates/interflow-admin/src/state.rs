@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use interflow_approvals::Approvals;
-use interflow_archive::hourly::ArchiveProgress;
+use interflow_archive::ArchiveProgress;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};

@@ -4,12 +4,12 @@
 //! [`BodySource`]; an import yields [`FlowWithBodies`].
 #![forbid(unsafe_code)]
 
+mod archive_progress;
 pub mod content_coding;
 pub mod diff;
 mod frames;
 pub mod fxzy;
 pub mod har;
-pub mod hourly;
 pub mod import_support;
 pub mod jsonl;
 mod mitm;
@@ -30,9 +30,10 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::str::FromStr;
 
+pub use archive_progress::ArchiveProgress;
 use bytes::Bytes;
 use interflow_types::Direction;
-pub use readable_bodies::ReadableBodySource;
+pub use readable_bodies::{ReadableBodySource, is_damage};
 
 use interflow_store::{FlowRecord, FlowStore, MessageRecord, NewFlow, StoreError};
 

@@ -25,10 +25,10 @@ use crate::alerts::{AlertSender, AlertSettings, AlertStats};
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{
     CounterLimit, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError, MemoryCounterStore,
-    RedisCounterStore, RedisOptions, SharedCounterStore, SharedStoreStatus,
+    SharedCounterStore, SharedStoreStatus,
 };
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
-use crate::redis_client::RedisServer;
+use crate::redis::{RedisConnector, RedisOptions, RedisServer};
 use crate::reservation::{TakenCounters, run_commit};
 use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
 use crate::spend::{SpendAccount, SpendLedger, SpendSums};
@@ -89,6 +89,7 @@ pub enum AdmissionRejection {
 pub struct UsageLimiter {
     state: ArcSwap<LimiterState>,
     memory: Arc<MemoryCounterStore>,
+    redis: &'static dyn RedisConnector,
     usage: UsageTotals,
     rejected: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
     next_lease: AtomicU64,
@@ -127,16 +128,22 @@ impl CounterBackend {
 }
 
 impl UsageLimiter {
-    /// Compiles a configuration; relative paths in it are resolved against `home`.
+    /// Compiles a configuration; relative paths in it are resolved against `home`. `redis` connects to the server of counts
+    /// that are shared.
     ///
     /// # Errors
     /// An invalid rule, price list, URL or certificate.
-    pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
+    pub fn new(
+        config: &QuotaConfig,
+        home: &Path,
+        redis: &'static dyn RedisConnector,
+    ) -> Result<Arc<Self>, LimitsError> {
         let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
-        let state = LimiterState::new(config, home, &memory, None)?;
+        let state = LimiterState::new(config, home, &memory, redis, None)?;
         Ok(Arc::new(Self {
             state: ArcSwap::from_pointee(state),
             memory,
+            redis,
             usage: UsageTotals::default(),
             rejected: Mutex::default(),
             next_lease: AtomicU64::new(1),
@@ -178,7 +185,8 @@ impl UsageLimiter {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn prepare(&self, config: &QuotaConfig, home: &Path) -> Result<PreparedLimits, LimitsError> {
-        LimiterState::new(config, home, &self.memory, Some(&self.state.load())).map(|s| PreparedLimits(Arc::new(s)))
+        LimiterState::new(config, home, &self.memory, self.redis, Some(&self.state.load()))
+            .map(|s| PreparedLimits(Arc::new(s)))
     }
 
     /// Activates a prepared configuration; existing counts are kept. Reservations made under the old configuration
@@ -390,6 +398,7 @@ impl LimiterState {
         config: &QuotaConfig,
         home: &Path,
         memory: &Arc<MemoryCounterStore>,
+        redis: &dyn RedisConnector,
         before: Option<&Self>,
     ) -> Result<Self, LimitsError> {
         let rules = QuotaRules::new(&config.rule).map_err(LimitsError)?;
@@ -404,7 +413,7 @@ impl LimiterState {
         // Reused if nothing about it changed, so that a reload does not lose counts or connections.
         let ledger = match before {
             Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
-            _ => counter_backend(config, home, memory)?,
+            _ => counter_backend(config, home, memory, redis)?,
         };
         let alerts = AlertSettings::new(&config.alerts).map_err(|e| LimitsError(format!("quota.alerts.{e}")))?;
         Ok(Self { config: config.clone(), rules, prices, ledger, alerts: Arc::new(alerts) })
@@ -441,6 +450,7 @@ fn counter_backend(
     config: &QuotaConfig,
     home: &Path,
     memory: &Arc<MemoryCounterStore>,
+    redis: &dyn RedisConnector,
 ) -> Result<CounterBackend, LimitsError> {
     let shared = &config.shared;
     // Checked even without Redis: the renewal period would otherwise become invalid on the day someone adds the URL.
@@ -449,20 +459,18 @@ fn counter_backend(
     }
     let Some(server) = redis_server(shared, home)? else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
     let options = RedisOptions {
-        url: server.url,
+        server,
         prefix: shared.prefix.clone(),
-        timeout: server.timeout,
         lease: config.slot_lease.0,
         heartbeat: shared.heartbeat.0,
-        ca: server.ca,
-        identity: server.identity,
     };
     let failure = shared.failure;
-    let shared = RedisCounterStore::new(options).map_err(|e| LimitsError(e.0))?;
+    let opened = redis.counters(options);
+    let shared = opened.map_err(|e| LimitsError(format!("quota.shared.redis cannot be used: {e}")))?;
     // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
     // whose budgets are written to the budget file.
     let local = MemoryCounterStore::new(config.slot_lease.0);
-    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(Box::new(shared), local, failure))))
+    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(shared, local, failure))))
 }
 
 /// The server of the shared counts, if there is one; its files are read.
@@ -585,7 +593,8 @@ mod tests {
 
     fn limits(allow: Quota) -> Arc<UsageLimiter> {
         let rule = RuleConfig { name: "all".into(), count_by: CountBy::Global, allow, ..RuleConfig::default() };
-        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/"), &crate::NoRedis)
+            .unwrap()
     }
 
     fn subject() -> RequestAttributes {
@@ -669,7 +678,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_rules_requests_are_admitted_and_counted() {
-        let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/")).unwrap();
+        let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/"), &crate::NoRedis).unwrap();
         l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 1, ..TokenCounts::default() });
         assert_eq!(l.usage().rows()[0].sums.requests, 1);
     }

@@ -109,7 +109,8 @@ mod tests {
     fn limits() -> Arc<UsageLimiter> {
         let allow = Quota { tokens_per_month: Some(100), ..Quota::default() };
         let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
-        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/"), &crate::NoRedis)
+            .unwrap()
     }
 
     fn subject() -> RequestAttributes {

@@ -143,6 +143,9 @@ pub struct ConversationNote {
     pub comment: Option<String>,
 }
 
+/// A note with the id of its conversation.
+pub type NoteOf = (String, ConversationNote);
+
 impl ConversationNote {
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty() && self.comment.is_none()

@@ -10,12 +10,13 @@ mod instances;
 mod model;
 mod originals;
 mod overview;
-mod record_store;
 mod recorder;
 mod retention_clock;
 pub mod serde_repr;
-pub mod shared;
+mod shared_address;
+pub mod shared_state;
 mod store;
+pub mod stored_form;
 mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
@@ -36,9 +37,8 @@ pub use overview::{
     FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
     OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
 };
-pub use record_store::{RecordStore, shared_url};
 pub use recorder::StoreRecorder;
-pub use shared::SharedStore;
+pub use shared_address::masked_url;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
     RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,

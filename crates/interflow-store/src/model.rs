@@ -616,7 +616,7 @@ pub fn media_type(headers: &Headers) -> Option<String> {
 }
 
 /// The URL of a request.
-pub(crate) fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
+pub fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
     // A server-wide OPTIONS has no path.
     let path = if path == "*" { "" } else { path };
     format!("{scheme}://{}{path}", authority.to_host_header(scheme))

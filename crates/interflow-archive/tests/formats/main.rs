@@ -5,13 +5,11 @@ mod code;
 mod commands;
 mod diff;
 mod har;
-mod hourly;
 mod jsonl;
 mod packets;
 mod parquet;
 mod replay;
 mod schema;
-mod shared_hourly;
 mod stored;
 mod text;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_store::shared::{PostgresTls, SharedAccess, TlsClient};
+use interflow_fleet::{BoxedStream, PostgresTls, SharedAccess, SharedStore, TlsClient, TlsHandshake};
 use interflow_store::{
-    ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, SharedStore, StoreError,
+    ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, StoreError,
 };
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn replica(database: &PostgresDatabase) -> Replica {
 fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
     struct NoTls;
     impl TlsClient for NoTls {
-        fn handshake(&self, _: &str, _: interflow_store::shared::BoxedStream) -> interflow_store::shared::TlsHandshake {
+        fn handshake(&self, _: &str, _: BoxedStream) -> TlsHandshake {
             Box::pin(async { Err(std::io::Error::other("no TLS")) })
         }
     }

@@ -55,7 +55,7 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
     let alerts = AlertsConfig { webhooks: vec!["http://hook.test/a".into()], ..AlertsConfig::default() };
     let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
     let config = QuotaConfig { rule: vec![rule], alerts, ..QuotaConfig::default() };
-    let limits = UsageLimiter::new(&config, Path::new("/")).unwrap();
+    let limits = UsageLimiter::new(&config, Path::new("/"), &crate::NoRedis).unwrap();
     let sender = AlertSender::new(Arc::clone(receiver) as _);
     limits.set_alert_sender(Arc::clone(&sender));
     (limits, sender)

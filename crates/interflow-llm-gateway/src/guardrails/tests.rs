@@ -21,7 +21,7 @@ use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts}
 use super::texts::{TextEdit, texts_of_json};
 use crate::gateway::{GatewayDeps, LlmGateway};
 use crate::redaction::event_rewriter::{EventRewriter, TextRewriter};
-use interflow_limits::{QuotaConfig, UsageLimiter};
+use interflow_limits::{NoRedis, QuotaConfig, UsageLimiter};
 
 struct Nowhere;
 
@@ -36,7 +36,7 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
     let config = LlmConfig { guardrail, ..LlmConfig::default() };
     let table = LlmGateway::compile(&config, &|_| Err("none".into())).unwrap();
     let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
-    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new(".")).unwrap();
+    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new("."), &NoRedis).unwrap();
     let deps = GatewayDeps {
         egress: Arc::clone(&client),
         unrecorded: Arc::clone(&client),

@@ -26,7 +26,7 @@ mod vectors;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_limits::{KeyStore, KeysConfig, QuotaConfig, UsageLimiter};
+use interflow_limits::{KeyStore, KeysConfig, NoRedis, QuotaConfig, UsageLimiter};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount};
@@ -91,7 +91,7 @@ impl Gate {
         let redaction =
             RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::new(local.clone())).unwrap();
         let service = Arc::clone(&redaction);
-        let limits = UsageLimiter::new(&components.quota, Path::new("/")).unwrap();
+        let limits = UsageLimiter::new(&components.quota, Path::new("/"), &NoRedis).unwrap();
         let deps = GatewayDeps {
             egress: Arc::new(local.clone()),
             unrecorded: Arc::new(local.clone()),

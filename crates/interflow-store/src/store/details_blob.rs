@@ -40,7 +40,7 @@ mod tag {
 }
 
 /// Writes the blob. `inline` are the ends of the bodies that are not part of a chunk.
-pub(crate) fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
+pub fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     write_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
     if let Some(u) = &row.upstream {
@@ -152,7 +152,7 @@ fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRec
 
 /// Reads the blob into the row and returns the inline ends of the bodies. The row's columns must be filled in before:
 /// `request` and `response` are present if the flow has them.
-pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
+pub fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
     let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
@@ -194,7 +194,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]
 }
 
 /// The lengths of the inline ends of the bodies in a blob, which is not read otherwise.
-pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
+pub fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
     let mut lengths = [0; SIDES];
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
@@ -206,7 +206,7 @@ pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
 }
 
 /// The inline end of a body in a blob; empty if it has none.
-pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
+pub fn inline_end(blob: &[u8], side: usize) -> &[u8] {
     let (mut end, mut input) = (&blob[..0], VarintReader(blob));
     while let Ok(Some((t, field))) = input.field() {
         if tag::INLINE.get(side) == Some(&t) {
@@ -217,7 +217,7 @@ pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
 }
 
 /// A copy of a blob with another inline end of a body.
-pub(crate) fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+pub fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
     let inline_tag = tag::INLINE.get(side).copied();
     let mut out = Vec::with_capacity(blob.len() + bytes.len() + 8);
     let mut input = VarintReader(blob);
@@ -458,7 +458,7 @@ fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRecord> {
 }
 
 /// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.
-pub(crate) fn process_name(blob: &[u8]) -> Option<String> {
+pub fn process_name(blob: &[u8]) -> Option<String> {
     let client = find_field(VarintReader(blob), tag::CLIENT)?;
     // The tags that `client` writes.
     let process = find_field(client, 8)?;

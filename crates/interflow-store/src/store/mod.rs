@@ -2,23 +2,24 @@
 
 mod connection_pool;
 pub(crate) mod conversation_notes;
-pub(crate) mod conversations;
-pub(crate) mod details_blob;
+pub mod conversation_rows;
+mod conversations;
+pub mod details_blob;
 #[cfg(test)]
 mod fault_tests;
-pub(crate) mod overview;
+pub mod overview;
 pub(crate) mod recording;
-pub(crate) mod rows;
+pub mod rows;
 mod schema;
 mod search;
-pub(crate) mod segments;
+pub mod segments;
 mod select;
-pub(crate) mod spool;
+pub mod spool;
 mod sqlite_store;
 mod startup;
 pub(crate) mod store_state;
 mod subscriptions;
-pub(crate) mod upkeep;
+pub mod upkeep;
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,6 @@ pub use recording::header_masking::HeaderMasker;
 pub use segments::body::BodyReader;
 pub use select::{ListOptions, ListOrder, SearchProgress};
 pub use sqlite_store::SqliteStore;
-pub(crate) use store_state::keeps_unarchived;
 pub use store_state::{FlowAnnotation, NewFlow};
 pub use upkeep::recover::StoreRecovery;
 pub use upkeep::verify::CheckReport;
@@ -321,6 +321,11 @@ pub enum StoreEvent {
 pub struct Subscription(pub(crate) broadcast::Receiver<Arc<[FlowSummary]>>);
 
 impl Subscription {
+    /// That of a store that has no events.
+    pub fn ended() -> Self {
+        Self(broadcast::channel(1).1)
+    }
+
     /// The next event; `None` once the store is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {

@@ -330,14 +330,14 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
 }
 
 /// A host as stored in `hosts`: IPv6 addresses without brackets.
-pub(crate) fn host(name: &str) -> Option<Host> {
+pub fn host(name: &str) -> Option<Host> {
     match name.parse() {
         Ok(ip) => Some(Host::Ip(ip)),
         Err(_) => Host::parse(name).ok(),
     }
 }
 
-pub(crate) fn version(text: String) -> StaticLabel {
+pub fn version(text: String) -> StaticLabel {
     // The usual versions need no allocation.
     for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
         if text == usual {
@@ -364,7 +364,7 @@ pub(crate) const fn kind_number(k: FlowKind) -> i64 {
     }
 }
 
-pub(crate) const fn state_of(number: i64) -> FlowState {
+pub const fn state_of(number: i64) -> FlowState {
     match number {
         0 => FlowState::Open,
         1 => FlowState::Complete,
@@ -374,7 +374,7 @@ pub(crate) const fn state_of(number: i64) -> FlowState {
     }
 }
 
-pub(crate) const fn kind_of(number: i64) -> FlowKind {
+pub const fn kind_of(number: i64) -> FlowKind {
     match number {
         0 => FlowKind::Http,
         1 => FlowKind::WebSocket,

@@ -14,11 +14,12 @@ use crate::conversations::{call_text_matches, call_tokens};
 use crate::decoded_body;
 use crate::error::{Result, StoreError};
 use crate::model::FlowRecord;
+use crate::store::overview::time_range;
 use crate::store::segments::body::{BodyReader, SegmentFiles, StoredBodyParts};
 use crate::store::segments::chunk_refs::body_index;
 use crate::store::segments::messages;
 use crate::store::upkeep::damage::DamagedRows;
-use crate::store::{conversations, overview, segments_dir};
+use crate::store::{conversation_rows, segments_dir};
 use crate::subject::SqliteTables;
 
 /// Maximum size of a decoded body that a search examines.
@@ -146,8 +147,8 @@ fn for_each_indexed(
     let values = values(params);
     // On the entries of the index by id, which have the row number, so that other rows are not read. The sign keeps
     // SQLite from choosing the rows by it, and then having to sort them.
-    let sql = match overview::candidate_rows(db, &options.query)? {
-        Some(ranges) => format!("{} AND {sql}", overview::condition("+f.seq", &ranges)),
+    let sql = match time_range::candidate_rows(db, &options.query)? {
+        Some(ranges) => format!("{} AND {sql}", time_range::condition("+f.seq", &ranges)),
         None => sql,
     };
     let (order, beyond) = match options.order {
@@ -216,7 +217,7 @@ fn for_each_indexed(
 /// The number of flows a query selects, if SQL alone can tell.
 pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
-    let rows = overview::candidate_rows(db, query)?.map_or("1".to_owned(), |r| overview::condition("f.seq", &r));
+    let rows = time_range::candidate_rows(db, query)?.map_or("1".to_owned(), |r| time_range::condition("f.seq", &r));
     let text = format!("SELECT count(*) FROM flows f WHERE {rows} AND {sql}");
     let n = db.prepare_cached(&text)?.query_row(params_from_iter(values(params)), |r| r.get(0))?;
     // With a residual predicate the number is an upper bound only.
@@ -290,7 +291,7 @@ impl QuerySubject for LazyFlowSubject<'_> {
         match key {
             Key::Model | Key::Provider | Key::Agent => {
                 // An index that cannot be read means no match, not a failed search.
-                let calls = conversations::calls(self.db, self.row().id).unwrap_or_default();
+                let calls = conversation_rows::calls(self.db, self.row().id).unwrap_or_default();
                 call_text_matches(&calls, key, fits).unwrap_or(Tristate::Known(false))
             }
             key => self.row().text(key, fits),
@@ -299,7 +300,7 @@ impl QuerySubject for LazyFlowSubject<'_> {
 
     fn number(&self, key: Key) -> Fact<u64> {
         match key {
-            Key::Tokens => call_tokens(&conversations::calls(self.db, self.row().id).unwrap_or_default()),
+            Key::Tokens => call_tokens(&conversation_rows::calls(self.db, self.row().id).unwrap_or_default()),
             key => self.row().number(key),
         }
     }

@@ -13,7 +13,6 @@ use interflow_query::Query;
 use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use tokio::sync::broadcast;
 
 use super::connection_pool::{PooledConnection, ReadPool};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
@@ -388,7 +387,7 @@ impl FlowStore for SqliteStore {
         match &self.writing {
             Some(w) => Subscription(w.shared.feeds.subscribe()),
             // A read-only store has no events: return a channel whose sender is dropped.
-            None => Subscription(broadcast::channel(1).1),
+            None => Subscription::ended(),
         }
     }
 

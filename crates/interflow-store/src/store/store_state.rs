@@ -9,11 +9,10 @@ use bytes::Bytes;
 use interflow_types::{CertificateChain, FlowId};
 use parking_lot::Mutex;
 
-use super::conversation_notes::NoteOf;
-use super::overview::EncodedBlock;
+use super::overview::columns::EncodedBlock;
 use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
-use crate::conversations::ConversationUpdate;
+use crate::conversations::{ConversationUpdate, NoteOf};
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRecord, MessageRecord};
 use crate::store::recording::queue::WriterQueue;
@@ -108,7 +107,7 @@ impl StoreState {
             open_flows: AtomicUsize::new(0),
             segment: AtomicU64::new(0),
             // How far the archive is is known when it runs; until then nothing is deleted.
-            keep_from: Mutex::new(keeps_unarchived(config).then(|| FlowId::from_u128(0))),
+            keep_from: Mutex::new(config.keeps_unarchived().then(|| FlowId::from_u128(0))),
         }
     }
 
@@ -171,9 +170,4 @@ impl StoreState {
         self.open_flows.store(open, SeqCst);
         self.segment.store(segment, SeqCst);
     }
-}
-
-/// Whether flows are kept until they are archived.
-pub(crate) const fn keeps_unarchived(config: &RecordConfig) -> bool {
-    config.archive.is_some() && config.archive_before_delete
 }

@@ -171,7 +171,9 @@ fn a_spool_that_has_filled_its_disk_records_again_once_its_flows_are_moved() {
     let database = server.database();
     let url = database.url().parse().unwrap();
     // All flows are in one segment, which is the newest.
-    let store = SharedStore::open(&url, fixture::access(None), &disk.store(), &RecordConfig::default()).unwrap();
+    let store =
+        interflow_fleet::SharedStore::open(&url, fixture::access(None), &disk.store(), &RecordConfig::default())
+            .unwrap();
     database.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$; \
          CREATE TRIGGER refuse BEFORE INSERT ON interflow.flows FOR EACH ROW EXECUTE FUNCTION refuse()",

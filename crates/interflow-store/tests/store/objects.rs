@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use interflow_fleet::{SharedStore, copy_from_shared, copy_to_shared};
 use interflow_query::Query;
-use interflow_store::shared::{copy_from_shared, copy_to_shared};
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{CertificateChain, ClientTls, Direction, FlowId};

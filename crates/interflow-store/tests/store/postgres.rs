@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use interflow_fleet::{SharedStore, copy_to_shared};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
@@ -123,7 +124,7 @@ fn days_are_dropped_by_age_and_by_size_with_all_that_belongs_to_them() {
     embedded.flush().unwrap();
     let url = database.url().parse().unwrap();
     let progress = &mut |_, _| std::ops::ControlFlow::Continue(());
-    shared::copy_to_shared(&embedded, &url, access(None), progress).unwrap();
+    copy_to_shared(&embedded, &url, access(None), progress).unwrap();
     let days = |table: &str| {
         let sql = format!(
             "SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \

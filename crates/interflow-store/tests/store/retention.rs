@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use interflow_fleet::SharedStore;
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
@@ -329,7 +330,7 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     };
     let first_of = |day: u64| FlowId::from_u128(u128::from(day * 86_400_000) << 80);
     let turn = store.archive_turn(place);
-    assert!(turn.claim(interflow_store::shared::ArchiveClaim::Free).unwrap());
+    assert!(turn.claim(interflow_fleet::ArchiveClaim::Free).unwrap());
     let lease = turn.begin().unwrap().unwrap();
     let archive = Some(place.to_owned());
     let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };

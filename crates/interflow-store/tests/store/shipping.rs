@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use interflow_fleet::SharedStore;
 use interflow_store::*;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::FlowId;

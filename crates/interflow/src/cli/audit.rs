@@ -8,14 +8,12 @@ use interflow_admin::audit::trail::{AuditFiles, AuditFilter, AuditRecord, AuditS
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;
-use interflow_store::shared::IdentityStore;
-use interflow_store::shared_url;
 use serde_json::json;
 
 use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 /// The commands on audit logs.
@@ -98,9 +96,9 @@ pub fn run(
 /// Reads the files or the shared store themselves, so that the trail can be read without an instance. A running one has
 /// written each line within a moment.
 fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let shared = shared_url(&config.record)?.filter(|_| !filter.only_local);
+    let shared = if filter.only_local { None } else { fleet::open_identity(config, home)? };
     let records = match &shared {
-        Some(url) => newest_of_all(&IdentityStore::open(url, store_tls::client, record_store::row_key(home)?)?, filter),
+        Some(shared) => newest_of_all(&*shared.store, filter),
         None => AuditFiles::read_only(&config.admin.audit, home.path()).newest(filter),
     };
     let records = records.map_err(|e| format!("the audit trail cannot be read: {e}"))?;

@@ -2,17 +2,18 @@
 
 use clap::Subcommand;
 use interflow_admin::settings::SettingsDiffKind;
+use interflow_fleet::{PostgresSettings, shared_url};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_net::ca::machine_name;
-use interflow_store::shared::{RollBack, SettingsStore};
-use interflow_store::shared_url;
+use interflow_store::shared_state::RollBack;
 use serde_json::json;
 
 use super::flows::table::moment;
 use super::output::{FormatArgs, TableFormat, print, print_json};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::fleet::access::row_key;
+use crate::fleet::store_tls;
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::settings::diff::diff_texts;
 
@@ -70,7 +71,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        let store = SettingsStore::open(&url, store_tls::client, record_store::row_key(home)?).await?;
+        let store = PostgresSettings::open(&url, store_tls::client, row_key(home)?).await?;
         match command {
             FleetCommand::Settings { format } => settings(&store, format).await,
             FleetCommand::History { name, limit, format } => {
@@ -116,7 +117,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     })
 }
 
-async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+async fn settings(store: &PostgresSettings, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
     let newest = store.newest().await?;
     let statuses = store.statuses().await?;
     if format.is_json() {
@@ -137,7 +138,11 @@ async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Re
 }
 
 /// The text of a revision, or of the newest one, with its number.
-async fn text_of(store: &SettingsStore, name: SharedSetting, revision: Option<u32>) -> Result<(i64, String), CliError> {
+async fn text_of(
+    store: &PostgresSettings,
+    name: SharedSetting,
+    revision: Option<u32>,
+) -> Result<(i64, String), CliError> {
     let name = name.as_str();
     store.text(name, revision.map(i64::from)).await?.ok_or_else(|| match revision {
         Some(number) => no_revision(name, number),
@@ -149,7 +154,7 @@ fn no_revision(name: &str, number: u32) -> CliError {
     CliError::Failed(format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"))
 }
 
-async fn rollback(store: &SettingsStore, name: SharedSetting, revision: u32) -> Result<(), CliError> {
+async fn rollback(store: &PostgresSettings, name: SharedSetting, revision: u32) -> Result<(), CliError> {
     let name = name.as_str();
     let user = ["USER", "USERNAME"].iter().find_map(|variable| std::env::var(variable).ok());
     let author = user.map_or_else(machine_name, |user| format!("{user}@{}", machine_name()));

@@ -1,23 +1,19 @@
 //! `interflow tokens`: creates, lists and revokes the API tokens of services. A running instance knows a change when the
 //! command returns.
 
-use std::sync::Arc;
-
 use clap::{Args, Subcommand};
 use interflow_admin::identity::Role;
 use interflow_admin::identity::tokens::{ApiTokens, NewToken, TokenKind};
 use interflow_admin::{TokenLifetimes, parse_token_expiry};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_store::shared::IdentityStore;
-use interflow_store::shared_url;
 use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -76,11 +72,8 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
 
 /// The tokens in the data directory or in the shared store, while no instance runs.
 fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError> {
-    let opened = match shared_url(&config.record)? {
-        Some(url) => {
-            let store = IdentityStore::open(&url, store_tls::client, record_store::row_key(home)?)?;
-            ApiTokens::open_shared(Arc::new(store), home.path())
-        }
+    let opened = match fleet::open_identity(config, home)? {
+        Some(shared) => ApiTokens::open_shared(shared.store, home.path()),
         None => ApiTokens::open(home.path()),
     };
     opened.map_err(CliError::Failed)

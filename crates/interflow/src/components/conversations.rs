@@ -7,8 +7,8 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, UsageLimiter};
 use interflow_llm_gateway::gateway::token_counts;
-use interflow_store::RecordStore;
 
+use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 
 /// Starts the thread that groups LLM exchanges into conversations as flows end.

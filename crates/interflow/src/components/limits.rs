@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter, VirtualKeyRing};
+use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendDatabase, SpendLedger, UsageLimiter, VirtualKeyRing};
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::limits::{KeyRules, LimitStage};
-use interflow_store::shared::SpendStore;
 use interflow_types::HttpClient;
 
-use super::spend_database::SharedSpendDatabase;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
@@ -49,7 +47,7 @@ impl LimitsComponent {
     }
 
     /// Begins the ledger of spending, in the database that replicas share if there is one.
-    pub fn open_spend_ledger(&self, config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) {
+    pub fn open_spend_ledger(&self, config: &InterflowConfig, home: &DataDir, shared: Option<Arc<dyn SpendDatabase>>) {
         let ledger = spend_ledger(config, home, shared);
         ledger.keep_sending();
         self.limits.set_spend_ledger(ledger);
@@ -94,10 +92,14 @@ fn warn_once(is_warned: &AtomicBool, warning: Option<String>) {
 }
 
 /// The ledger of an instance, or of a command while none is running.
-pub fn spend_ledger(config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) -> Arc<SpendLedger> {
+pub fn spend_ledger(
+    config: &InterflowConfig,
+    home: &DataDir,
+    shared: Option<Arc<dyn SpendDatabase>>,
+) -> Arc<SpendLedger> {
     let (folder, keep) = (home.join("spend"), config.quota.keep_spend.0);
     match shared {
-        Some(store) => SpendLedger::open_shared(&folder, keep, Arc::new(SharedSpendDatabase(store))),
+        Some(store) => SpendLedger::open_shared(&folder, keep, store),
         None => SpendLedger::open(folder, keep),
     }
 }

@@ -9,14 +9,11 @@ mod llm;
 mod mcp;
 #[cfg(feature = "media")]
 pub mod media;
-pub mod record_archive;
 pub mod record_store;
 mod recordings;
 mod redaction;
 mod rule_formats;
 mod rules;
-pub mod spend_database;
-pub mod store_tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,14 +32,15 @@ use interflow_mcp_gateway::{McpMount, McpService};
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
 use interflow_proxy::{LocalClient, ProxyServer};
-use interflow_store::RecordStore;
 use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::watched_files::FileStamps;
 
 use approvals::ApprovalsComponent;
+#[cfg(feature = "fleet")]
 pub use approvals::MODE_FILE;
 use audit::TelemetryComponent;
 use guardrails::GuardrailComponent;
@@ -51,6 +49,7 @@ use llm::LlmComponent;
 use mcp::McpComponent;
 #[cfg(feature = "media")]
 use media::MediaComponent;
+use record_store::RecordStore;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
 pub use rule_formats::rule_formats;
@@ -114,7 +113,7 @@ impl ComponentSet {
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
+        let limits = UsageLimiter::new(&config.quota, home.path(), fleet::REDIS).map_err(|e| e.to_string())?;
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
         let llm = Arc::new(LlmComponent::new(config, home, &local, &limits, &redaction.redaction)?);
         let unrecorded = Arc::new(local.unrecorded());

@@ -10,8 +10,10 @@ use interflow_archive::replay::unmasked;
 use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRecord, ListOptions, ListOrder, RecordStore};
+use interflow_store::{FlowRecord, ListOptions, ListOrder};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
+
+use crate::components::record_store::RecordStore;
 
 /// Maximum number of flows that one rule replays from.
 const MAX_FLOWS: usize = 100_000;

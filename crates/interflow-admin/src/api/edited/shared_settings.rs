@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_store::shared::{RollBack, SettingRevision, SettingStatus};
+use interflow_store::shared_state::{RollBack, SettingRevision, SettingStatus};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_archive::hourly::ArchiveProgress;
+use interflow_archive::ArchiveProgress;
 use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_proxy::tunnel::pinning_bypass::BypassedClient;
 use interflow_store::{InstanceRow, StoreStats};

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use interflow_limits::RedisServer;
+use interflow_limits::RedisValues;
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
 use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
@@ -134,15 +134,15 @@ pub(super) enum CacheOutcome {
 }
 
 impl ResponseCache {
-    /// Validates another configuration. `server` is the Redis server, `secret` what names and contents there are derived
-    /// from. What is in memory is kept if the section did not change.
+    /// Validates another configuration. `redis` has the values on the Redis server, `secret` is what names and contents
+    /// there are derived from. What is in memory is kept if the section did not change.
     ///
     /// # Errors
     /// What is wrong, with its key.
     pub fn prepare(
         &self,
         config: &ResponseCacheConfig,
-        server: Option<RedisServer>,
+        redis: Option<Box<dyn RedisValues>>,
         secret: &[u8],
     ) -> std::result::Result<PreparedCache, String> {
         if let Some(active) = self.active.load_full().filter(|active| active.config == *config) {
@@ -160,8 +160,7 @@ impl ResponseCache {
             CacheStoreKind::Memory => CacheStore::Memory(MemoryStore::new(max)),
             CacheStoreKind::Redis => {
                 let missing = "llm.cache.redis: no server; write its URL, here or in quota.shared.redis";
-                let server = server.ok_or(missing)?;
-                CacheStore::Redis(Box::new(RedisStore::new(&server, config.prefix.clone())?))
+                CacheStore::Redis(Box::new(RedisStore::new(redis.ok_or(missing)?, config.prefix.clone())))
             }
         };
         let semantic = config.semantic.as_ref().map(SemanticIndex::new).transpose()?;

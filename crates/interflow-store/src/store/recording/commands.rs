@@ -153,7 +153,7 @@ fn annotate(row: &mut FlowRecord, change: &FlowAnnotation) {
 }
 
 impl FlowAnnotation {
-    pub(crate) fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
+    pub fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
         tags.retain(|t| !self.remove_tags.contains(t));
         for tag in &self.add_tags {
             // Tags are separated by line breaks in the database.

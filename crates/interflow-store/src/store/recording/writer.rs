@@ -21,14 +21,15 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::config::RecordConfig;
 use crate::error::Result;
 use crate::model::{FlowRecord, FlowState, MissingReason};
+use crate::store::overview::columns;
 use crate::store::recording::header_masking::MaskRules;
 use crate::store::recording::in_flight;
 use crate::store::recording::in_flight::InFlightFlow;
 use crate::store::recording::pending_flow::{PendingFlow, PendingUpdates};
-use crate::store::recording::reconfigure;
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::rows;
 use crate::store::rows::HostIds;
+use crate::store::schema;
 use crate::store::segments::body_assembly::{BodyAssembly, ChunkSink};
 use crate::store::segments::chunk_refs::{CERTIFICATES, SIDES};
 use crate::store::segments::chunks::ChunkWriter;
@@ -38,10 +39,9 @@ use crate::store::store_state::{StoreState, WriterCommand};
 use crate::store::upkeep::age_clock::AgeClock;
 use crate::store::upkeep::checkpoint::CheckpointNeed;
 use crate::store::upkeep::disk_reserve::DiskReserve;
-use crate::store::upkeep::disk_space;
 use crate::store::upkeep::garbage::GarbageMark;
-use crate::store::upkeep::retention::GarbageCollector;
-use crate::store::{overview, schema};
+use crate::store::upkeep::garbage_collector::GarbageCollector;
+use crate::store::upkeep::size_shares;
 
 /// How long updates are collected before they are written.
 const GATHER_INTERVAL: Duration = Duration::from_millis(20);
@@ -114,12 +114,12 @@ impl StoreWriter {
     ) -> Result<Self> {
         let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
-        let columns_end = overview::columns_end(&db)?;
+        let columns_end = columns::columns_end(&db)?;
         // Row numbers continue after the highest that is left; they only need to grow.
         let next_seq = last.unwrap_or(0) + 1;
         let applied = Arc::new(config.clone());
-        config.segment_bytes.0 = disk_space::segment_bytes(&config);
-        reconfigure::limit_log(&db, &config)?;
+        config.segment_bytes.0 = size_shares::segment_bytes(&config);
+        size_shares::limit_log(&db, &config)?;
         let files = segment::list(&crate::store::segments_dir(&dir))?;
         let newest_flow = "SELECT stored FROM flows ORDER BY seq DESC LIMIT 1";
         let newest_flow = db.query_row(newest_flow, [], |r| r.get(0)).optional()?;

@@ -165,7 +165,7 @@ impl BodyReader {
     }
 
     /// A reader of bytes that are fetched as they are read.
-    pub(crate) fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
+    pub fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
         let remaining = range.end.saturating_sub(range.start);
         Self { source: BodyPieces::Fetched(fetch), skip: range.start, left: remaining, current: Bytes::new() }
     }

@@ -48,7 +48,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     // The marker exists from open to orderly close. Without it, the checks below, which read the whole newest segment,
     // are not needed.
     if recovery.unclean {
-        crate::store::overview::forget_open(db)?;
+        crate::store::overview::columns::forget_open(db)?;
         // In the database 3 is `Cut` and 0 is `Open`.
         recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
         let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;

@@ -191,7 +191,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
         }
         None => {
             let pricing = components::conversations::pricing(config, home)?;
-            let store = components::record_store::open(config, home)?;
+            let store = crate::fleet::open_store(config, home)?;
             let mut progress = ProgressDisplay::new("reading exchanges");
             ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }

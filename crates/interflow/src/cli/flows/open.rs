@@ -3,11 +3,12 @@
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowRecord, FlowStore, ListOptions, RecordStore};
+use interflow_store::{FlowRecord, FlowStore, ListOptions};
 use interflow_types::FlowId;
 
 use crate::CliError;
-use crate::components::record_store;
+use crate::components::record_store::RecordStore;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 /// Number of newest flows searched for an ID suffix.
@@ -20,7 +21,7 @@ pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<Reco
     if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
         let _ = instance.flush_recording();
     }
-    Ok(record_store::open_read(config, home)?)
+    Ok(fleet::read_store(config, home)?)
 }
 
 /// Parses a query from command-line arguments.

@@ -7,12 +7,13 @@ use interflow_conversations::assembly::MessageHash;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowAnnotation, RecordStore, StoreError};
+use interflow_store::{FlowAnnotation, StoreError};
 use interflow_types::FlowId;
 use serde_json::json;
 
 use crate::CliError;
-use crate::components::record_store;
+use crate::components::record_store::RecordStore;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 pub enum StoreAccess {
@@ -38,7 +39,7 @@ impl StoreAccess {
             return Ok(Self::Instance(api));
         }
         home.create()?;
-        match record_store::open(config, home) {
+        match fleet::open_store(config, home) {
             Ok(store) => Ok(Self::Here(store)),
             Err(e @ StoreError::Busy(_)) => Err(CliError::Failed(format!(
                 "{e} (an instance without an admin port, such as `interflow exec`, may be the one)"

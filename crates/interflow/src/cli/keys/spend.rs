@@ -6,15 +6,14 @@ use clap::{Args, ValueEnum};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{SpendQuery, SpendReport, SpendSums};
-use interflow_store::shared::SpendStore;
-use interflow_store::shared_url;
 use interflow_types::percent::{COMPONENT, encoded_as};
 
 use super::parquet::to_parquet;
 use crate::CliError;
 use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, OutputFormat};
-use crate::components::{spend_ledger, store_tls};
+use crate::components::spend_ledger;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -62,11 +61,8 @@ pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result
             let answer = api.get(&format!("/spend?by={by}&since={}&until={}", query.since, query.until))?;
             serde_json::from_value(answer).map_err(|e| format!("the running instance answered in another form: {e}"))?
         }
-        None => match shared_url(&config.record)? {
-            Some(url) => {
-                let store = SpendStore::open(&url, store_tls::client)?;
-                spend_ledger(config, home, Some(store)).report(&query).map_err(|e| e.to_string())?
-            }
+        None => match fleet::open_spend(config)? {
+            Some(store) => spend_ledger(config, home, Some(store)).report(&query).map_err(|e| e.to_string())?,
             None => SpendReport::read(&home.join("spend"), &query)?,
         },
     };

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use clap::Args;
 use interflow_files::resolve_secret_ref;
+use interflow_fleet::{CopyCounts, PostgresUrl, SharedStore, copy_from_shared, copy_to_shared};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_query::Query;
-use interflow_store::shared::{CopyCounts, PostgresUrl, copy_from_shared, copy_to_shared};
-use interflow_store::{FlowStore as _, RecordConfig, SharedStore, SqliteStore};
+use interflow_store::{FlowStore as _, RecordConfig, SqliteStore};
 use interflow_types::units::{ByteSize, HumanDuration};
 use serde_json::json;
 
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
 use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
-use crate::components::record_store;
+use crate::fleet::access::access;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
         ControlFlow::Continue(())
     };
     let objects = args.objects.as_deref().or(config.record.objects.as_deref());
-    let access = record_store::access(config, objects)?;
+    let access = access(config, objects)?;
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
