@@ -8,18 +8,26 @@ const STYLE = `
 :root[data-theme='light'] { color-scheme: light; } :root[data-theme='dark'] { color-scheme: dark; }
 * { box-sizing: border-box; }
 body { margin: 0; display: flex; background: light-dark(#fbfcfc, #101416); color: var(--text); font: 15px/1.6 system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
-nav { flex: none; width: 270px; height: 100vh; position: sticky; top: 0; overflow: auto; padding: 18px; border-right: 1px solid var(--line); background: var(--sunk); font-size: 13px; }
+nav { flex: none; width: 270px; height: 100vh; position: sticky; top: 0; overflow: auto; overflow-wrap: anywhere; padding: 18px; border-right: 1px solid var(--line); background: var(--sunk); font-size: 13px; }
 nav ul { list-style: none; margin: 0; padding: 0; } nav h2 { font-size: 12px; margin: 14px 0 4px; color: var(--soft); }
 nav a { display: block; padding: 2px 6px; border-radius: 5px; text-decoration: none; color: inherit; }
 nav a[aria-current] { background: light-dark(#d9eeee, #14393b); font-weight: 600; }
 nav a.app { color: var(--accent); font-weight: 600; margin-bottom: 8px; }
+nav input { width: 100%; margin: 2px 0 6px; padding: 5px 8px; border: 1px solid light-dark(#8a9896, #5d6b70); border-radius: 6px; background: light-dark(#fff, #101416); color: inherit; font: inherit; }
+nav small { display: block; color: var(--soft); } nav .status { color: var(--soft); min-height: 1.6em; margin: 0; }
 main { flex: 1; min-width: 0; max-width: 860px; padding: 22px 34px 90px; overflow-wrap: break-word; }
+aside { flex: none; width: 220px; height: 100vh; position: sticky; top: 0; overflow: auto; padding: 26px 14px; font-size: 13px; }
+aside h2 { font-size: 12px; margin: 0 0 4px; color: var(--soft); } aside a { display: block; padding: 2px 6px; text-decoration: none; color: inherit; } aside a.inner { padding-left: 18px; color: var(--soft); }
+aside a:hover, nav a:hover { color: var(--accent); }
+.code { position: relative; } .code button { position: absolute; top: 6px; right: 6px; padding: 2px 8px; border: 1px solid var(--line); border-radius: 6px; background: light-dark(#fff, #101416); color: inherit; font: 12px/1.5 system-ui, sans-serif; cursor: pointer; }
+.code button:focus-visible, nav input:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 h1 { font-size: 27px; line-height: 1.25; margin: 0 0 14px; } h2 { font-size: 20px; margin: 34px 0 10px; } h3 { font-size: 16px; margin: 24px 0 8px; }
 a { color: var(--accent); } a:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 code, pre { font: 13px/1.5 ui-monospace, 'SF Mono', Menlo, Consolas, monospace; } code { background: var(--sunk); padding: 1px 4px; border-radius: 4px; }
 pre { background: var(--sunk); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; overflow-x: auto; } pre code { padding: 0; background: none; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 10px 0; } th, td { border: 1px solid var(--line); padding: 5px 10px; text-align: left; vertical-align: top; } th { background: var(--sunk); }
 img { max-width: 100%; background: #fff; border-radius: 8px; }
+@media (max-width: 1200px) { aside { display: none; } }
 @media (max-width: 800px) { body { display: block; } nav { position: static; width: auto; height: auto; max-height: 40vh; border-right: 0; border-bottom: 1px solid var(--line); } main { padding: 18px 16px 60px; } }
 `;
 
@@ -43,6 +51,7 @@ export function docsPages(folder) {
       return path.startsWith('..') || !existsSync(join(root, path)) ? null : path;
     };
     const anchors = new Map();
+    const outline = [];
     let tables = 0;
     const page = new Marked({
       renderer: {
@@ -51,7 +60,9 @@ export function docsPages(folder) {
           const base = anchorOf(text);
           const seen = anchors.get(base) ?? 0;
           anchors.set(base, seen + 1);
-          return `<h${depth} id="${seen ? `${base}-${seen}` : base}">${text}</h${depth}>\n`;
+          const id = seen ? `${base}-${seen}` : base;
+          if (depth === 2 || depth === 3) outline.push({ id, depth, text: text.replace(/<[^>]+>/g, '') });
+          return `<h${depth} id="${id}">${text}</h${depth}>\n`;
         },
         link({ href, tokens }) {
           const text = this.parser.parseInline(tokens);
@@ -67,9 +78,10 @@ export function docsPages(folder) {
           // Pictures of the UI add a megabyte to the binary that shows it.
           return found?.endsWith('.svg') ? `<img src="/docs/${found}" alt="${escaped(text)}">` : '';
         },
-        code({ text }) {
-          // Focusable, because long lines scroll.
-          return `<pre tabindex="0"><code>${escaped(text)}\n</code></pre>\n`;
+        code({ text, lang }) {
+          const language = escaped(lang?.split(' ')[0] ?? '');
+          // Focusable, because long lines scroll. The button appears where the browser has a clipboard.
+          return `<div class="code"><button type="button" hidden>Copy</button><pre tabindex="0" data-language="${language}"><code>${escaped(text)}\n</code></pre></div>\n`;
         },
         table(token) {
           // Landmarks need names of their own.
@@ -80,7 +92,8 @@ export function docsPages(folder) {
     });
     const text = readFileSync(join(root, file), 'utf8');
     const title = /^# (.+)$/m.exec(text)?.[1].replace(/`/g, '') ?? file;
-    return { name: pageName(file), title, html: frame(title, navigation(summary, file), page.parse(text)) };
+    const body = page.parse(text);
+    return { name: pageName(file), title, html: frame(title, navigation(summary, file), body, outlineOf(outline)) };
   });
 }
 
@@ -104,11 +117,20 @@ function navigation(summary, current) {
   return lines.filter(Boolean).join('\n');
 }
 
-function frame(title, contents, body) {
+/** What a page has, beside it; pages of a few sections need none, and lists of hundreds would need a search. */
+function outlineOf(headings) {
+  const shown = headings.length > 60 ? headings.filter(({ depth }) => depth === 2) : headings;
+  if (shown.length < 3) return '';
+  const links = shown.map(({ id, depth, text }) => `<a href="#${escaped(id)}"${depth === 3 ? ' class="inner"' : ''}>${text}</a>`);
+  return `<aside aria-label="On this page"><h2>On this page</h2>${links.join('')}</aside>`;
+}
+
+function frame(title, contents, body, outline) {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escaped(title)} · Interflow documentation</title>
-<link rel="icon" href="/favicon.svg" type="image/svg+xml"><link rel="stylesheet" href="/docs/docs.css"><script src="/theme.js"></script></head>
-<body><nav aria-label="Documentation"><a class="app" href="/">‹ Interflow</a>${contents}</nav><main>${body}</main></body></html>
+<link rel="icon" href="/favicon.svg" type="image/svg+xml"><link rel="stylesheet" href="/docs/docs.css"><script src="/theme.js"></script><script type="module" src="/docs/docs.js"></script></head>
+<body><nav aria-label="Documentation"><a class="app" href="/">‹ Interflow</a><input type="search" placeholder="Search ( / )" aria-label="Search the documentation" hidden>
+<p class="status" role="status"></p><ul class="results"></ul><div class="contents">${contents}</div></nav><main>${body}</main>${outline}</body></html>
 `;
 }
 
@@ -120,6 +142,7 @@ export function docs(folder) {
     generateBundle() {
       const emit = (name, source) => this.emitFile({ type: 'asset', fileName: `docs/${name}`, source });
       emit('docs.css', STYLE);
+      emit('docs.js', readFileSync(new URL('docs-page.js', import.meta.url)));
       for (const { name, html } of docsPages(folder)) emit(name, html);
       for (const { name, source } of docsImages(folder)) emit(name, source);
     },

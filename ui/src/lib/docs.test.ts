@@ -1,6 +1,7 @@
 // The documentation that is part of the pages.
 import { describe, expect, it } from 'vitest';
 import { anchorOf, docsPages } from '../../docs.mjs';
+import { commandsOf, excerptOf, search } from '../../docs-page.js';
 import { GUIDES } from './guides';
 
 const pages = docsPages('../docs');
@@ -24,6 +25,25 @@ describe('the documentation', () => {
   it('escapes what is text', () => {
     expect(html('reference/cli.html')).not.toMatch(/<(?!\/?(?:[a-z][a-z0-9]*)[\s>]|!)/);
   });
+});
+
+it('copies the commands of a console block without prompts and output', () => {
+  const block = "$ cat > a.json <<'END'\n> {\"a\": 1}\n> END\n$ curl -s \\\n    http://localhost/\nthe answer\n$ interflow status\nrunning\n";
+  expect(commandsOf(block)).toBe("cat > a.json <<'END'\n{\"a\": 1}\nEND\ncurl -s \\\n    http://localhost/\ninterflow status");
+});
+
+it('finds the sections with all words, those with a word in their heading first', () => {
+  const section = (url: string, heading: string, text: string) => ({ url, title: 'Page', heading, text });
+  const sections = [
+    section('/docs/a.html#x', 'Other', 'a budget is a limit, and a budget again'),
+    section('/docs/a.html#y', 'Budgets', 'how much a key may spend'),
+    section('/docs/reference/b.html#z', 'All keys', 'budget limit'),
+  ];
+  expect(search(sections, 'budget').map((s) => s.url)).toEqual(['/docs/a.html#y', '/docs/a.html#x', '/docs/reference/b.html#z']);
+  expect(search(sections, 'Budget LIMIT').map((s) => s.heading)).toEqual(['Other', 'All keys']);
+  expect(search(sections, 'absent')).toEqual([]);
+  expect(search(sections, '  ')).toEqual([]);
+  expect(excerptOf('a'.repeat(100) + ' needle in hay', 'needle')).toMatch(/^….*needle in hay…$/);
 });
 
 it.each([['Let it work: `a_b`', 'let-it-work-a_b'], ['HTTP/2 &amp; TLS', 'http2--tls']])('the anchor of %s', (heading, anchor) => {
