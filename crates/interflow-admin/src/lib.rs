@@ -28,8 +28,10 @@ mod status_page;
 mod ui;
 
 pub use api::edited::rules::flow_fixture;
+pub use api::operations::call::OperationCall;
 #[cfg(feature = "schema")]
-pub use api::openapi::generate_openapi;
+pub use api::operations::openapi::generate_openapi;
+pub use api::operations::table::OperationId;
 pub use api::system::tokens::parse_expiry as parse_token_expiry;
 pub use audit::last_editors::LastEditors;
 pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};

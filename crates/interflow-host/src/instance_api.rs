@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::Response;
+use ureq::http::{Request, Response};
 use ureq::{Agent, Body, SendBody};
 
 use crate::CliError;
@@ -63,9 +63,20 @@ impl InstanceApi {
         format!("Bearer {}", self.token)
     }
 
-    pub fn get(&self, path: &str) -> Result<Value, CliError> {
-        let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
-        read(answer)
+    /// The JSON of the response; null if it has none.
+    ///
+    /// # Errors
+    /// The instance does not answer, or refuses the request.
+    pub fn send(&self, method: &str, path: &str, input: Option<&Value>) -> Result<Value, CliError> {
+        let request = Request::builder().method(method).uri(self.url(path)).header("Authorization", self.bearer());
+        let invalid = |e| CliError::Failed(format!("the request cannot be made: {e}"));
+        read(match input {
+            Some(input) => {
+                let request = request.header("Content-Type", "application/json").body(input.to_string());
+                self.agent.run(request.map_err(invalid)?)
+            }
+            None => self.agent.run(request.body(()).map_err(invalid)?),
+        })
     }
 
     /// A response that is not JSON, such as a body or an export.
@@ -76,25 +87,6 @@ impl InstanceApi {
             true => read_text(&mut answer),
             false => Err(read(Ok(answer)).err().unwrap_or_else(|| CliError::Failed("no response".into()))),
         }
-    }
-
-    pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn put(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn delete(&self, path: &str) -> Result<Value, CliError> {
-        read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
     /// Waits until the instance has written everything that it has recorded so far, so that the store's files show it;

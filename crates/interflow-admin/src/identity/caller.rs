@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
+use axum::http::Extensions;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -45,6 +44,11 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// The caller of a request. The check of every request sets it; without it nothing is answered.
+    pub fn of(extensions: &Extensions) -> Result<Self, ApiError> {
+        extensions.get::<Self>().cloned().ok_or_else(|| ApiError::internal("the request has no caller"))
+    }
+
     /// # Errors
     /// The caller lacks one of these rights.
     pub fn require(&self, needed: Rights) -> Result<(), ApiError> {
@@ -110,13 +114,4 @@ pub(crate) fn missing_rights(missing: &[Right]) -> ApiError {
     let names: Vec<&str> = missing.iter().map(|right| right.as_str()).collect();
     let message = format!("this needs the right {}, which you do not have", names.join(" and "));
     ApiError::new(axum::http::StatusCode::FORBIDDEN, "missing_right", message)
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        // The check of every request sets it; without it nothing is answered.
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| ApiError::internal("the request has no caller"))
-    }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::arguments::{moment, number, offset, query, text};
 use super::secret_masking::{mask_body, mask_header_values, mask_headers, mask_path};
-use super::tools::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
+use super::tool_text::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
 
 /// Bytes of a body that are decoded for display.
 const MAX_BODY: u64 = 16 << 20;

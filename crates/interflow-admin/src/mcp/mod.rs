@@ -5,11 +5,14 @@
 //! running instance are [`RemoteToolCall`]s. `interflow mcp` uses standard input and output, the admin port `/mcp`.
 
 mod arguments;
+mod conversation_tools;
 mod flow_tools;
+mod operation_texts;
 mod prompts;
 mod resources;
 pub(crate) mod secret_masking;
 mod tool_calls;
+mod tool_text;
 mod tools;
 mod wait;
 
@@ -18,8 +21,8 @@ use serde_json::{Value, json};
 
 pub use prompts::list as list_prompts;
 pub use resources::{list as list_resources, templates as list_resource_templates};
-pub use tool_calls::{RemoteToolCall, ToolAction, WriteAccess, remote_tool_call};
-pub use tools::list as list_tools;
+pub use tool_calls::{RemoteToolCall, remote_tool_call};
+pub use tools::{WriteAccess, list as list_tools};
 pub use wait::{WAIT_POLL, WaitCall, wait_call};
 
 /// Supported protocol versions; the latest one is offered to clients that request another.

@@ -183,7 +183,7 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
 
 /// Clients that bypass interception because they rejected the certificate.
 fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
-    let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
+    let passing = InstanceApi::for_instance(home).ok()??.send("GET", "/passthrough", None).ok()?;
     let passing = passing["clients"].as_array()?;
     let Some(first) = passing.first() else {
         return Some(finding(

@@ -45,7 +45,7 @@ impl ExecCredential {
     /// `None` if the instance has no admin listener.
     pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
-        let credentials = api.post("/credentials", &json!({ "user": user }))?;
+        let credentials = api.send("POST", "/credentials", Some(&json!({ "user": user })))?;
         let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
         Ok(credentials["password"].as_str().map(|p| Self { api, login: login(p) }))
     }
@@ -59,7 +59,7 @@ impl Drop for ExecCredential {
     fn drop(&mut self) {
         let ProxyLogin { user, password } = &self.login;
         // If the instance has stopped, the credentials are gone.
-        let _ = self.api.post("/credentials/revoke", &json!({ "user": user, "password": password }));
+        let _ = self.api.send("POST", "/credentials/revoke", Some(&json!({ "user": user, "password": password })));
     }
 }
 

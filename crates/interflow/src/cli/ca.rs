@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
+use interflow_admin::OperationId;
 use interflow_host::data_dir::DataDir;
 use interflow_host::{InstanceApi, exec};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
@@ -11,6 +12,7 @@ use serde_json::json;
 
 use super::output::{FormatArgs, TextFormat, print_json};
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
@@ -160,14 +162,14 @@ fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError
 /// Makes the running instance intercept clients again that rejected the certificate.
 fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
-    let passing = api.get("/passthrough")?;
+    let passing = api.call(&OperationId::ListBypassedClients.call())?;
     let all = passing["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
-    let query = match host {
-        Some(host) => format!("?host={}", interflow_types::percent::encoded(host)),
-        None => String::new(),
-    };
-    api.delete(&format!("/passthrough{query}"))?;
+    let clear = OperationId::ClearBypass.call();
+    api.call(&match host {
+        Some(host) => clear.query("host", host),
+        None => clear,
+    })?;
     for p in &ended {
         let text = |key: &str| p[key].as_str().unwrap_or_default().to_owned();
         let program = if p["process"].is_string() { text("process") } else { text("ja4") };
@@ -182,7 +184,7 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
 /// Clears the pinning bypass of the running instance, if any, after trust in the CA has changed.
 fn forget_refusals(home: &DataDir) {
     if let Ok(Some(api)) = InstanceApi::for_instance(home) {
-        let _ = api.delete("/passthrough");
+        let _ = api.call(&OperationId::ClearBypass.call());
     }
 }
 

@@ -1,12 +1,14 @@
 //! `interflow llm`: the LLM gateway of the running instance.
 
 use clap::Subcommand;
+use interflow_admin::OperationId;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::Value;
 
 use super::output::{FormatArgs, TableFormat, member, members, print, print_json};
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 
 #[derive(Debug, Subcommand)]
 pub enum LlmCommand {
@@ -19,7 +21,7 @@ pub enum LlmCommand {
 
 pub fn run(command: LlmCommand, home: &DataDir) -> Result<(), CliError> {
     let LlmCommand::Routes { format } = command;
-    let routes = InstanceApi::require(home)?.get("/llm/routes")?;
+    let routes = InstanceApi::require(home)?.call(&OperationId::ListLlmRoutes.call())?;
     if format.is_json() {
         return print_json(&routes);
     }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
+use crate::cli::operations::Operations as _;
 use crate::instance::config::InterflowConfig;
 
 /// Maximum message size, in bytes.
@@ -96,13 +97,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let message = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(message)?.ok_or(none)?;
-    let (method, path) = call.operation();
-    let done = match method {
-        "GET" => api.get(&path),
-        "PATCH" => api.patch(&path, &call.input),
-        _ => api.post(&path, &call.input),
-    };
-    done.map_err(message)
+    api.call(call.call()).map_err(message)
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {

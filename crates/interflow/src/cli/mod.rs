@@ -17,6 +17,7 @@ pub mod manual;
 mod mcp;
 #[cfg(feature = "media")]
 mod media;
+mod operations;
 mod output;
 mod programs;
 mod record;

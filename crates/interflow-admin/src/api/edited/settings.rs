@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, FromRequestParts, State};
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use interflow_files::EditTurn;
 use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
@@ -14,8 +13,7 @@ use serde_json::json;
 
 use crate::api::edited::edits::run_edit;
 use crate::api::input::StrictJson;
-#[cfg(feature = "schema")]
-use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
+use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::settings::{AppliedSettings, SettingChange, SettingsEditor, SettingsError, SettingsPreview, SettingsView};
@@ -41,18 +39,12 @@ pub(crate) struct SettingsInput {
 /// The address of the client, for the audit log.
 pub(crate) struct ClientAddress(String);
 
-impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Self::Rejection> {
+impl OperationInput for ClientAddress {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let parts = &request.parts;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         Ok(Self(peer.map(|ConnectInfo(peer)| peer.ip().to_canonical().to_string()).unwrap_or_default()))
     }
-}
-
-#[cfg(feature = "schema")]
-impl DescribeInput for ClientAddress {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }
 
 fn editor(state: &AdminState) -> Result<Arc<dyn SettingsEditor>> {

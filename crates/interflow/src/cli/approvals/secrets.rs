@@ -1,12 +1,14 @@
 //! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
 
 use clap::{Args, Subcommand};
+use interflow_admin::OperationId;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use serde_json::json;
 
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -41,9 +43,11 @@ pub enum SecretsCommand {
 pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
     match command {
-        SecretsCommand::List { format } if format.is_json() => print_json(&api.get("/secrets")?["secrets"])?,
+        SecretsCommand::List { format } if format.is_json() => {
+            print_json(&api.call(&OperationId::ListSecrets.call())?["secrets"])?
+        }
         SecretsCommand::List { .. } => {
-            for s in members(&api.get("/secrets")?, "secrets") {
+            for s in members(&api.call(&OperationId::ListSecrets.call())?, "secrets") {
                 let (label, used) = (member(s, "label"), member(s, "used"));
                 print(&format!(
                     "{label:<16}  {}  to {}  ({used} used)\n",
@@ -59,16 +63,14 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
             if let Some(placeholder) = placeholder {
                 secret["placeholder"] = placeholder.into();
             }
-            let made = api.post("/secrets", &secret)?;
+            let made = api.call(&OperationId::AddSecret.call().body(secret))?;
             interflow_host::errln!(
                 "the placeholder is replaced by the secret in requests to {}",
                 joined_values(&made, "hosts")
             );
             print(&format!("{}\n", member(&made, "placeholder")));
         }
-        SecretsCommand::Remove { label } => {
-            drop(api.delete(&format!("/secrets/{}", interflow_types::percent::encoded(&label)))?)
-        }
+        SecretsCommand::Remove { label } => drop(api.call(&OperationId::RemoveSecret.call().path(label))?),
     }
     Ok(())
 }
@@ -81,7 +83,7 @@ pub struct SessionsArgs {
 
 /// Lists the agent sessions of the running instance.
 pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
-    let response = InstanceApi::require(home)?.get("/sessions")?;
+    let response = InstanceApi::require(home)?.call(&OperationId::ListSessions.call())?;
     if args.format.is_json() {
         return print_json(&response["sessions"]);
     }

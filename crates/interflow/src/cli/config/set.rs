@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use interflow_admin::OperationId;
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
@@ -10,6 +11,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::{Value as Json, json};
 
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{joined_values, print};
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
@@ -134,7 +136,7 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
 fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
     let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
     let Ok(Some(api)) = InstanceApi::for_instance(&home) else { return Ok(None) };
-    api.post("/reload", &json!({})).map(Some)
+    api.call(&OperationId::Reload.call()).map(Some)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

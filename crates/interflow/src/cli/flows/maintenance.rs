@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
+use interflow_admin::OperationId;
 use interflow_archive::text::size;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
@@ -15,6 +16,7 @@ use super::progress::ProgressDisplay;
 use super::store_access::StoreAccess;
 use super::{CountArgs, PruneArgs, TagArgs, open};
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 
@@ -106,7 +108,7 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
 /// Prints store statistics, and recorder statistics if an instance is running.
 pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if let Some(api) = InstanceApi::for_instance(home)? {
-        let stats = api.get("/stats")?;
+        let stats = api.call(&OperationId::Stats.call())?;
         if json {
             return print_json(&stats);
         }

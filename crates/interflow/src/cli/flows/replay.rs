@@ -5,6 +5,7 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use interflow_admin::OperationId;
 use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::text::size;
 use interflow_host::InstanceApi;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{ReplayArgs, open};
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
@@ -66,7 +68,7 @@ fn replay_by_instance(
     if let Some(body) = body {
         input["body"] = json!({"base64": STANDARD.encode(body)});
     }
-    api.post(&format!("/flows/{id}/replay"), &input)
+    api.call(&OperationId::ReplayFlow.call().path(id).body(input))
 }
 
 fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request, CliError> {

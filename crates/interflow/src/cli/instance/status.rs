@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use interflow_admin::OperationId;
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
@@ -11,6 +12,7 @@ use interflow_store::InstanceRow;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
 
 #[derive(Debug, Args)]
@@ -34,7 +36,9 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
     // Without an admin port, only what the instance's file says is known.
     let (stats, fleet) = match InstanceApi::for_instance(home)? {
         // The instances come from the shared store, which may not answer while this instance does.
-        Some(api) => (api.get("/stats")?, api.get("/instances").unwrap_or_default()),
+        Some(api) => {
+            (api.call(&OperationId::Stats.call())?, api.call(&OperationId::ListInstances.call()).unwrap_or_default())
+        }
         None => (Value::Null, Value::Null),
     };
     let mut status = as_json(&instance, &stats, home, trusted);

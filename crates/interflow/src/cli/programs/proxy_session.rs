@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 
+use interflow_admin::OperationId;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::exec::{ExecCredential, ProxyLogin, print_summary};
@@ -15,6 +16,7 @@ use serde_json::Value;
 use super::exec_choice::CHOICE_FILE;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::members;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
@@ -180,7 +182,7 @@ impl ProxySession<'_> {
         let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
             format!("--secret: the running instance (process {}) has no admin port to ask: add --private", instance.pid)
         })?;
-        let answer = api.get("/secrets")?;
+        let answer = api.call(&OperationId::ListSecrets.call())?;
         let stored: Vec<_> = members(&answer, "secrets")
             .map(|s| (s["label"].as_str().unwrap_or_default(), s["placeholder"].as_str().unwrap_or_default()))
             .collect();
@@ -265,7 +267,7 @@ pub fn instance_redacts(home: &DataDir) -> bool {
 
 /// The routes of the running instance; null if it has no admin port.
 fn active_policies(home: &DataDir) -> Result<Value, CliError> {
-    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.get("/privacy/policies"))
+    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.call(&OperationId::ListPolicies.call()))
 }
 
 /// Whether the routes of `GET /privacy/policies` redact every proxied request.

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_admin::OperationId;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use super::{ExplainArgs, FilesArgs, RuleListArgs};
 use crate::CliError;
 use crate::cli::flows::open;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{FormatArgs, TableFormat, print_json};
 use crate::components::{BuildCapabilities, RecordingArchives, rule_formats};
 use crate::instance::config::InterflowConfig;
@@ -118,7 +120,7 @@ fn table(rules: &[Value]) {
 
 /// `rules list` without files: the rules of the running instance.
 pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
-    let active = InstanceApi::require(home)?.get("/rules")?;
+    let active = InstanceApi::require(home)?.call(&OperationId::ListRules.call())?;
     if format.is_json() {
         return print_json(&active);
     }

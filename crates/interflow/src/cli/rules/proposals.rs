@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use interflow_admin::OperationId;
 use interflow_archive::text::clean_lines;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
@@ -9,13 +10,14 @@ use interflow_host::pluralize::pluralize;
 use serde_json::json;
 
 use crate::CliError;
+use crate::cli::operations::Operations as _;
 use crate::cli::output::{FormatArgs, TextFormat, member, members, print, print_json};
 
 /// Matches that the list shows of each proposal.
 const SHOWN: usize = 5;
 
 pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
-    let response = InstanceApi::require(home)?.get("/rules/proposals")?;
+    let response = InstanceApi::require(home)?.call(&OperationId::ListProposals.call())?;
     if format.is_json() {
         return print_json(&response);
     }
@@ -49,13 +51,13 @@ pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliEr
 }
 
 pub fn apply(id: u64, file: Option<&str>, home: &DataDir) -> Result<(), CliError> {
-    InstanceApi::require(home)?.post(&format!("/rules/proposals/{id}"), &json!({ "file": file }))?;
+    InstanceApi::require(home)?.call(&OperationId::ApplyProposal.call().path(id).body(json!({ "file": file })))?;
     print(&format!("proposal {id} is applied: `interflow rules list` shows the active rules\n"));
     Ok(())
 }
 
 pub fn dismiss(id: u64, home: &DataDir) -> Result<(), CliError> {
-    InstanceApi::require(home)?.delete(&format!("/rules/proposals/{id}"))?;
+    InstanceApi::require(home)?.call(&OperationId::DismissProposal.call().path(id))?;
     print(&format!("proposal {id} is dismissed\n"));
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! The OpenAPI 3.1 document, generated from the table of routes; `docs/reference/openapi.json` is its committed form.
+//! The OpenAPI 3.1 document, generated from the table of operations; `docs/reference/openapi.json` is its committed form.
 
 use serde_json::{Map, Value, json};
 
 use crate::api::ROOT;
-use crate::api::operation::{ApiSchemas, Operation};
-use crate::api::routes::{ApiRoute, all_routes};
+use crate::api::operations::Operation;
+use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
+use crate::api::operations::table::OperationId;
 use crate::error::ErrorBody;
 
 /// Descriptions of path parameters, by their name in the path.
@@ -15,14 +16,15 @@ const PATH_PARAMETERS: [(&str, &str); 4] = [
     ("name", "a collection's name"),
 ];
 
-/// The document of all routes.
+/// The document of all operations.
 pub fn generate_openapi() -> Value {
     let mut schemas = ApiSchemas::new();
     let error = content("application/json", schemas.responses.subschema_for::<ErrorBody>().into());
     let mut paths = Map::new();
-    for route in all_routes() {
-        let path = paths.entry(format!("{ROOT}{}", route.path)).or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(&route, &mut schemas);
+    for id in OperationId::ALL {
+        let operation = id.operation();
+        let path = paths.entry(format!("{ROOT}{}", operation.path)).or_insert_with(|| json!({}));
+        path[operation.method.as_str().to_ascii_lowercase()] = describe(&operation, &mut schemas);
     }
     let operations = paths.values_mut().filter_map(Value::as_object_mut).flat_map(|p| p.values_mut());
     let requests = operations.filter_map(Value::as_object_mut).flat_map(|operation| {
@@ -77,28 +79,28 @@ fn simplify(value: &mut Value) {
     }
 }
 
-fn operation(route: &ApiRoute, schemas: &mut ApiSchemas) -> Value {
-    let mut operation = Operation::default();
-    (route.describe)(&mut operation, schemas);
-    if let Some(adjust) = route.adjust {
-        adjust(&mut operation, schemas);
+fn describe(operation: &Operation, schemas: &mut ApiSchemas) -> Value {
+    let mut doc = OperationDoc::default();
+    operation.handler.describe(&mut doc, schemas);
+    if let Some(adjust) = operation.adjust {
+        adjust(&mut doc, schemas);
     }
-    let mut parameters = path_parameters(route.path, operation.path);
-    parameters.extend(operation.query);
-    let (status, body) = operation.response;
-    let mut success = json!({"description": route.summary});
+    let mut parameters = path_parameters(operation.path, doc.path);
+    parameters.extend(doc.query);
+    let (status, body) = doc.response;
+    let mut success = json!({"description": operation.summary});
     if let Some((media, schema)) = body {
         success["content"] = content(media, schema);
     }
     let mut responses = Map::new();
     responses.insert(status.to_string(), success);
     responses.insert("default".into(), json!({"$ref": "#/components/responses/Error"}));
-    let mut described = json!({"summary": route.summary, "parameters": parameters, "responses": responses});
-    described["x-required-rights"] = json!(route.needs.list());
-    if let Some((media, schema)) = operation.request {
+    let mut described = json!({"summary": operation.summary, "parameters": parameters, "responses": responses});
+    described["x-required-rights"] = json!(operation.access.needed.list());
+    if let Some((media, schema)) = doc.request {
         described["requestBody"] = json!({"content": content(media, schema)});
     }
-    if let Some((client, server)) = operation.messages {
+    if let Some((client, server)) = doc.messages {
         described["x-websocket-messages"] = json!({"client": client, "server": server});
     }
     described
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_committed_page_of_operations_is_current() {
-        let page = crate::api::openapi_page::render(&generate_openapi());
+        let page = crate::api::operations::openapi_page::render(&generate_openapi());
         interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
     }
 
@@ -210,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_page_of_the_api_names_routes_that_exist() {
-        let (document, page) = (generate_openapi(), include_str!("../../../../docs/reference/http-api.md"));
+        let (document, page) = (generate_openapi(), include_str!("../../../../../docs/reference/http-api.md"));
         let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
         let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
         let named = spans.filter_map(|span| match span.split_once(' ') {

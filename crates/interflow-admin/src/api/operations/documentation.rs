@@ -1,23 +1,8 @@
-//! The documentation of a route, taken from the types of its handler: what each extractor reads, and what is returned.
+//! The documentation of an operation: schemas, and what the types of its handler's inputs and output say.
 
-use std::sync::Arc;
-
-use axum::Json;
-use axum::body::Body;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{Path, State};
-use axum::handler::Handler;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
-use interflow_types::{Direction, FlowId};
 use schemars::generate::{Contract, SchemaSettings};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
-
-use crate::api::input::{FlowIdPath, FlowSidePath, MessagePath, StrictJson, StrictQuery};
-use crate::error::ApiError;
-use crate::identity::caller::Caller;
-use crate::state::AdminState;
 
 /// Where the document keeps its schemas.
 const SCHEMAS: &str = "#/components/schemas/";
@@ -96,9 +81,9 @@ fn rename_references(value: &mut Value, differing: &[String]) {
     }
 }
 
-/// What is known of a route beyond its path and summary.
+/// What is known of an operation beyond its path and summary.
 #[derive(Default)]
-pub(crate) struct Operation {
+pub(crate) struct OperationDoc {
     /// The schemas of the path's parameters, in order.
     pub path: Vec<Value>,
     /// Query parameters, as the document lists them.
@@ -111,66 +96,9 @@ pub(crate) struct Operation {
     pub messages: Option<(Value, Value)>,
 }
 
-/// A handler whose extractors and result describe the route.
-pub(crate) trait DocumentedHandler<T>: Handler<T, Arc<AdminState>> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas);
-}
-
-// Handlers are functions with up to four extractors. The last parameter of axum's `Handler` differs for the last
-// extractor, so it stays generic as `Via`.
-macro_rules! documented_handler {
-    ($($input:ident),*) => {
-        impl<F, Fut, Out, Via, $($input),*> DocumentedHandler<(Via, $($input,)*)> for F
-        where
-            F: Handler<(Via, $($input,)*), Arc<AdminState>> + FnOnce($($input),*) -> Fut,
-            Fut: Future<Output = Out>,
-            Out: DescribeOutput,
-            $($input: DescribeInput,)*
-        {
-            fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-                Out::describe(operation, schemas);
-                $($input::describe(operation, schemas);)*
-            }
-        }
-    };
-}
-
-documented_handler!();
-documented_handler!(A);
-documented_handler!(A, B);
-documented_handler!(A, B, C);
-documented_handler!(A, B, C, D);
-
-pub(crate) trait DescribeInput {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas);
-}
-
-impl DescribeInput for State<Arc<AdminState>> {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
-}
-
-impl DescribeInput for Caller {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
-}
-
-impl DescribeInput for HeaderMap {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
-}
-
-impl DescribeInput for Body {
-    fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
-        operation.request = Some(("application/octet-stream", json!({})));
-    }
-}
-
-impl<T: JsonSchema> DescribeInput for StrictJson<T> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        operation.request = Some(("application/json", schemas.requests.subschema_for::<T>().into()));
-    }
-}
-
-impl<T: JsonSchema> DescribeInput for StrictQuery<T> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
+impl OperationDoc {
+    /// The members of a structure as parameters of the query.
+    pub fn add_query<T: JsonSchema>(&mut self, schemas: &mut ApiSchemas) {
         let Value::Object(mut object) = Value::from(T::json_schema(&mut schemas.requests)) else { return };
         let required = object.remove("required").unwrap_or_default();
         let required = |name: &str| required.as_array().is_some_and(|list| list.iter().any(|n| n == name));
@@ -185,7 +113,7 @@ impl<T: JsonSchema> DescribeInput for StrictQuery<T> {
             // A parameter is absent rather than null.
             drop_null(&mut schema);
             parameter["schema"] = schema;
-            operation.query.push(parameter);
+            self.query.push(parameter);
         }
     }
 }
@@ -212,71 +140,5 @@ fn drop_null(schema: &mut Value) {
             map.remove("anyOf");
             map.extend(only);
         }
-    }
-}
-
-impl<T: JsonSchema> DescribeInput for Path<T> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        operation.path.push(schemas.requests.subschema_for::<T>().into());
-    }
-}
-
-fn flow_id_schema(schemas: &mut ApiSchemas) -> Value {
-    schemas.requests.subschema_for::<FlowId>().into()
-}
-
-impl DescribeInput for FlowIdPath {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        operation.path.push(flow_id_schema(schemas));
-    }
-}
-
-impl DescribeInput for FlowSidePath {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        let side: Schema = schemas.requests.subschema_for::<Direction>();
-        operation.path.extend([flow_id_schema(schemas), side.into()]);
-    }
-}
-
-impl DescribeInput for MessagePath {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        let index: Schema = schemas.requests.subschema_for::<u64>();
-        operation.path.extend([flow_id_schema(schemas), index.into()]);
-    }
-}
-
-impl<E> DescribeInput for Result<WebSocketUpgrade, E> {
-    fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
-        operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
-    }
-}
-
-/// What a handler returns on success.
-pub(crate) trait DescribeOutput {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas);
-}
-
-impl<T: JsonSchema> DescribeOutput for Json<T> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        operation.response = (200, Some(("application/json", schemas.responses.subschema_for::<T>().into())));
-    }
-}
-
-impl DescribeOutput for StatusCode {
-    fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
-        operation.response = (Self::NO_CONTENT.as_u16(), None);
-    }
-}
-
-/// A response that a handler builds itself: its media type is known only at run time, so it is described as bytes.
-impl DescribeOutput for Response {
-    fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
-        operation.response = (200, Some(("application/octet-stream", json!({}))));
-    }
-}
-
-impl<T: DescribeOutput> DescribeOutput for Result<T, ApiError> {
-    fn describe(operation: &mut Operation, schemas: &mut ApiSchemas) {
-        T::describe(operation, schemas);
     }
 }
