@@ -17,6 +17,7 @@ pub mod mcp;
 pub mod metrics;
 pub mod oidc;
 mod pending;
+mod records;
 mod reload;
 mod rule_proposals;
 mod serve;
@@ -29,6 +30,8 @@ mod ui;
 
 pub use api::edited::rules::flow_fixture;
 pub use api::operations::call::OperationCall;
+pub use api::operations::context::{OfflineDeps, RebuildFn, SpendReportFn};
+pub use api::operations::offline::{OfflineOperations, OperationRefusal};
 #[cfg(feature = "schema")]
 pub use api::operations::openapi::generate_openapi;
 pub use api::operations::table::OperationId;

@@ -97,8 +97,8 @@ impl InstanceApi {
         read(limited.send_empty()).map(drop)
     }
 
-    /// Streams a file of any size, without loading it.
-    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
+    /// Posts a file of any size, without loading it.
+    pub fn send_file(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
     }

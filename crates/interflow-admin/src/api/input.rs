@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 #[cfg(feature = "schema")]
 use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
-use crate::api::operations::handler::{Awaited, OperationInput, OperationRequest};
+use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
 
 pub(crate) struct StrictQuery<T>(pub T);
@@ -32,7 +32,7 @@ impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictQuery<T> {
 pub(crate) struct StrictJson<T>(pub T);
 
 impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictJson<T> {
-    const AWAITED: Awaited = Awaited::Json;
+    const IS_JSON: bool = true;
 
     fn read(request: &mut OperationRequest) -> Result<Self> {
         serde_json::from_slice(&request.json()?).map(Self).map_err(|e| invalid_json(&e))

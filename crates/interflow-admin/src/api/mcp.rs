@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::blocking::run_query;
 use crate::api::input::invalid_json;
+use crate::api::operations::context::OperationContext;
 use crate::api::operations::handler::read_json;
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
@@ -122,5 +123,5 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
 /// Calls the same handlers as the REST API, so that both have the same checks and limits. A tool reports its errors as text
 /// to the model.
 async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
-    call.call().clone().run(state, caller).await.map_err(|e| e.into_details().message)
+    call.call().run(&OperationContext::Instance(Arc::clone(state)), caller).await.map_err(|e| e.into_details().message)
 }

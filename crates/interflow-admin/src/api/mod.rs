@@ -20,6 +20,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{MethodFilter, on};
 
+use crate::api::operations::context::OperationContext;
 use crate::api::operations::table::OperationId;
 use crate::error::ApiError;
 use crate::state::AdminState;
@@ -37,7 +38,7 @@ pub(crate) fn router() -> Router<Arc<AdminState>> {
         let filter = MethodFilter::try_from(operation.method.clone()).expect("the table holds methods that axum knows");
         let serve = move |State(state): State<Arc<AdminState>>, request: Request| {
             let operation = Arc::clone(&operation);
-            async move { operation.serve(state, request).await }
+            async move { operation.serve(OperationContext::Instance(state), request).await }
         };
         router = router.route(&path, on(filter, serve));
     }

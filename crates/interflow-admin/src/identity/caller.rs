@@ -36,9 +36,9 @@ pub(crate) struct Caller {
     pub address: Option<IpAddr>,
     pub audit: Arc<AdminAudit>,
     /// To learn that the caller's token was revoked while a connection is open.
-    pub tokens: Arc<ApiTokens>,
+    pub tokens: Option<Arc<ApiTokens>>,
     /// Or that they logged out.
-    pub ended_sessions: Arc<EndedSessions>,
+    pub ended_sessions: Option<Arc<EndedSessions>>,
     /// What a handler adds to the audit trail's line of the request.
     pub detail: Arc<Mutex<Option<Value>>>,
 }
@@ -58,6 +58,12 @@ impl Caller {
 
     pub fn has(&self, right: Rights) -> bool {
         self.identity.rights.contains(right)
+    }
+
+    /// # Errors
+    /// The caller is at a command line that has not opened them.
+    pub fn tokens(&self) -> Result<Arc<ApiTokens>, ApiError> {
+        self.tokens.clone().ok_or_else(|| ApiError::internal("the API tokens are not open"))
     }
 
     /// Adds to the audit trail's line of this request.
@@ -80,8 +86,17 @@ impl Caller {
     /// Whether the credential is still valid, for connections that outlive their request.
     pub fn is_active(&self) -> bool {
         self.identity.until.is_none_or(|at| Timestamp::now() < at)
-            && self.identity.token.as_deref().is_none_or(|id| self.tokens.is_active(id))
-            && !self.identity.session.as_deref().is_some_and(|id| self.ended_sessions.is_ended(id))
+            && self
+                .identity
+                .token
+                .as_deref()
+                .is_none_or(|id| self.tokens.as_ref().is_some_and(|tokens| tokens.is_active(id)))
+            && !self
+                .identity
+                .session
+                .as_deref()
+                .zip(self.ended_sessions.as_ref())
+                .is_some_and(|(id, ended)| ended.is_ended(id))
     }
 }
 

@@ -35,7 +35,7 @@ pub enum ToolRun {
     /// result as text.
     Operation(OperationId, fn(&Value) -> String),
     /// Is answered once a flow has come.
-    Wait,
+    Wait(),
 }
 
 enum ArgumentKind {
@@ -147,206 +147,102 @@ pub fn list(access: WriteAccess) -> Vec<Value> {
     TOOLS.iter().filter(is_offered).map(Tool::describe).collect()
 }
 
-static TOOLS: [Tool; 16] = [
-    Tool {
-        name: "search_flows",
-        title: "Search flows",
-        description: "Lists recorded HTTP exchanges, WebSockets and tunnels that a query selects, the newest first.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text("query", "such as: host:api.example.com status:>=400 body:\"refund\"; all flows when empty"),
-            number("limit", "maximum number of flows; default 50, at most 200"),
-            text("after", "only flows older than the flow of this id"),
-            text("since", SINCE),
-            text("until", UNTIL),
-        ],
-        run: ToolRun::Store(flow_tools::search_flows),
-    },
-    Tool {
-        name: "read_flow",
-        title: "Read a flow",
-        description: "Shows one flow: both heads, both bodies as text without content coding, messages, errors. To read on in a \
-                      long body, name it as `part` with an `offset`.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text("id", "the flow's id").required(),
-            argument(
-                "part",
-                ArgumentKind::OneOf(&["request", "response", "messages"]),
-                "only this body, or the messages; the whole flow by default",
-            ),
-            from("number of characters of the part to skip"),
-            number("max_chars", "truncate each body to this many characters; default 20000"),
-        ],
-        run: ToolRun::Store(flow_tools::read_flow),
-    },
-    Tool {
-        name: "diff_flows",
-        title: "Compare two flows",
-        description: "Shows how the second flow differs from the first: heads by field, JSON bodies by value, other text by line. \
-                      Secrets are masked before, so that they do not differ.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text("a", "the id of the first flow").required(),
-            text("b", "the id of the second flow").required(),
-            from("number of characters to skip, to read on"),
-            number("max_chars", "truncate after this many characters; default 20000"),
-        ],
-        run: ToolRun::Store(flow_tools::diff_flows),
-    },
-    Tool {
-        name: "stats",
-        title: "Add up traffic",
-        description: "Adds up recorded flows: statuses, errors, bytes, hosts with durations; and calls of language models with \
-                      tokens and cost.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text(
-                "query",
-                "only flows that it selects; everything when empty. Calls of language models are selected by time alone",
-            ),
-            text("since", SINCE),
-            text("until", UNTIL),
-            number("top", "maximum number of hosts, error kinds and models; default 10"),
-        ],
-        run: ToolRun::Store(flow_tools::stats),
-    },
-    Tool {
-        name: "list_conversations",
-        title: "List conversations",
-        description: "Lists conversations with language models: agent, model, turns, tokens, cost, title; the newest first.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text(
-                "query",
-                "such as: agent:claude-code model:opus tokens:>100000 time:>-1d; bare words search the title",
-            ),
-            number("limit", "maximum number; default 30, at most 200"),
-            text("since", SINCE),
-            text("until", UNTIL),
-        ],
-        run: ToolRun::Store(conversation_tools::list_conversations),
-    },
-    Tool {
-        name: "read_conversation",
-        title: "Read a conversation",
-        description: "Shows one conversation as Markdown: prompts, thoughts, tool calls with arguments and results, sub-agents.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text("id", CONVERSATION).required(),
-            from("number of characters to skip, to read on"),
-            number("max_chars", "truncate after this many characters; default 40000"),
-        ],
-        run: ToolRun::Store(conversation_tools::read_conversation),
-    },
-    Tool {
-        name: "conversation_changes",
-        title: "Explain requests and cache misses",
-        description: "For each request of a conversation: what changed since the one before, and why the provider's cache gave \
-                      what it gave.",
-        effect: ToolEffect::Reads,
-        arguments: &[text("id", CONVERSATION).required()],
-        run: ToolRun::Store(conversation_tools::conversation_changes),
-    },
-    Tool {
-        name: "explain_rules",
-        title: "Explain rules",
-        description: "Explains for each active rule whether it matches a recorded flow, phase by phase, and why. Needs a running \
-                      instance.",
-        effect: ToolEffect::Reads,
-        arguments: &[text("id", "the flow's id").required()],
-        run: ToolRun::Operation(OperationId::ExplainRules, operation_texts::explanation),
-    },
-    Tool {
-        name: "wait_for_flow",
-        title: "Wait for a flow",
-        description: "Waits until a flow that a query selects has ended, and gives its id: for a request that someone is about to \
-                      send.",
-        effect: ToolEffect::Reads,
-        arguments: &[
-            text("query", "as in search_flows; any flow when empty"),
-            number("timeout", "maximum seconds to wait; default 30, at most 60"),
-            text("since", "also a flow that has ended since then, such as -1m"),
-        ],
-        run: ToolRun::Wait,
-    },
-    Tool {
-        name: "list_rules",
-        title: "List rules",
-        description: "Lists the active rules: condition, actions, file, and how often each matched. Needs a running instance.",
-        effect: ToolEffect::Reads,
-        arguments: &[],
-        run: ToolRun::Operation(OperationId::ListRules, operation_texts::rules),
-    },
-    Tool {
-        name: "list_pending",
-        title: "List pending requests",
-        description: "Lists the requests, tunnels, responses and messages that wait for a person's decision, also at other \
-                      replicas that share the recording. They cannot be decided here. Needs a running instance.",
-        effect: ToolEffect::Reads,
-        arguments: &[],
-        run: ToolRun::Operation(OperationId::ListPending, operation_texts::pending),
-    },
-    Tool {
-        name: "how_to_route",
-        title: "Route a program through the proxy",
-        description: "Gives the addresses of proxy and gateway, the files of the CA, and the environment with which a program is \
-                      recorded. Needs a running instance.",
-        effect: ToolEffect::Reads,
-        arguments: &[],
-        run: ToolRun::Operation(OperationId::Setup, operation_texts::setup),
-    },
-    Tool {
-        name: "query_help",
-        title: "Explain the query language",
-        description: "The query language on a page.",
-        effect: ToolEffect::Reads,
-        arguments: &[],
-        run: ToolRun::Store(|_, _| Ok(interflow_query::help().to_owned())),
-    },
-    Tool {
-        name: "propose_rule",
-        title: "Propose rules",
-        description: "Checks the text of rules, tries it on recorded flows, and keeps it for the operator, who applies or \
-                      dismisses it. It is never active without that.",
-        effect: ToolEffect::Writes,
-        arguments: &[
-            text(
-                "text",
-                "a rule file in YAML or TOML, with `rules:` on a line of its own: rules:\n  - name: slow\n    when: path:/x\n    then: { delay: 1s }",
-            )
-            .required(),
-            text("reason", "why, in a sentence for the operator"),
-            text("query", "the flows to try it on; the newest ones by default"),
-        ],
-        run: ToolRun::Operation(OperationId::ProposeRules, operation_texts::proposal),
-    },
-    Tool {
-        name: "annotate_flow",
-        title: "Tag or comment a flow",
-        description: "Adds or removes tags of a recorded flow, or sets its comment.",
-        effect: ToolEffect::Writes,
-        arguments: &[
-            text("id", "the flow's id").required(),
-            texts("add_tags", "tags to add"),
-            texts("remove_tags", "tags to remove"),
-            text("comment", "the comment; an empty text removes it"),
-        ],
-        run: ToolRun::Operation(OperationId::AnnotateFlow, operation_texts::annotation),
-    },
-    Tool {
-        name: "replay_flow",
-        title: "Send a request again",
-        description: "Sends a recorded request again, with the given changes, and returns the response. Access rules apply, and \
-                      placeholders are replaced by secrets only for the hosts of each secret.",
-        effect: ToolEffect::Sends,
-        arguments: &[
-            text("id", "the flow's id").required(),
-            text("method", "another method"),
-            text("url", "another URL, or /path for the same origin"),
-            texts("headers", "`Name: value` sets a field, `Name:` removes it"),
-            text("body", "another body"),
-        ],
-        run: ToolRun::Operation(OperationId::ReplayFlow, operation_texts::replay),
-    },
-];
+/// Per tool: its name, its title, its effect and what runs it; its description; and its arguments.
+macro_rules! tools {
+    ($($name:literal, $title:literal, $effect:ident, $run:ident($($of:tt)*): $description:literal => $($argument:expr),*;)*) => {
+        static TOOLS: &[Tool] = &[$(Tool {
+            name: $name,
+            title: $title,
+            description: $description,
+            effect: ToolEffect::$effect,
+            arguments: &[$($argument),*],
+            run: ToolRun::$run($($of)*),
+        }),*];
+    };
+}
+
+tools! {
+    "search_flows", "Search flows", Reads, Store(flow_tools::search_flows):
+        "Lists recorded HTTP exchanges, WebSockets and tunnels that a query selects, the newest first." =>
+        text("query", "such as: host:api.example.com status:>=400 body:\"refund\"; all flows when empty"),
+        number("limit", "maximum number of flows; default 50, at most 200"),
+        text("after", "only flows older than the flow of this id"),
+        text("since", SINCE),
+        text("until", UNTIL);
+    "read_flow", "Read a flow", Reads, Store(flow_tools::read_flow):
+        "Shows one flow: both heads, both bodies as text without content coding, messages, errors. To read on in a \
+         long body, name it as `part` with an `offset`." =>
+        text("id", "the flow's id").required(),
+        argument("part", ArgumentKind::OneOf(&["request", "response", "messages"]), "only this body, or the messages; the whole flow by default"),
+        from("number of characters of the part to skip"),
+        number("max_chars", "truncate each body to this many characters; default 20000");
+    "diff_flows", "Compare two flows", Reads, Store(flow_tools::diff_flows):
+        "Shows how the second flow differs from the first: heads by field, JSON bodies by value, other text by line. \
+         Secrets are masked before, so that they do not differ." =>
+        text("a", "the id of the first flow").required(),
+        text("b", "the id of the second flow").required(),
+        from("number of characters to skip, to read on"),
+        number("max_chars", "truncate after this many characters; default 20000");
+    "stats", "Add up traffic", Reads, Store(flow_tools::stats):
+        "Adds up recorded flows: statuses, errors, bytes, hosts with durations; and calls of language models with \
+         tokens and cost." =>
+        text("query", "only flows that it selects; everything when empty. Calls of language models are selected by time alone"),
+        text("since", SINCE),
+        text("until", UNTIL),
+        number("top", "maximum number of hosts, error kinds and models; default 10");
+    "list_conversations", "List conversations", Reads, Store(conversation_tools::list_conversations):
+        "Lists conversations with language models: agent, model, turns, tokens, cost, title; the newest first." =>
+        text("query", "such as: agent:claude-code model:opus tokens:>100000 time:>-1d; bare words search the title"),
+        number("limit", "maximum number; default 30, at most 200"),
+        text("since", SINCE),
+        text("until", UNTIL);
+    "read_conversation", "Read a conversation", Reads, Store(conversation_tools::read_conversation):
+        "Shows one conversation as Markdown: prompts, thoughts, tool calls with arguments and results, sub-agents." =>
+        text("id", CONVERSATION).required(),
+        from("number of characters to skip, to read on"),
+        number("max_chars", "truncate after this many characters; default 40000");
+    "conversation_changes", "Explain requests and cache misses", Reads, Store(conversation_tools::conversation_changes):
+        "For each request of a conversation: what changed since the one before, and why the provider's cache gave \
+         what it gave." =>
+        text("id", CONVERSATION).required();
+    "explain_rules", "Explain rules", Reads, Operation(OperationId::ExplainRules, operation_texts::explanation):
+        "Explains for each active rule whether it matches a recorded flow, phase by phase, and why. Needs a running \
+         instance." =>
+        text("id", "the flow's id").required();
+    "wait_for_flow", "Wait for a flow", Reads, Wait():
+        "Waits until a flow that a query selects has ended, and gives its id: for a request that someone is about to \
+         send." =>
+        text("query", "as in search_flows; any flow when empty"),
+        number("timeout", "maximum seconds to wait; default 30, at most 60"),
+        text("since", "also a flow that has ended since then, such as -1m");
+    "list_rules", "List rules", Reads, Operation(OperationId::ListRules, operation_texts::rules):
+        "Lists the active rules: condition, actions, file, and how often each matched. Needs a running instance." =>;
+    "list_pending", "List pending requests", Reads, Operation(OperationId::ListPending, operation_texts::pending):
+        "Lists the requests, tunnels, responses and messages that wait for a person's decision, also at other \
+         replicas that share the recording. They cannot be decided here. Needs a running instance." =>;
+    "how_to_route", "Route a program through the proxy", Reads, Operation(OperationId::Setup, operation_texts::setup):
+        "Gives the addresses of proxy and gateway, the files of the CA, and the environment with which a program is \
+         recorded. Needs a running instance." =>;
+    "query_help", "Explain the query language", Reads, Store(|_, _| Ok(interflow_query::help().to_owned())):
+        "The query language on a page." =>;
+    "propose_rule", "Propose rules", Writes, Operation(OperationId::ProposeRules, operation_texts::proposal):
+        "Checks the text of rules, tries it on recorded flows, and keeps it for the operator, who applies or \
+         dismisses it. It is never active without that." =>
+        text("text", "a rule file in YAML or TOML, with `rules:` on a line of its own: rules:\n  - name: slow\n    when: path:/x\n    then: { delay: 1s }").required(),
+        text("reason", "why, in a sentence for the operator"),
+        text("query", "the flows to try it on; the newest ones by default");
+    "annotate_flow", "Tag or comment a flow", Writes, Operation(OperationId::AnnotateFlow, operation_texts::annotation):
+        "Adds or removes tags of a recorded flow, or sets its comment." =>
+        text("id", "the flow's id").required(),
+        texts("add_tags", "tags to add"),
+        texts("remove_tags", "tags to remove"),
+        text("comment", "the comment; an empty text removes it");
+    "replay_flow", "Send a request again", Sends, Operation(OperationId::ReplayFlow, operation_texts::replay):
+        "Sends a recorded request again, with the given changes, and returns the response. Access rules apply, and \
+         placeholders are replaced by secrets only for the hosts of each secret." =>
+        text("id", "the flow's id").required(),
+        text("method", "another method"),
+        text("url", "another URL, or /path for the same origin"),
+        texts("headers", "`Name: value` sets a field, `Name:` removes it"),
+        text("body", "another body");
+}

@@ -10,7 +10,7 @@ use interflow_store::shared_url;
 use serde_json::json;
 
 use super::flows::table::moment;
-use super::output::{FormatArgs, TableFormat, print, print_json};
+use super::output::{FormatArgs, TableFormat, print};
 use crate::CliError;
 use crate::components::{record_store, store_tls};
 use crate::instance::config::{InterflowConfig, SharedSetting};
@@ -75,21 +75,12 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
             FleetCommand::Settings { format } => settings(&store, format).await,
             FleetCommand::History { name, limit, format } => {
                 let revisions = store.history(name.map(SharedSetting::as_str), i64::from(*limit)).await?;
-                if format.is_json() {
-                    return print_json(&json!({ "revisions": revisions }));
-                }
-                for r in revisions {
+                let lines = revisions.iter().map(|r| {
                     let restored = r.restores.map_or_else(String::new, |n| format!("  back to {n}"));
-                    let bytes = pluralize(r.bytes, "byte");
-                    print(&format!(
-                        "{:<10} {:>5}  {:.0}  {}  {bytes}{restored}\n",
-                        r.name,
-                        r.revision,
-                        moment(r.at),
-                        r.author
-                    ));
-                }
-                Ok(())
+                    let (at, bytes) = (moment(r.at), pluralize(r.bytes, "byte"));
+                    format!("{:<10} {:>5}  {at:.0}  {}  {bytes}{restored}\n", r.name, r.revision, r.author)
+                });
+                format.print(&json!({ "revisions": revisions }), || lines.collect())
             }
             FleetCommand::Show { name, revision } => {
                 let (_, content) = text_of(&store, *name, *revision).await?;
@@ -119,21 +110,22 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
 async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
     let newest = store.newest().await?;
     let statuses = store.statuses().await?;
-    if format.is_json() {
-        return print_json(&json!({ "settings": newest, "replicas": statuses }));
-    }
-    for r in &newest {
-        print(&format!("{:<10} revision {}, {:.0} by {}\n", r.name, r.revision, moment(r.at), r.author));
-        for status in statuses.iter().filter(|s| s.name == r.name) {
-            let what = match &status.refused {
-                Some(why) => format!("refused revision {}: {why}", status.revision),
-                None if status.revision < r.revision => format!("has revision {}", status.revision),
-                None => continue,
-            };
-            print(&format!("  {}: {what}\n", status.replica));
+    let text = || {
+        let mut text = String::new();
+        for r in &newest {
+            text += &format!("{:<10} revision {}, {:.0} by {}\n", r.name, r.revision, moment(r.at), r.author);
+            for status in statuses.iter().filter(|s| s.name == r.name) {
+                let what = match &status.refused {
+                    Some(why) => format!("refused revision {}: {why}", status.revision),
+                    None if status.revision < r.revision => format!("has revision {}", status.revision),
+                    None => continue,
+                };
+                text += &format!("  {}: {what}\n", status.replica);
+            }
         }
-    }
-    Ok(())
+        text
+    };
+    format.print(&json!({ "settings": newest, "replicas": statuses }), text)
 }
 
 /// The text of a revision, or of the newest one, with its number.

@@ -5,14 +5,13 @@ use std::thread;
 use std::time::Instant;
 
 use interflow_admin::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
 use serde_json::Value;
 
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, Operations as _};
 use crate::instance::config::InterflowConfig;
 
 /// Maximum message size, in bytes.

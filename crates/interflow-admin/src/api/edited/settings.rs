@@ -16,6 +16,7 @@ use crate::api::input::StrictJson;
 use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::records::blocking;
 use crate::settings::{AppliedSettings, SettingChange, SettingsEditor, SettingsError, SettingsPreview, SettingsView};
 use crate::state::AdminState;
 
@@ -75,16 +76,15 @@ fn check_count(changes: &[SettingChange]) -> Result<()> {
 }
 
 /// Runs what reads files on a blocking thread.
-async fn blocking<T: Send + 'static>(
+async fn read_file<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SettingsError> + Send + 'static,
 ) -> Result<Json<T>> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(|e| ApiError::internal(e.to_string()))?;
-    done.map(Json).map_err(refused)
+    blocking(work).await?.map(Json).map_err(refused)
 }
 
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<SettingsView>> {
     let editor = editor(&state)?;
-    blocking(move || editor.view()).await
+    read_file(move || editor.view()).await
 }
 
 /// `POST /settings/preview`: nothing is changed.
@@ -94,7 +94,7 @@ pub(crate) async fn preview(
 ) -> Result<Json<SettingsPreview>> {
     check_count(&draft.changes)?;
     let editor = editor(&state)?;
-    blocking(move || editor.preview(&draft.changes)).await
+    read_file(move || editor.preview(&draft.changes)).await
 }
 
 /// `POST /settings`: writes the file and reloads it, or changes nothing.

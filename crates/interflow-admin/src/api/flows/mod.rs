@@ -32,13 +32,14 @@ use interflow_types::{FlowId, MessageKind, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::api::blocking::{CancelFlag, run_query};
+use crate::api::blocking::run_query;
 use crate::api::input::{
     FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query, query_warnings, strict_query,
 };
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
+use crate::records::{CancelFlag, Records};
 use crate::state::AdminState;
 
 const MAX_PAGE: usize = 1000;
@@ -254,17 +255,17 @@ impl AnnotationPatch {
 }
 
 pub(crate) async fn annotate(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     FlowIdPath(id): FlowIdPath,
     StrictJson(marks): StrictJson<AnnotationPatch>,
 ) -> Result<Json<FlowDetail>> {
     marks.check()?;
-    run_query(&state, move |store, _| {
+    let work = move |store: &dyn FlowStore, _: &CancelFlag| {
         let change = marks.into_annotation(&store.get(id)?.tags);
         store.annotate(id, change)?;
         Ok(FlowDetail::from_row(store.get(id)?))
-    })
-    .await
+    };
+    records.query(work).await
 }
 
 /// `DELETE /flows/{id}`: a running flow is not deleted, because its writer would not find it any more.
@@ -323,8 +324,8 @@ pub(crate) struct PrunedFlows {
 
 /// `POST /flows/flush`: returns once everything that was recorded before is written, so that readers of the store's
 /// files see it.
-pub(crate) async fn flush(State(state): State<Arc<AdminState>>) -> Result<Json<FlushedFlows>> {
-    run_query(&state, |store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
+pub(crate) async fn flush(records: Records) -> Result<Json<FlushedFlows>> {
+    records.query(|store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -334,7 +335,7 @@ pub(crate) struct FlushedFlows {
 
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
 pub(crate) async fn prune(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     caller: Caller,
     StrictJson(prune): StrictJson<PruneInput>,
 ) -> Result<Json<PrunedFlows>> {
@@ -347,7 +348,7 @@ pub(crate) async fn prune(
     if selected.is_all() && !prune.all {
         return Err(ApiError::bad_request("this would delete every flow").remedy("say so with {\"all\": true}"));
     }
-    run_query(&state, move |store, _| Ok(Json(PrunedFlows { pruned: store.prune(&selected)? }))).await
+    records.query(move |store, _| Ok(Json(PrunedFlows { pruned: store.prune(&selected)? }))).await
 }
 
 /// Flows that began before this time, in microseconds since the Unix epoch.

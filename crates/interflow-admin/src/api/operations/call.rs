@@ -1,34 +1,19 @@
 //! Calls of operations: the command line sends them to the running instance, the MCP server runs them in the process.
 
-use std::sync::Arc;
-
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use interflow_types::percent::{AsciiSet, COMPONENT, encoded, encoded_as};
 use serde_json::Value;
 
 use crate::api::ROOT;
+use crate::api::operations::context::OperationContext;
 use crate::api::operations::handler::PathValues;
 use crate::api::operations::table::OperationId;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
-use crate::state::AdminState;
 
-/// Not encoded in a segment of a path (RFC 3986 3.3, `pchar`).
-const SEGMENT: &AsciiSet = &COMPONENT
-    .remove(b'!')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'\'')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b'*')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b':')
-    .remove(b'@');
+/// Encoded in a segment of a path: all that is neither unreserved nor in the ID of a pending request.
+const SEGMENT: &AsciiSet = &COMPONENT.remove(b'@');
 
 /// An operation with its parameters.
 #[derive(Clone, Debug)]
@@ -57,9 +42,17 @@ impl OperationCall {
 
     /// Adds a parameter of the query.
     #[must_use]
-    pub fn query(mut self, name: &str, value: impl ToString) -> Self {
-        let separator = if self.query.is_empty() { '?' } else { '&' };
-        self.query += &format!("{separator}{name}={}", encoded(&value.to_string()));
+    pub fn query(self, name: &str, value: impl ToString) -> Self {
+        self.query_if(name, Some(value))
+    }
+
+    /// Adds a parameter of the query, if it has a value.
+    #[must_use]
+    pub fn query_if(mut self, name: &str, value: Option<impl ToString>) -> Self {
+        if let Some(value) = value {
+            let separator = if self.query.is_empty() { '?' } else { '&' };
+            self.query += &format!("{separator}{name}={}", encoded(&value.to_string()));
+        }
         self
     }
 
@@ -74,32 +67,40 @@ impl OperationCall {
     pub fn parts(&self) -> (&'static str, String, Option<&Value>) {
         let (method, path) = self.operation.route();
         let mut values = self.path.iter();
-        let mut target = String::new();
-        for (at, part) in path.split('{').enumerate() {
-            let rest = if at == 0 { part } else { part.split_once('}').map_or("", |(_, rest)| rest) };
-            if at > 0 {
-                target += &encoded_as(values.next().map_or("", String::as_str), SEGMENT);
-            }
-            target += rest;
-        }
+        let mut segment = |text: &str| match text.starts_with('{') {
+            true => encoded_as(values.next().map_or("", String::as_str), SEGMENT),
+            false => text.to_owned(),
+        };
+        let target = path.split('/').map(&mut segment).collect::<Vec<_>>().join("/");
         (method, target + &self.query, self.body.as_ref())
     }
 
-    /// Runs the operation in this process for a caller who has the rights for it, and returns its JSON. The caller writes
-    /// the line of the audit trail.
-    pub(crate) async fn run(self, state: &Arc<AdminState>, caller: &Caller) -> Result<Value> {
+    /// Runs the operation in this process for a caller who has the rights for it, and returns its JSON, null if it has none.
+    /// The caller writes the line of the audit trail.
+    pub(crate) async fn run(&self, context: &OperationContext, caller: &Caller) -> Result<Value> {
+        let body = self.body.as_ref().map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.run_with(context, caller, body).await
+    }
+
+    /// As [`run`](Self::run), with this body.
+    pub(crate) async fn run_with(&self, context: &OperationContext, caller: &Caller, body: Body) -> Result<Value> {
         let internal = |e: &dyn std::fmt::Display| ApiError::internal(e.to_string());
-        let (method, target, body) = self.parts();
+        let (method, target, _) = self.parts();
         let request = Request::builder()
             .method(method)
             .uri(format!("{ROOT}{target}"))
             .header(header::CONTENT_TYPE, "application/json")
             .extension(caller.clone())
-            .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
-        let mut request = request.map_err(|e| internal(&e))?;
-        request.extensions_mut().insert(PathValues(self.path));
-        let response = self.operation.operation().call(Arc::clone(state), caller, request).await?;
+            .extension(PathValues(self.path.clone()))
+            .body(body)
+            .map_err(|e| internal(&e))?;
+        let operation = self.operation.operation();
+        caller.require(operation.access.needed)?;
+        let response = operation.handler.run(context.clone(), request).await?;
         let json = to_bytes(response.into_body(), usize::MAX).await.map_err(|e| internal(&e))?;
+        if json.is_empty() {
+            return Ok(Value::Null);
+        }
         serde_json::from_slice(&json).map_err(|e| internal(&e))
     }
 }

@@ -14,13 +14,17 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
+use crate::api::operations::context::OperationContext;
 #[cfg(feature = "schema")]
 use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::identity::token_lifetimes::TokenLifetimes;
+use crate::records::Records;
 use crate::state::AdminState;
 
 /// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
@@ -28,22 +32,13 @@ const MAX_JSON: usize = 64 << 20;
 
 pub(crate) type OperationFuture = Pin<Box<dyn Future<Output = Result<Response>> + Send>>;
 
-/// What has to be awaited before the inputs are read, which do not wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    Nothing,
-    Json,
-    Upgrade,
-}
-
 /// A request, from which the inputs of a handler are taken.
 pub(crate) struct OperationRequest {
-    pub state: Arc<AdminState>,
+    pub context: OperationContext,
     pub parts: Parts,
     body: Body,
     path: std::vec::IntoIter<String>,
     json: Option<Result<Bytes>>,
-    upgrade: Option<Result<WebSocketUpgrade, WebSocketUpgradeRejection>>,
 }
 
 impl OperationRequest {
@@ -59,7 +54,8 @@ impl OperationRequest {
 }
 
 pub(crate) trait OperationInput: Sized {
-    const AWAITED: Awaited = Awaited::Nothing;
+    /// Whether it is read from a JSON body.
+    const IS_JSON: bool = false;
 
     /// # Errors
     /// The request does not hold the input.
@@ -79,7 +75,7 @@ pub(crate) trait OperationOutput {
 
 /// A handler without its types.
 pub(crate) trait OperationHandler: Send + Sync {
-    fn awaited(&self) -> Awaited;
+    fn reads_json(&self) -> bool;
 
     fn start(&self, request: OperationRequest) -> OperationFuture;
 
@@ -92,12 +88,12 @@ impl dyn OperationHandler {
     ///
     /// # Errors
     /// The request is not as the handler reads it, or the handler refuses it.
-    pub async fn run(&self, state: Arc<AdminState>, request: Request) -> Result<Response> {
+    pub async fn run(&self, context: OperationContext, request: Request) -> Result<Response> {
         let (mut parts, mut body) = request.into_parts();
         let invalid = |e: axum::extract::rejection::RawPathParamsRejection| {
             ApiError::bad_request(format!("Invalid URL: {}", e.body_text()))
         };
-        let (mut path, mut json, mut upgrade) = (Vec::new(), None, None);
+        let (mut path, mut json) = (Vec::new(), None);
         // What a program calls in this process has its path's values beside it.
         if let Some(PathValues(values)) = parts.extensions.remove() {
             path = values;
@@ -105,12 +101,10 @@ impl dyn OperationHandler {
             let params = RawPathParams::from_request_parts(&mut parts, &()).await.map_err(invalid)?;
             path.extend(params.iter().map(|(_, value)| value.to_owned()));
         }
-        match self.awaited() {
-            Awaited::Nothing => {}
-            Awaited::Json => json = Some(read_json(&parts.headers, std::mem::take(&mut body)).await),
-            Awaited::Upgrade => upgrade = Some(WebSocketUpgrade::from_request_parts(&mut parts, &()).await),
+        if self.reads_json() {
+            json = Some(read_json(&parts.headers, std::mem::take(&mut body)).await);
         }
-        self.start(OperationRequest { state, parts, body, path: path.into_iter(), json, upgrade }).await
+        self.start(OperationRequest { context, parts, body, path: path.into_iter(), json }).await
     }
 }
 
@@ -137,9 +131,8 @@ macro_rules! typed_handler {
             Out: OperationOutput + 'static,
             $($input: OperationInput + Send + 'static,)*
         {
-            fn awaited(&self) -> Awaited {
-                let all: &[Awaited] = &[$($input::AWAITED),*];
-                all.iter().copied().find(|awaited| *awaited != Awaited::Nothing).unwrap_or(Awaited::Nothing)
+            fn reads_json(&self) -> bool {
+                false $(|| $input::IS_JSON)*
             }
 
             #[allow(non_snake_case, unused_mut, unused_variables, reason = "for any number of inputs")]
@@ -167,22 +160,24 @@ typed_handler!(A, B);
 typed_handler!(A, B, C);
 typed_handler!(A, B, C, D);
 
-impl OperationInput for State<Arc<AdminState>> {
-    fn read(request: &mut OperationRequest) -> Result<Self> {
-        Ok(Self(Arc::clone(&request.state)))
-    }
+/// Inputs that the document does not show.
+macro_rules! undocumented_inputs {
+    ($($input:ty: $read:expr,)*) => {$(
+        impl OperationInput for $input {
+            fn read(request: &mut OperationRequest) -> Result<Self> {
+                let read: fn(&OperationRequest) -> Result<Self> = $read;
+                read(request)
+            }
+        }
+    )*};
 }
-
-impl OperationInput for Caller {
-    fn read(request: &mut OperationRequest) -> Result<Self> {
-        Self::of(&request.parts.extensions)
-    }
-}
-
-impl OperationInput for HeaderMap {
-    fn read(request: &mut OperationRequest) -> Result<Self> {
-        Ok(request.parts.headers.clone())
-    }
+undocumented_inputs! {
+    State<Arc<AdminState>>: |request| request.context.instance().cloned().map(Self),
+    OperationContext: |request| Ok(request.context.clone()),
+    Records: |request| Ok(request.context.records().clone()),
+    TokenLifetimes: |request| Ok(request.context.token_lifetimes()),
+    Caller: |request| Self::of(&request.parts.extensions),
+    HeaderMap: |request| Ok(request.parts.headers.clone()),
 }
 
 impl OperationInput for Body {
@@ -221,15 +216,10 @@ impl OperationInput for Path<u64> {
 }
 
 impl OperationInput for Result<WebSocketUpgrade, WebSocketUpgradeRejection> {
-    const AWAITED: Awaited = Awaited::Upgrade;
-
     fn read(request: &mut OperationRequest) -> Result<Self> {
-        request.upgrade.take().ok_or_else(|| ApiError::internal("the upgrade was not read"))
-    }
-
-    #[cfg(feature = "schema")]
-    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
-        operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
+        // It only looks at the head.
+        let upgrade = WebSocketUpgrade::from_request_parts(&mut request.parts, &()).now_or_never();
+        upgrade.ok_or_else(|| ApiError::internal("the upgrade waits"))
     }
 }
 
@@ -265,6 +255,36 @@ impl OperationOutput for Response {
     #[cfg(feature = "schema")]
     fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
         operation.response = (200, Some(("application/octet-stream", serde_json::json!({}))));
+    }
+}
+
+/// A response of JSON lines of this type.
+pub(crate) struct JsonLines<T>(pub Response, pub PhantomData<fn() -> T>);
+
+impl<T: JsonSchema> OperationOutput for JsonLines<T> {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self.0)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.response = (200, Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into())));
+    }
+}
+
+/// A WebSocket, whose messages are JSON of these types: the client's, and the server's.
+pub(crate) struct Socket<C, S>(pub Response, pub PhantomData<fn(C) -> S>);
+
+impl<C: JsonSchema, S: JsonSchema> OperationOutput for Socket<C, S> {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self.0)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
+        let client = schemas.requests.subschema_for::<C>().into();
+        operation.messages = Some((client, schemas.responses.subschema_for::<S>().into()));
     }
 }
 

@@ -1,9 +1,11 @@
 //! Operations of the API: the [table], and how one is run for its caller.
 
 pub(crate) mod call;
+pub(crate) mod context;
 #[cfg(feature = "schema")]
 pub(crate) mod documentation;
 pub(crate) mod handler;
+pub(crate) mod offline;
 #[cfg(feature = "schema")]
 pub(crate) mod openapi;
 mod openapi_document;
@@ -16,19 +18,11 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::Method;
 use axum::response::Response;
-use interflow_types::schema::JsonSchema;
 
-#[cfg(feature = "schema")]
-use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
+use crate::api::operations::context::OperationContext;
 use crate::api::operations::handler::OperationHandler;
-use crate::error::Result;
 use crate::identity::Rights;
-use crate::identity::caller::Caller;
 use crate::identity::enforce::{OperationAccess, enforce};
-use crate::state::AdminState;
-
-#[cfg(feature = "schema")]
-type DescribeFn = fn(&mut OperationDoc, &mut ApiSchemas);
 
 pub(crate) struct Operation {
     pub method: Method,
@@ -36,10 +30,8 @@ pub(crate) struct Operation {
     pub path: &'static str,
     pub access: OperationAccess,
     pub handler: Arc<dyn OperationHandler>,
-    #[cfg(feature = "schema")]
+    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "only the document shows it"))]
     pub summary: &'static str,
-    #[cfg(feature = "schema")]
-    pub adjust: Option<DescribeFn>,
 }
 
 impl Operation {
@@ -51,19 +43,13 @@ impl Operation {
         handler: Arc<dyn OperationHandler>,
         summary: &'static str,
     ) -> Self {
-        // Only the document shows it.
-        #[cfg(not(feature = "schema"))]
-        let _ = summary;
         let is_audited = method != Method::GET || needed.contains(Rights::READ_BODIES);
         Self {
             access: OperationAccess { name: format!("{method} {path}"), needed, is_audited },
             method,
             path,
             handler,
-            #[cfg(feature = "schema")]
             summary,
-            #[cfg(feature = "schema")]
-            adjust: None,
         }
     }
 
@@ -79,45 +65,8 @@ impl Operation {
         self
     }
 
-    /// The response is lines of JSON of this type.
-    #[cfg_attr(
-        not(feature = "schema"),
-        expect(unused_mut, clippy::extra_unused_type_parameters, reason = "only the document shows it")
-    )]
-    fn lines<T: JsonSchema>(mut self) -> Self {
-        #[cfg(feature = "schema")]
-        {
-            self.adjust = Some(|operation, schemas| {
-                operation.response.1 = Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into()));
-            });
-        }
-        self
-    }
-
-    /// The WebSocket's messages are JSON of these types: the client's, and the server's.
-    #[cfg_attr(
-        not(feature = "schema"),
-        expect(unused_mut, clippy::extra_unused_type_parameters, reason = "only the document shows it")
-    )]
-    fn messages<C: JsonSchema, S: JsonSchema>(mut self) -> Self {
-        #[cfg(feature = "schema")]
-        {
-            self.adjust = Some(|operation, schemas| {
-                let client = schemas.requests.subschema_for::<C>().into();
-                operation.messages = Some((client, schemas.responses.subschema_for::<S>().into()));
-            });
-        }
-        self
-    }
-
     /// Answers a request: with a refusal, unless the caller has the rights for it.
-    pub async fn serve(&self, state: Arc<AdminState>, request: Request) -> Response {
-        enforce(&self.access, request, |request| self.handler.run(state, request)).await
-    }
-
-    /// Answers a call from within the process, which writes its own line of the audit trail.
-    pub async fn call(&self, state: Arc<AdminState>, caller: &Caller, request: Request) -> Result<Response> {
-        caller.require(self.access.needed)?;
-        self.handler.run(state, request).await
+    pub async fn serve(&self, context: OperationContext, request: Request) -> Response {
+        enforce(&self.access, request, |request| self.handler.run(context, request)).await
     }
 }

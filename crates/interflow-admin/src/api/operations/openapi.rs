@@ -82,9 +82,6 @@ fn simplify(value: &mut Value) {
 fn describe(operation: &Operation, schemas: &mut ApiSchemas) -> Value {
     let mut doc = OperationDoc::default();
     operation.handler.describe(&mut doc, schemas);
-    if let Some(adjust) = operation.adjust {
-        adjust(&mut doc, schemas);
-    }
     let mut parameters = path_parameters(operation.path, doc.path);
     parameters.extend(doc.query);
     let (status, body) = doc.response;

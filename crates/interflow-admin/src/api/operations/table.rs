@@ -31,7 +31,7 @@ const ADMINISTER: Rights = VIEW.and(Rights::ADMINISTER);
 /// from others.
 macro_rules! operations {
     ($($(#[$attribute:meta])* $id:ident: $method:ident $path:literal, $needs:ident, $handler:expr,
-       $summary:literal $(, $trait:ident $([$($of:ty),*])?)?;)*) => {
+       $summary:literal $(, $trait:ident)?;)*) => {
         /// An operation of the API.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum OperationId {
@@ -52,7 +52,7 @@ macro_rules! operations {
                 match self {
                     $($(#[$attribute])* Self::$id => {
                         Operation::new(Method::$method, $path, $needs, erase($handler), $summary)
-                            $(.$trait$(::<$($of),*>)?())?
+                            $(.$trait())?
                     })*
                 }
             }
@@ -117,7 +117,7 @@ operations! {
     ImportFlows: POST "/import", OPERATE, transfer::import,
         "Import the flows of an archive, whose format is detected if not given";
     SearchFlows: GET "/search", BODIES, transfer::search,
-        "Flows as they are found, by several threads, with progress", lines [transfer::SearchLine];
+        "Flows as they are found, by several threads, with progress";
     // Composed requests.
     SendComposed: POST "/compose", OPERATE, compose::send_composed, "Send a request that was written from nothing";
     ComposedCode: POST "/compose/code", VIEW, compose::code, "A request as a command or a program", unaudited;
@@ -182,7 +182,7 @@ operations! {
     RemoveSecret: DELETE "/secrets/{label}", ADMINISTER, approvals::remove_secret, "Remove a secret";
     // The instance.
     Events: GET "/events", VIEW, events::events,
-        "WebSocket: flows as they begin, change and end", messages [events::ClientCommand, events::EventMessage];
+        "WebSocket: flows as they begin, change and end";
     Stats: GET "/stats", VIEW, instance::stats, "Figures of the proxy and the recorder";
     ListInstances: GET "/instances", VIEW, instance::instances, "The processes that record to the shared store";
     Overview: GET "/overview", VIEW, overview::overview, "Figures of recorded flows over a span of time, in buckets";

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::api::input::StrictJson;
 use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
+use crate::records::blocking;
 use crate::setup::{BrowserRequest, MachineSetup, SetupFacts};
 use crate::state::AdminState;
 
@@ -50,8 +51,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 async fn facts(setup: &MachineSetup) -> Result<SetupFacts> {
     let facts = Arc::clone(&setup.facts);
     // It reads files and folders.
-    let result = tokio::task::spawn_blocking(move || facts()).await;
-    result.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::internal)
+    blocking(move || facts()).await?.map_err(ApiError::internal)
 }
 
 fn machine(state: &AdminState) -> Result<&MachineSetup> {

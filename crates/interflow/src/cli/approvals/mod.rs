@@ -4,16 +4,14 @@ pub mod pending;
 pub mod secrets;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_admin::OperationId;
 use interflow_approvals::presets;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -142,18 +140,15 @@ fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<(), C
         Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
         None => presets::all().iter().collect(),
     };
-    if format.is_json() {
-        return print_json(&chosen);
-    }
-    for preset in chosen {
-        print(&format!("{:<18}  {}\n", preset.name, preset.about));
-        for rule in preset.rules.iter().filter(|_| name.is_some()) {
-            let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
-            let paths = any(&rule.paths, "");
-            print(&format!("    allow  {:<12} {} {paths}\n", any(&rule.methods, "any method"), rule.hosts.join(" ")));
-        }
-    }
-    Ok(())
+    let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
+    let text = |preset: &&presets::RulePreset| {
+        let rules = preset.rules.iter().filter(|_| name.is_some()).map(|rule| {
+            let (methods, paths) = (any(&rule.methods, "any method"), any(&rule.paths, ""));
+            format!("    allow  {methods:<12} {} {paths}\n", rule.hosts.join(" "))
+        });
+        format!("{:<18}  {}\n{}", preset.name, preset.about, rules.collect::<String>())
+    };
+    format.print(&chosen, || chosen.iter().map(text).collect())
 }
 
 /// Formats the active mode and its expiry.
@@ -175,12 +170,10 @@ pub fn mode_line(state: &Value) -> String {
 
 fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
     match command {
-        ApprovalRulesCommand::List { format } if format.is_json() => {
-            print_json(&api.call(&OperationId::ListApprovalRules.call())?["rules"])?;
-        }
-        ApprovalRulesCommand::List { .. } => {
-            members(&api.call(&OperationId::ListApprovalRules.call())?, "rules")
-                .for_each(|rule| print(&format!("{}\n", rule_line(rule))));
+        ApprovalRulesCommand::List { format } => {
+            let response = api.call(&OperationId::ListApprovalRules.call())?;
+            let lines = || members(&response, "rules").map(|rule| rule_line(rule) + "\n").collect();
+            format.print(&response["rules"], lines)?;
         }
         ApprovalRulesCommand::Add(args) => {
             let mut rule = Map::new();

@@ -4,8 +4,6 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_admin::OperationId;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_types::Timestamp;
@@ -15,8 +13,8 @@ use serde_json::{Map, Value, json};
 use super::mode_line;
 use crate::CliError;
 use crate::cli::flows::read_body_argument;
-use crate::cli::operations::Operations as _;
-use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print};
 
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
@@ -144,11 +142,7 @@ fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Re
     loop {
         let mut state = api.call(&OperationId::ListApprovals.call())?;
         state["pending"] = pending["pending"].take();
-        if format.is_json() {
-            print_json(&state)?;
-        } else {
-            print(&table(&state));
-        }
+        format.print(&state, || table(&state))?;
         if !follow {
             return Ok(());
         }

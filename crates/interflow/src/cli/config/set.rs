@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use interflow_admin::OperationId;
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{joined_values, print};
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
@@ -146,6 +144,8 @@ fn is_same(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -4,14 +4,11 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use interflow_admin::OperationId;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_types::units::HumanDuration;
-use serde_json::json;
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, joined_values, members, print, print_json};
 
 /// Interval at which a stopping instance is looked for.

@@ -1,12 +1,10 @@
 //! `interflow open`: opens the web UI of the running instance in the browser, with a one-time login link.
 
 use clap::Args;
-use interflow_admin::OperationId;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 
 #[derive(Debug, Args)]
 pub struct OpenArgs {

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use interflow_admin::OperationId;
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
@@ -12,8 +11,8 @@ use interflow_store::InstanceRow;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
-use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
+use crate::cli::operations::{OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TextFormat, print_json};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -45,11 +44,7 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
     if fleet["instances"].as_array().is_some_and(|list| !list.is_empty()) {
         status["instances"] = fleet["instances"].clone();
     }
-    if args.format.is_json() {
-        return print_json(&status);
-    }
-    print(&as_text(&status));
-    Ok(())
+    args.format.print(&status, || as_text(&status))
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {

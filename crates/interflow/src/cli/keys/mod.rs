@@ -6,9 +6,7 @@ mod parquet;
 mod spend;
 
 use clap::{Args, Subcommand};
-use interflow_admin::OperationId;
 use interflow_files::EditTurn;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{
     GroupLevel, KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, TagSet, VirtualKey, parse_tags,
@@ -19,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, TextFormat, format_table, print};
 use crate::instance::config::InterflowConfig;
 

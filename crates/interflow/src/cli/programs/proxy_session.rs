@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use interflow_admin::OperationId;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::exec::{ExecCredential, ProxyLogin, print_summary};
 use interflow_redact::{RedactConfig, RedactMode};
@@ -16,7 +14,7 @@ use serde_json::Value;
 use super::exec_choice::CHOICE_FILE;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::members;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::CliError;
 use crate::cli::flows::{ProgressDisplay, open_for_reading};
-use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
+use crate::cli::output::{FormatArgs, TextFormat};
 use crate::components::{record_archive, record_store};
 use crate::instance::config::InterflowConfig;
 
@@ -72,15 +72,10 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
             done?
         }
     };
-    if args.format.is_json() {
-        return print_json(&json!({
-            "place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes,
-        }));
-    }
     let (flows, files) = (pluralize(done.flows, "flow"), pluralize(done.files, "file"));
-    print(&match done.flows {
+    let json = json!({"place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes});
+    args.format.print(&json, || match done.flows {
         0 => format!("nothing new for {url}\n"),
         _ => format!("{flows} in {files} ({}) to {url}\n", size(done.bytes)),
-    });
-    Ok(())
+    })
 }

@@ -2,27 +2,26 @@
 
 use std::fmt::Write as _;
 
-use interflow_admin::OperationId;
 use interflow_archive::text::clean_lines;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::CliError;
-use crate::cli::operations::Operations as _;
-use crate::cli::output::{FormatArgs, TextFormat, member, members, print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TextFormat, member, members, print};
 
 /// Matches that the list shows of each proposal.
 const SHOWN: usize = 5;
 
 pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
     let response = InstanceApi::require(home)?.call(&OperationId::ListProposals.call())?;
-    if format.is_json() {
-        return print_json(&response);
-    }
+    format.print(&response, || text(&response))
+}
+
+fn text(response: &Value) -> String {
     let mut text = String::new();
-    for proposal in members(&response, "proposals") {
+    for proposal in members(response, "proposals") {
         let (id, reason) = (member(proposal, "id"), member(proposal, "reason"));
         let matches: Vec<_> = members(proposal, "matches").collect();
         let tried = pluralize(proposal["tried"].as_u64().unwrap_or_default(), "flow");
@@ -46,8 +45,7 @@ pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliEr
     if text.is_empty() {
         text.push_str("no rules are proposed\n");
     }
-    print(&text);
-    Ok(())
+    text
 }
 
 pub fn apply(id: u64, file: Option<&str>, home: &DataDir) -> Result<(), CliError> {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use interflow_admin::{OperationCall, OperationId};
 use interflow_archive::text::size;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_types::{Direction, FlowId};
 use serde_json::{Value, json};
@@ -19,7 +17,7 @@ use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;
 use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
-use crate::cli::operations::{self, Operations as _};
+use crate::cli::operations::{self, InstanceApi, OperationCall, OperationId, Operations as _};
 
 /// Flows of a page.
 const PAGE: usize = 500;
@@ -241,11 +239,7 @@ fn said(error: CliError) -> String {
 }
 
 fn list(api: &InstanceApi, query: &str, before: Option<FlowId>) -> Result<FlowPage, String> {
-    let list = OperationId::ListFlows.call().query("query", query).query("limit", PAGE);
-    let list = match before {
-        Some(id) => list.query("after", id),
-        None => list,
-    };
+    let list = OperationId::ListFlows.call().query("query", query).query("limit", PAGE).query_if("after", before);
     let mut page = api.call(&list).map_err(said)?;
     let flows = serde_json::from_value(page["flows"].take()).map_err(unreadable)?;
     Ok(FlowPage { flows, has_older: !page["next"].is_null() })

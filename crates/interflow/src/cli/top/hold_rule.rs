@@ -1,11 +1,9 @@
 //! A rule that holds the requests to one host and path: added to a rule file of the instance, and taken out again.
 
-use interflow_admin::OperationId;
-use interflow_host::InstanceApi;
 use interflow_store::FlowSummary;
 use serde_json::{Value, json};
 
-use crate::cli::operations::Operations as _;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::members;
 
 /// What the rule holds.
