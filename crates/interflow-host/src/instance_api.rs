@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use ureq::http::{Request, Response};
-use ureq::{Agent, Body, SendBody};
+use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::CliError;
 use crate::data_dir::{DataDir, connect_address};
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
-
-/// How long a reader waits for the instance to write what it has recorded.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct InstanceApi {
     agent: Agent,
@@ -68,15 +65,34 @@ impl InstanceApi {
     /// # Errors
     /// The instance does not answer, or refuses the request.
     pub fn send(&self, method: &str, path: &str, input: Option<&Value>) -> Result<Value, CliError> {
+        self.send_within(None, method, path, input)
+    }
+
+    /// As [`send`](Self::send), for at most this time.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub fn send_within(
+        &self,
+        limit: Option<Duration>,
+        method: &str,
+        path: &str,
+        input: Option<&Value>,
+    ) -> Result<Value, CliError> {
         let request = Request::builder().method(method).uri(self.url(path)).header("Authorization", self.bearer());
-        let invalid = |e| CliError::Failed(format!("the request cannot be made: {e}"));
-        read(match input {
-            Some(input) => {
-                let request = request.header("Content-Type", "application/json").body(input.to_string());
-                self.agent.run(request.map_err(invalid)?)
-            }
-            None => self.agent.run(request.body(()).map_err(invalid)?),
-        })
+        match input {
+            Some(input) => self.run(limit, request.header("Content-Type", "application/json").body(input.to_string())),
+            None => self.run(limit, request.body(())),
+        }
+    }
+
+    fn run<S: AsSendBody>(
+        &self,
+        limit: Option<Duration>,
+        request: Result<Request<S>, ureq::http::Error>,
+    ) -> Result<Value, CliError> {
+        let request = request.map_err(|e| CliError::Failed(format!("the request cannot be made: {e}")))?;
+        read(self.agent.run(self.agent.configure_request(request).timeout_global(limit).build()))
     }
 
     /// A response that is not JSON, such as a body or an export.
@@ -87,14 +103,6 @@ impl InstanceApi {
             true => read_text(&mut answer),
             false => Err(read(Ok(answer)).err().unwrap_or_else(|| CliError::Failed("no response".into()))),
         }
-    }
-
-    /// Waits until the instance has written everything that it has recorded so far, so that the store's files show it;
-    /// at most a few seconds, because what was written before can be read without it.
-    pub fn flush_recording(&self) -> Result<(), CliError> {
-        let request = self.agent.post(self.url("/flows/flush")).header("Authorization", self.bearer());
-        let limited = request.config().timeout_global(Some(FLUSH_TIMEOUT)).build();
-        read(limited.send_empty()).map(drop)
     }
 
     /// Posts a file of any size, without loading it.

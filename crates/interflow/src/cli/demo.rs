@@ -18,8 +18,8 @@ use interflow_proxy::config::UpstreamProxyRule;
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::instance::listen_address::parse_listen_address;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
 use crate::instance::log;
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};

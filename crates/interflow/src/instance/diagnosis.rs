@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use interflow_admin::DoctorFn;
+use interflow_admin::{DoctorFn, OperationId};
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
@@ -14,7 +15,11 @@ use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    let mut findings = interflow_host::doctor::findings(&checked_ports(config, home), home);
+    let bypassed = InstanceApi::for_instance(home).ok().flatten().and_then(|api| {
+        let (method, path) = OperationId::ListBypassedClients.route();
+        api.send(method, path, None).ok()
+    });
+    let mut findings = interflow_host::doctor::findings(&checked_ports(config, home), home, bypassed.as_ref());
     findings.extend(shared_store(config, home));
     findings.extend(embedded_retention(config, home));
     findings.extend(record_archive::finding(config, home));
