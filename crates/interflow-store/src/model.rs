@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
-    Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
+    Attempt, Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,10 @@ pub struct FlowRecord {
     #[serde(with = "serde_repr::timings")]
     #[schemars(with = "serde_repr::timings::TimingsRepr")]
     pub timings: FlowTimings,
+    /// The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several
+    /// times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
     /// The error, if the flow failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
@@ -518,6 +522,7 @@ impl FlowRecord {
             interim: Vec::new(),
             response: None,
             original: None,
+            attempts: Vec::new(),
             timings: FlowTimings::default(),
             error: None,
             tunnel: None,

@@ -36,6 +36,7 @@ pub mod wildcard;
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
+pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient, ResolvedNames,
     ResponseHeadFilter, UsageLabel,

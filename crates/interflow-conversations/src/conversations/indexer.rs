@@ -19,7 +19,7 @@ use interflow_store::{
     ConversationUpdate, FlowFilterFn, FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,
     StoreError, StoreEvent,
 };
-use interflow_types::{EntryKind, FlowId, Timestamp};
+use interflow_types::{FlowId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::endpoints::EndpointOverrides;
@@ -185,12 +185,6 @@ pub fn flow_filter() -> FlowFilterFn {
     })
 }
 
-/// Whether the flow is an attempt of the LLM gateway, or a copy for a shadow: it repeats the call of a client, which has a
-/// flow of its own.
-pub(super) fn is_attempt(row: &FlowRecord) -> bool {
-    row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:"))
-}
-
 impl<'s> ConversationIndexer<'s> {
     pub fn new(store: &'s dyn FlowStore, pricing: Arc<CallPricing>) -> Self {
         Self {
@@ -347,7 +341,6 @@ impl<'s> ConversationIndexer<'s> {
         let mut held = None;
         let calls = match row.kind {
             FlowKind::WebSocket => self.finish_websocket(&row),
-            _ if is_attempt(&row) => return Ok(0),
             // Indexed before, for example before a crash.
             _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
             _ => from_recording::read_call(self.store, &row, &self.endpoints).map(|read| {

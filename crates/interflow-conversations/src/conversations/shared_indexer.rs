@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
-use super::indexer::{IndexerCommand, RETRY_DELAY, is_attempt};
+use super::indexer::{IndexerCommand, RETRY_DELAY};
 use super::late_sessions::LateSessions;
 use super::mapping::{self, CallPricing};
 
@@ -254,7 +254,6 @@ impl<'s> SharedIndexer<'s> {
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
     fn row(&self, id: FlowId) -> Result<Option<FlowRecord>, StoreError> {
         match self.store.get(id) {
-            Ok(row) if is_attempt(&row) => Ok(None),
             Ok(row) => {
                 let may_hold = from_recording::may_hold(&row.summary(Timestamp::now()), &self.endpoints);
                 Ok(Some(row).filter(|_| may_hold))

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
+    Attempt, AttemptHandle, AttemptState, Attempts, Body, ByteStr, Error, ErrorKind, Flow, Method, Request,
+    RequestHead, Response, Result, StatusCode,
 };
 
 use super::credential_mask::SentCredentials;
@@ -18,9 +19,7 @@ use super::translation::Translation;
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
-use super::{
-    DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
-};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream};
 use interflow_codec::content_coding as coding;
 use interflow_limits::{ServedModel, TokenCounts};
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
@@ -57,8 +56,7 @@ const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
 const MAX_ERROR_LENGTH: usize = 500;
 
 impl LastFailure {
-    /// Reads a response that the client does not get in the background, so that it is recorded: it says why the attempt
-    /// failed.
+    /// Reads a response that the client does not get in the background, so that its connection can be used again.
     pub fn discard(self) {
         if let Self::Answered(response) = self {
             tokio::spawn(tokio::time::timeout(MAX_DISCARD_TIME, response.body.collect(MAX_DISCARDED_BYTES)));
@@ -86,13 +84,14 @@ pub(super) struct RoutedRequest {
 }
 
 /// A request that is ready to be sent.
-pub(super) struct Attempt {
+pub(super) struct PreparedAttempt {
     request: Request,
     format: Option<WireFormat>,
     losses: Losses,
     stream: StreamKind,
     /// Whether the response is a model's reply, which may turn out to be an error.
     is_reply: bool,
+    is_hedge: bool,
 }
 
 /// Whether a stream was original for, and whether it has the form of a growing JSON array.
@@ -112,8 +111,17 @@ pub(super) struct SendLimits {
     pub holds: bool,
 }
 
+/// How a request to a deployment is recorded.
+pub(super) enum RecordedAs {
+    /// In the client's flow.
+    Attempt(AttemptHandle),
+    /// As a flow with these tags.
+    Copy(Vec<ByteStr>),
+}
+
 /// What became of an attempt. While it is kept, the request counts as in progress.
 pub(super) struct AttemptOutcome {
+    pub handle: AttemptHandle,
     /// The deployment, by its index in the route.
     pub index: usize,
     pub result: Result<Response>,
@@ -165,7 +173,11 @@ impl RoutedRequest {
     ///
     /// # Errors
     /// A failure of the gateway's own, or none of this was possible until `deadline`, or within the time of one attempt.
-    pub async fn prepare(&mut self, deployment: &Deployment, deadline: Instant) -> Result<Result<Attempt, LlmRefusal>> {
+    pub async fn prepare(
+        &mut self,
+        deployment: &Deployment,
+        deadline: Instant,
+    ) -> Result<Result<PreparedAttempt, LlmRefusal>> {
         let until = deployment.limits.response_until(Instant::now(), false, deadline);
         // A token may have to be fetched, from an endpoint that does not answer.
         tokio::time::timeout_at(until.into(), self.prepare_unbounded(deployment)).await.unwrap_or_else(|_| {
@@ -175,7 +187,7 @@ impl RoutedRequest {
         })
     }
 
-    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<Attempt, LlmRefusal>> {
+    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<PreparedAttempt, LlmRefusal>> {
         let upstream = &deployment.upstream;
         let token = match upstream.token(self.gateway.token_egress()).await {
             Ok(token) => token,
@@ -208,7 +220,7 @@ impl RoutedRequest {
         // Other objects, such as a failed batch, have an error of their own and are good responses.
         let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
         let is_reply = generates && self.head.method == Method::POST;
-        Ok(request.map(|request| Attempt { request, format, losses, stream, is_reply }))
+        Ok(request.map(|request| PreparedAttempt { request, format, losses, stream, is_reply, is_hedge: false }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -280,7 +292,8 @@ impl RoutedRequest {
 
     /// The response for the client.
     pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome, deadline: Instant) -> Result<Response> {
-        let AttemptOutcome { index, result, format, losses, active } = outcome;
+        let AttemptOutcome { handle, index, result, format, losses, active } = outcome;
+        handle.adopt(flow);
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
         if response.head.status.is_success() {
@@ -313,9 +326,10 @@ impl RoutedRequest {
 }
 
 impl AttemptOutcome {
-    /// How far the request came; the status of a response tells the rest.
-    pub fn delivery_state(&self) -> DeliveryState {
-        self.result.as_ref().err().map_or(DeliveryState::Unsent, |e| DeliveryState::after(e.kind()))
+    /// Says in the record what became of it. What `is_answer` is what the client gets.
+    pub fn settle(&self, is_answer: bool) {
+        let state = if is_answer { AttemptState::Served } else { AttemptState::Failed };
+        self.handle.settle(state, self.result.as_ref().err().map(Error::kind));
     }
 
     pub fn is_timeout(&self) -> bool {
@@ -323,7 +337,23 @@ impl AttemptOutcome {
     }
 }
 
-impl Attempt {
+impl PreparedAttempt {
+    /// Its entry in the client's flow, which it is sent for now.
+    pub fn record(&self, deployment: &Deployment, model: Option<String>, flow: &mut Flow) -> AttemptHandle {
+        let url = &self.request.head.url;
+        let attempt = Attempt {
+            provider: deployment.upstream.name.clone(),
+            deployment: deployment.name.to_string(),
+            model,
+            host: url.authority.to_host_header(url.scheme),
+            path: url.path_only().to_owned(),
+            hedge: self.is_hedge,
+            started: flow.clock.micros(),
+            ..Attempt::default()
+        };
+        flow.extension_mut::<Attempts>().begin(attempt)
+    }
+
     /// Sends the request. Its result goes to the deployment's health, timeouts included. Dropping the future cancels
     /// the request.
     pub async fn send(
@@ -331,15 +361,20 @@ impl Attempt {
         gateway: &LlmGateway,
         route: &Route,
         index: usize,
-        mut tags: Vec<String>,
+        handle: AttemptHandle,
         deadline: Instant,
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
-        tags.push(format!("deployment:{}", deployment.name));
-        let Self { request, format, losses, stream, is_reply } = self;
+        let Self { request, format, losses, stream, is_reply, .. } = self;
         let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
-        let (active, result) = send(gateway, route, deployment, request, tags, limits).await;
-        AttemptOutcome { index, result, format, losses, active }
+        let recorded = RecordedAs::Attempt(handle.clone());
+        let (active, result) = send(gateway, route, deployment, request, recorded, limits).await;
+        AttemptOutcome { handle, index, result, format, losses, active }
+    }
+
+    /// The same, to be sent beside one that is slow.
+    pub fn into_hedge(self) -> Self {
+        Self { is_hedge: true, ..self }
     }
 
     pub fn into_request(self) -> Request {
@@ -353,7 +388,7 @@ pub(super) async fn send(
     route: &Route,
     deployment: &Deployment,
     request: Request,
-    tags: Vec<String>,
+    recorded: RecordedAs,
     limits: SendLimits,
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
@@ -363,10 +398,13 @@ pub(super) async fn send(
     let credentials = SentCredentials::of(&request.head.headers);
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
-    let tags = tags.into_iter().map(ByteStr::from).collect();
     let until = attempt.response_until(now, stream.is_stream, deadline);
+    let sent = match recorded {
+        RecordedAs::Attempt(handle) => gateway.egress().send_attempt(request, handle, until),
+        RecordedAs::Copy(tags) => gateway.egress().send_until(request, tags, until),
+    };
     // The client records the limit; it need not know of one.
-    let sent = tokio::time::timeout_at(until.into(), gateway.egress().send_until(request, tags, until)).await;
+    let sent = tokio::time::timeout_at(until.into(), sent).await;
     let mut result = sent.unwrap_or_else(|_| Err(late("answer")));
     if let Ok(response) = result {
         result = match holds && response.head.status.is_success() {

@@ -455,6 +455,7 @@ impl Stage for LimitStage {
         if let Some(ChargedUsage { usage, .. }) = charged_usage(flow).filter(|charged| charged.is_estimated) {
             flow.tag(format!("estimated:{}+{}", usage.input, usage.output));
         }
+        settlement::record_usage(flow, &self.limits);
     }
 
     fn done(&self, flow: &Flow) {

@@ -25,7 +25,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::gateway::{ServedBy, token_counts};
+use crate::gateway::{ListedAttempt, token_counts};
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
@@ -352,8 +352,8 @@ impl Stage for LlmTelemetryStage {
             let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
             let answered = exchange.summary().model;
             // By the deployment that served it, as budgets are charged.
-            let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
-            let by_deployment = served.and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &tokens));
+            let served = ListedAttempt::serving(flow).and_then(|attempt| attempt.served);
+            let by_deployment = served.as_ref().and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &tokens));
             by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
         });
         // The provider was paid for the response once.

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use interflow_net::egress::UpstreamReport;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
-    FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
+    AttemptHandle, Attempts, Body, BodyFrame, BodyStream, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow,
+    FlowOutcome, FlowRecording, FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -195,6 +195,9 @@ impl FlowGuard {
         self.flow.status = Some(head.status);
         // Taken even if it is not recorded: the extension must not keep the body alive.
         let original = original_messages::take_response(&mut self.flow, &self.plan);
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.observe(&self.flow);
+        }
         if !self.response_recorded {
             self.with_capture(|c, flow| c.response(flow, head));
             if let (Some(shared), Some(original)) = (&self.shared, original) {
@@ -342,6 +345,9 @@ impl FlowGuard {
     fn finish_with_error(&mut self, error: &Error, bytes: ByteCounts) {
         self.counters.error(error);
         self.flow.error_kind = Some(error.kind());
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.fail(error);
+        }
         tracing::debug!(flow = %self.flow.id, kind = error.kind().as_str(), "{error}");
         self.finish(FlowOutcome::Failed(error, bytes));
     }
@@ -406,6 +412,15 @@ impl FlowGuard {
             }
         }
         self.flow.timings.done = Some(now);
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.observe(&self.flow);
+        }
+        let attempts = self.flow.extension::<Attempts>();
+        if let Some(attempts) = attempts {
+            attempts.close(now);
+        }
+        // Each attempt counted its own.
+        let has_own_times = attempts.is_none();
         if let Some(shared) = &self.shared {
             if let at @ 1.. = shared.request_body.load(Relaxed) {
                 self.flow.timings.request_body = Some(at);
@@ -416,7 +431,9 @@ impl FlowGuard {
             }
         }
         self.counters.active.fetch_sub(1, Relaxed);
-        self.counters.upstream_times(&self.flow.timings);
+        if has_own_times {
+            self.counters.upstream_times(&self.flow.timings);
+        }
         if self.tunnel {
             self.counters.tunnel_ended(now);
         } else {

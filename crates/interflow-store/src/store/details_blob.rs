@@ -34,6 +34,7 @@ mod tag {
     pub const ORIGINAL_RESPONSE: u8 = 17;
     pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
     pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
+    pub const ATTEMPTS: u8 = 20;
     /// The tags of the inline body ends, by body index. Certificate chains have none.
     pub const INLINE: [u8; super::CERTIFICATES] =
         [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
@@ -87,6 +88,9 @@ pub(crate) fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     flag(&mut out, tag::IMPORTED, row.imported);
     if let Some(json) = row.archive.as_ref().and_then(|a| serde_json::to_vec(a).ok()) {
         write_field(&mut out, tag::ARCHIVE, &json);
+    }
+    if let Some(json) = Some(&row.attempts).filter(|all| !all.is_empty()).and_then(|all| serde_json::to_vec(all).ok()) {
+        write_field(&mut out, tag::ATTEMPTS, &json);
     }
     for (t, bytes) in tag::INLINE.into_iter().zip(inline) {
         if !bytes.is_empty() {
@@ -176,6 +180,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]
             }
             tag::IMPORTED => row.imported = true,
             tag::ARCHIVE => row.archive = serde_json::from_slice(field.0).ok().map(Arc::new),
+            tag::ATTEMPTS => row.attempts = serde_json::from_slice(field.0).unwrap_or_default(),
             tag::ORIGINAL_REQUEST => {
                 row.original.get_or_insert_default().request = Some(read_original_request(field)?);
             }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Instant;
 
-use crate::{ByteStr, Request, Response, Result};
+use crate::{AttemptHandle, ByteStr, Request, Response, Result};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -53,5 +53,15 @@ pub trait HttpClient: Send + Sync {
     fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
         let _ = until;
         self.send_tagged(request, tags)
+    }
+
+    /// Sends an attempt at a client's request, whose flow records it: the attempt's own is not recorded. The response has
+    /// to begin before `until`, as for [`send_until`](Self::send_until).
+    ///
+    /// # Errors
+    /// As [`send_until`](Self::send_until).
+    fn send_attempt(&self, request: Request, attempt: AttemptHandle, until: Instant) -> ResponseFuture<'_> {
+        let _ = attempt;
+        self.send_until(request, Vec::new(), until)
     }
 }

@@ -195,6 +195,7 @@ impl InFlightFlow {
                 self.row.tags.push(tag.clone());
             }
         }
+        self.row.attempts = s.attempts;
         self.row.passthrough = s.passthrough.map(|why| why.as_str().into());
         self.row.client.http2 = s.client_http2.map(|f| f.to_string());
         self.row.client.ja4h = s.ja4h.map(|f| f.to_string());

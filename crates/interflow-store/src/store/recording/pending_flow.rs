@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use interflow_types::{
-    Authority, ByteCounts, ByteStr, ClientInfo, ClientTls, EntryKind, Flow, FlowId, FlowOutcome, FlowTimings, Headers,
-    HttpVersion, Method, Passthrough, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp, UpstreamInfo, Url,
+    Attempt, Attempts, Authority, ByteCounts, ByteStr, ClientInfo, ClientTls, EntryKind, Flow, FlowId, FlowOutcome,
+    FlowTimings, Headers, HttpVersion, Method, Passthrough, RequestHead, ResponseHead, Scheme, StreamMessage,
+    Timestamp, UpstreamInfo, Url,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -148,6 +149,7 @@ pub(crate) struct FlowSnapshot {
     pub(crate) timings: FlowTimings,
     pub(crate) tags: Vec<ByteStr>,
     pub(crate) passthrough: Option<Passthrough>,
+    pub(crate) attempts: Vec<Attempt>,
 }
 
 impl FlowSnapshot {
@@ -161,6 +163,7 @@ impl FlowSnapshot {
             timings: flow.timings,
             tags: flow.tags.clone(),
             passthrough: flow.passthrough,
+            attempts: flow.extension::<Attempts>().map(Attempts::list).unwrap_or_default(),
         }
     }
 }
