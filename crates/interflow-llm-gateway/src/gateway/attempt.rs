@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use interflow_types::{
@@ -16,6 +16,7 @@ use super::routing::{
 };
 use super::served::served_model;
 use super::translation::Translation;
+use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
@@ -30,16 +31,14 @@ pub(super) enum LastFailure {
     None,
     Failed(Error),
     Refused(LlmRefusal),
-    Answered(Response),
+    Answered(Response, AttemptHandle),
 }
 
 /// The later of two failures, unless it is less informative: a response beats an error, and an error a refusal of the
 /// gateway's own.
 pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
     match (before, now) {
-        (LastFailure::Answered(response), LastFailure::Failed(_) | LastFailure::Refused(_)) => {
-            LastFailure::Answered(response)
-        }
+        (answered @ LastFailure::Answered(..), LastFailure::Failed(_) | LastFailure::Refused(_)) => answered,
         (LastFailure::Failed(e), LastFailure::Refused(_)) => LastFailure::Failed(e),
         (before, now) => {
             before.discard();
@@ -48,18 +47,19 @@ pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailu
     }
 }
 
-/// Bounds on an error response that is read although the client gets another.
-const MAX_DISCARDED_BYTES: usize = 256 << 10;
-const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
-
 /// Longest text of a provider's error that is passed on, in characters.
 const MAX_ERROR_LENGTH: usize = 500;
 
 impl LastFailure {
-    /// Reads a response that the client does not get in the background, so that its connection can be used again.
+    /// Reads a response that the client does not get, in the background: its code says why the attempt failed.
     pub fn discard(self) {
-        if let Self::Answered(response) = self {
-            tokio::spawn(tokio::time::timeout(MAX_DISCARD_TIME, response.body.collect(MAX_DISCARDED_BYTES)));
+        if let Self::Answered(Response { head, body }, attempt) = self {
+            tokio::spawn(async move {
+                let error = read_error(&head.headers, body, Instant::now() + MAX_ERROR_TIME).await;
+                if let Some(code) = error_code(&error) {
+                    attempt.explain(code);
+                }
+            });
         }
     }
 }
@@ -282,10 +282,13 @@ impl RoutedRequest {
     /// the attempts after it, too.
     pub async fn failure(&mut self, outcome: AttemptOutcome, deadline: Instant) -> Result<LastFailure> {
         Ok(match outcome.result {
-            Ok(response) => LastFailure::Answered(match outcome.format {
-                Some(format) => self.translation.response(format, response, outcome.losses, deadline).await?,
-                None => response,
-            }),
+            Ok(response) => {
+                let response = match outcome.format {
+                    Some(format) => self.translation.response(format, response, outcome.losses, deadline).await?,
+                    None => response,
+                };
+                LastFailure::Answered(response, outcome.handle)
+            }
             Err(e) => LastFailure::Failed(e),
         })
     }

@@ -364,7 +364,7 @@ impl Delivery {
             flow.tag(format!("retry:{}", self.retries));
         }
         let refusal = match last {
-            LastFailure::Answered(response) => return Ok(response),
+            LastFailure::Answered(response, _) => return Ok(response),
             LastFailure::Refused(refusal) => refusal,
             LastFailure::Failed(e) if e.kind() == ErrorKind::UpstreamTimeout => {
                 LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())

@@ -86,6 +86,31 @@ async fn an_attempt_that_does_not_begin_in_time_is_followed_by_another() {
 }
 
 #[tokio::test]
+async fn the_code_of_a_failed_attempt_is_recorded_and_nothing_that_may_repeat_the_request() {
+    for (error, code) in [
+        (
+            json!({"type": "error", "error": {"type": "overloaded_error", "message": "secret words"}}),
+            Some("overloaded_error"),
+        ),
+        (json!([{"error": {"code": 503, "status": "UNAVAILABLE", "message": "secret words"}}]), Some("UNAVAILABLE")),
+        (json!({"error": {"code": "secret words"}}), None),
+        (json!({"error": "secret"}), None),
+    ] {
+        let bad = Origin::http()
+            .answering(move |_| Reply::status(503).header("Content-Type", "application/json").body(error.to_string()))
+            .start()
+            .await;
+        let good =
+            Origin::http().answering(|_| Reply::json(&json!({})).delay(Duration::from_millis(100))).start().await;
+        let route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}]});
+        let gate = gate(&[&bad, &good], route).await;
+        assert_eq!(chat(&gate, false).await.status, 200);
+        let failed = gate.proxy.flow().await.attempts.swap_remove(0);
+        assert_eq!((failed.status, failed.message.as_deref()), (Some(503), code));
+    }
+}
+
+#[tokio::test]
 async fn a_stream_without_a_token_in_time_is_followed_by_another_deployment() {
     let (silent, good) = (announces().start().await, streams("here").start().await);
     let route = json!({

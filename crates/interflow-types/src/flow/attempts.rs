@@ -33,7 +33,7 @@ pub struct Attempt {
     #[serde(default, with = "kind_label", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub error: Option<ErrorKind>,
-    /// What failed.
+    /// What failed; for a response, the provider's code of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it was sent, in microseconds after the flow's start.
@@ -182,6 +182,11 @@ impl AttemptHandle {
     /// Whether its response goes to the client; if not, the error that it counts as, unless it was answered.
     pub fn settle(&self, state: AttemptState, error: Option<ErrorKind>) {
         self.attempts.edit(self.index, |attempt| (attempt.state, attempt.error) = (state, error));
+    }
+
+    /// What the response of a failed attempt said.
+    pub fn explain(&self, code: String) {
+        self.attempts.edit(self.index, |attempt| attempt.message = attempt.message.take().or(Some(code)));
     }
 
     /// Its connection and timings become those of the client's flow, because its response does.

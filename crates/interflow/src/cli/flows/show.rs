@@ -146,10 +146,8 @@ pub fn attempt_words(attempt: &Attempt) -> Vec<String> {
     let mut words = vec![attempt.deployment.escape_default().to_string(), attempt.state.as_str().to_owned()];
     words.extend(attempt.hedge.then(|| "hedge".to_owned()));
     words.extend(attempt.status.map(|status| status.to_string()));
-    words.extend(attempt.error.map(|kind| match &attempt.message {
-        Some(message) => format!("{}: {}", kind.as_str(), message.escape_default()),
-        None => kind.as_str().to_owned(),
-    }));
+    words.extend(attempt.error.map(|kind| kind.as_str().to_owned()));
+    words.extend(attempt.message.as_deref().map(|message| message.escape_default().to_string()));
     words.push(format!("{}{}", attempt.host.escape_default(), attempt.path.escape_default()));
     words.push(format!("sent at {}", duration(attempt.started)));
     words.extend(attempt.first_byte.map(|at| format!("first byte at {}", duration(at))));
