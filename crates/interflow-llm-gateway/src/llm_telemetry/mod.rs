@@ -1,6 +1,7 @@
 //! Audit log, metrics, traces and webhooks for LLM traffic: Prometheus metrics, and spans by OpenTelemetry's GenAI
 //! conventions. Never any content, except in spans if the operator wants it there.
 
+mod attempt_spans;
 mod audit;
 mod audit_fields;
 mod config;

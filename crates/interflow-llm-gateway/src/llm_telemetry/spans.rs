@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use interflow_llm::{Operation, Provider};
-use interflow_types::{Body, ByteStr, Flow, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
+use interflow_types::{
+    Attempts, Body, ByteStr, Flow, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::content::{SpanContent, may_queue};
 use super::otel_env::{Endpoint, ExportSettings, Sampler};
-use super::{AttributeSet, CallTelemetry, ContentMode, TelemetryConfig, span_content};
+use super::{AttributeSet, CallTelemetry, ContentMode, TelemetryConfig, attempt_spans, span_content};
 use crate::redaction::SESSION_HEADERS;
 use interflow_llm::otlp::{self, boolean, list, name, number, real, text};
 
@@ -215,6 +217,11 @@ impl SpanExporter {
         }
         let span = build_span(facts, trace, &self.sets);
         self.enqueue(span, SpanContent::take(facts.flow, facts.status()));
+        if let Some(attempts) = facts.flow.extension::<Attempts>() {
+            let start = facts.flow.clock.started_at().micros();
+            let spans = attempt_spans::spans(&attempts.list(), &trace.trace, &trace.span, start);
+            spans.into_iter().for_each(|span| self.enqueue(span, None));
+        }
     }
 
     fn enqueue(self: &Arc<Self>, span: Value, mut content: Option<SpanContent>) {
