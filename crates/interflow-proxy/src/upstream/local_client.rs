@@ -212,12 +212,7 @@ impl LocalClient {
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        self.send_tagged(request, Vec::new())
-    }
-
-    fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
-        let origin = FlowOrigin { tags, ..FlowOrigin::default() };
-        Box::pin(async move { self.send_flow(request, origin, None).await.1 })
+        Box::pin(async move { self.send_flow(request, FlowOrigin::default(), None).await.1 })
     }
 
     fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
