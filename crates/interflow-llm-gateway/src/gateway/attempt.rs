@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -51,15 +52,18 @@ pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailu
 const MAX_ERROR_LENGTH: usize = 500;
 
 impl LastFailure {
-    /// Reads a response that the client does not get, in the background: its code says why the attempt failed.
+    /// Reads a response that the client does not get: its code says why the attempt failed. What has not arrived by now is
+    /// read in the background.
     pub fn discard(self) {
-        if let Self::Answered(Response { head, body }, attempt) = self {
-            tokio::spawn(async move {
-                let error = read_error(&head.headers, body, Instant::now() + MAX_ERROR_TIME).await;
-                if let Some(code) = error_code(&error) {
-                    attempt.explain(code);
-                }
-            });
+        let Self::Answered(Response { head, body }, attempt) = self else { return };
+        let mut reading = Box::pin(async move {
+            let error = read_error(&head.headers, body, Instant::now() + MAX_ERROR_TIME).await;
+            if let Some(code) = error_code(&error) {
+                attempt.explain(code);
+            }
+        });
+        if reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(reading);
         }
     }
 }
