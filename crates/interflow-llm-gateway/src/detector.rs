@@ -8,9 +8,9 @@ use interflow_types::{
     ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
-use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 
+use crate::exchange::{self, ReadError, RequestBody};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
@@ -129,7 +129,7 @@ impl ProviderDetector {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
         MaybeFuture::pending(async move {
-            let raw = match body.collect(most).await {
+            let raw = match exchange::collect(flow, body, most).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
                 Err(CollectError::TooLarge(body)) => {
@@ -140,26 +140,25 @@ impl ProviderDetector {
                 }
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
+            let decoded = RequestBody::decode(&head.headers, &raw, max).await;
             // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
             // load.
-            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
+            if let Some(e) = decoded.as_ref().err().and_then(coding::budget_error) {
                 return Err(EarlyExit::Deny(e));
             }
-            let (call, text) = match plain {
-                Ok(plain) => {
-                    let text = plain.unwrap_or_else(|| raw.clone());
-                    let (path, body) = (head.url.path.clone(), text.clone());
-                    let look = move || {
-                        let outline = Outline::read(&body)?;
+            let request = decoded.ok().map(Arc::new);
+            let call = match &request {
+                Some(request) => {
+                    let path = head.url.path.clone();
+                    let look = move |body: &RequestBody| {
+                        let Some(outline) = Outline::read(body.plain()) else { return Ok(None) };
                         let by_members = || strict.then(|| provider::detect_by_members(&outline)).flatten();
-                        provider::detect_by_body(&path, &outline).or_else(by_members)
+                        Ok(provider::detect_by_body(&path, &outline).or_else(by_members))
                     };
-                    let call = spans::beside(text.len(), look).await.flatten();
-                    (call, text)
+                    request.read(look).await.ok().flatten()
                 }
                 // In strict mode, a body that cannot be decoded is treated as a call.
-                Err(_) => (strict.then(unknown_call), raw.clone()),
+                None => strict.then(unknown_call),
             };
             if let Some(call) = call {
                 let exchange = LlmCall {
@@ -173,9 +172,9 @@ impl ProviderDetector {
                     ..LlmCall::default()
                 };
                 attach(flow, exchange);
-                match read_request(flow.extension_mut::<LlmCall>(), &text).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
+                if let Some(request) = request {
+                    exchange::attach(flow, Arc::clone(&request));
+                    read_request(flow, &request, strict).await?;
                 }
             }
             Ok(Body::from(raw))
@@ -251,22 +250,17 @@ impl Stage for ProviderDetector {
         }
         let max = self.gateway.max_body();
         MaybeFuture::pending(async move {
-            let raw = match body.collect(max).await {
+            let raw = match exchange::collect(flow, body, max).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) => return Ok(body),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
-            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
+            let request = exchange::request_body(flow, &head.headers, &raw, max).await;
+            if let Some(e) = request.as_ref().err().and_then(coding::budget_error) {
                 return Err(EarlyExit::Deny(e));
             }
-            if let Ok(plain) = plain {
-                let body = plain.as_ref().unwrap_or(&raw);
-                match read_request(flow.extension_mut::<LlmCall>(), body).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                    // Unreadable bodies yield no facts; stages that must understand them report the error.
-                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
-                }
+            if let Ok(request) = request {
+                read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
                 self.find_route(flow);
             }
             Ok(Body::from(raw))
@@ -280,6 +274,8 @@ impl Stage for ProviderDetector {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // The request may have been repeated until now.
+        exchange::release(flow);
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         // Errors are not billed, and their format differs between providers.
         if !head.status.is_success() || body.is_empty() {
@@ -348,20 +344,27 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
 }
 
-/// Records the facts of a request body: model, whether it streams, and the estimate of input tokens.
-async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
-    let marked = spans::facts_held(body).await?;
-    exchange.estimated_input = marked.estimated_tokens();
+/// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
+/// that later stages are going to look at its texts.
+async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected: bool) -> Result<(), EarlyExit> {
+    let facts = match request.facts(is_inspected).await {
+        Ok(facts) => facts,
+        Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+        // Unreadable bodies yield no facts; stages that must understand them report the error.
+        Err(ReadError::Malformed(..)) => return Ok(()),
+    };
+    let call = flow.extension_mut::<LlmCall>();
+    call.estimated_input = facts.estimated;
     // If the path contains the model, the body's is ignored.
-    if exchange.model.is_none() {
-        let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
-        exchange.model = named.map(Into::into);
+    if call.model.is_none() {
+        let name = facts.model.and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
+        call.model = name.map(Into::into);
     }
     // Ollama streams unless told otherwise; all others the other way round.
-    exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
-    exchange.max_output = marked.max_output;
-    exchange.is_max_output_invalid = marked.is_max_output_invalid;
-    exchange.choices = marked.choices;
+    call.stream = call.stream || facts.stream.unwrap_or(call.provider == Provider::Ollama);
+    call.max_output = facts.max_output;
+    call.is_max_output_invalid = facts.is_max_output_invalid;
+    call.choices = facts.choices;
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use super::settings::{ActiveGuards, Guard};
 use super::stream::{CollectRewriter, CollectedTexts, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
+use crate::exchange::overloaded;
 use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
-use crate::redaction::overloaded;
 use crate::redaction::response_body::{
     ResponseScanContext, abort_refusal, is_text, replace_body as replace_response_body, unreadable,
 };

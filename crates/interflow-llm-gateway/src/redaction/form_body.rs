@@ -9,7 +9,8 @@ use interflow_redact::MediaRule;
 use interflow_types::percent;
 
 use super::event_rewriter::{ByteReplacement, splice};
-use super::request_body::{RedactionRun, bad_request, blocked_media};
+use super::request_body::{RedactionRun, blocked_media};
+use crate::exchange::bad_request;
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {

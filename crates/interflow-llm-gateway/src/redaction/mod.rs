@@ -43,9 +43,6 @@ pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use request_body::{
-    overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
-};
 pub(crate) use sessions::SESSION_HEADERS;
 use sessions::{SessionCache, SessionOwner, SharedSession};
 

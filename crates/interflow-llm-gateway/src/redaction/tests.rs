@@ -590,9 +590,8 @@ async fn dropped_future_cancels_its_background_work() {
         };
         while again() {}
         ended.send(()).ok();
-        Ok(())
     };
-    let waiting = tokio::spawn(super::request_body::run_off_worker(1 << 20, work));
+    let waiting = tokio::spawn(crate::exchange::off_worker(1 << 20, work));
     begun.await.unwrap();
     waiting.abort();
     assert!(waiting.await.is_err());

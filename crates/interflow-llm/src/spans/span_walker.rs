@@ -344,12 +344,13 @@ impl<'j> SpanWalker<'j> {
             StringRole::Id if words::is_id(self.bytes(&range)) => {}
             StringRole::Identifier if fields::is_opaque(self.bytes(&range)) => {}
             StringRole::Metadata | StringRole::Identifier if !self.metadata => {}
-            StringRole::Text
-            | StringRole::Address
-            | StringRole::Word
-            | StringRole::Id
-            | StringRole::Metadata
-            | StringRole::Identifier => self.push_span(range, Some(key), SpanKind::Text),
+            StringRole::Metadata | StringRole::Identifier => {
+                self.out.metadata_bytes += range.len();
+                self.push_span(range, Some(key), SpanKind::Text);
+            }
+            StringRole::Text | StringRole::Address | StringRole::Word | StringRole::Id => {
+                self.push_span(range, Some(key), SpanKind::Text);
+            }
             StringRole::Json => self.push_span(range, Some(key), SpanKind::Json),
             StringRole::Blob => self.blob(range, key),
         }
