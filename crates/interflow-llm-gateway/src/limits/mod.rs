@@ -28,6 +28,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::exchange;
 use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
@@ -274,7 +275,7 @@ impl LimitStage {
         let starts_run = provider::starts_run(head.url.path_only());
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
-            true => read_requested_usage(head, body).await.map_err(|e| match e {
+            true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
                 RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
@@ -515,12 +516,14 @@ enum RequestBodyError {
 
 /// Parses the usage that the body requests; the body is forwarded unchanged, trailers included.
 async fn read_requested_usage(
+    flow: &mut Flow,
     head: &RequestHead,
     body: Body,
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
-    match body.collect(MAX_INSPECTED_BODY).await {
+    match exchange::collect(flow, body, MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
-            let requested = llm_request::requested_usage(&head.headers, &bytes).await;
+            let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
+            let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
             Ok((Body::with_trailers(bytes, trailers), Some(requested)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
