@@ -12,7 +12,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use super::{ActiveRequestMarker, ContentMode, LlmTelemetry};
-use crate::redaction;
+use crate::{exchange, redaction};
 
 /// Maximum size of a request or response that is copied for a span; of a larger one the span has no content.
 const MAX_COPIED_BYTES: usize = 8 << 20;
@@ -37,7 +37,8 @@ pub struct ContentStage {
 /// What was copied of a flow.
 #[derive(Clone, Default)]
 pub(super) struct FlowContent {
-    pub request: Option<CopiedBody>,
+    /// Without its content coding.
+    pub request: Option<Bytes>,
     pub response: Option<CopiedBody>,
     pub path: String,
 }
@@ -135,14 +136,14 @@ impl Stage for ContentStage {
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         // A call whose body is not there as a whole was too large for the stage that reads its model.
         if let Body::Full(bytes) = &body
+            && bytes.len() <= MAX_COPIED_BYTES
             && self.takes().0
             && self.may_copy(flow)
+            && let Some(request) = exchange::current(flow, &head.headers, bytes)
         {
-            let copied = CopiedBody::new(&head.headers);
-            copied.bytes.lock().push(bytes);
             let content = flow.extension_mut::<FlowContent>();
             content.path = str::to_owned(&head.url.path);
-            content.request = Some(copied);
+            content.request = Some(request.plain().clone());
         }
         MaybeFuture::Ready(Ok(body))
     }
@@ -178,18 +179,16 @@ impl Stage for ContentStage {
 pub(super) struct SpanContent {
     pub path: String,
     pub status: u16,
-    pub request: Option<(Headers, Bytes)>,
+    /// Without its content coding.
+    pub request: Option<Bytes>,
     pub response: Option<(Headers, Bytes)>,
 }
 
 impl SpanContent {
     pub fn take(flow: &Flow, status: u16) -> Option<Self> {
         let content = flow.extension::<FlowContent>()?;
-        let copied_text = |copied: &Option<CopiedBody>| {
-            let copied = copied.as_ref()?;
-            Some((copied.headers.clone(), copied.bytes.lock().take()?))
-        };
-        let (request, response) = (copied_text(&content.request), copied_text(&content.response));
+        let copied = |copied: &CopiedBody| Some((copied.headers.clone(), copied.bytes.lock().take()?));
+        let (request, response) = (content.request.clone(), content.response.as_ref().and_then(copied));
         (request.is_some() || response.is_some()).then(|| Self {
             path: content.path.clone(),
             status,
@@ -199,8 +198,7 @@ impl SpanContent {
     }
 
     pub fn size(&self) -> usize {
-        let size = |body: &Option<(Headers, Bytes)>| body.as_ref().map_or(0, |(_, bytes)| bytes.len());
-        size(&self.request) + size(&self.response)
+        self.request.as_ref().map_or(0, Bytes::len) + self.response.as_ref().map_or(0, |(_, bytes)| bytes.len())
     }
 }
 
