@@ -172,10 +172,12 @@ impl ProviderDetector {
                     ..LlmCall::default()
                 };
                 attach(flow, exchange);
-                if let Some(request) = request {
-                    exchange::attach(flow, Arc::clone(&request));
-                    read_request(flow, &request, strict).await?;
+                if let Some(request) = &request {
+                    exchange::attach(flow, Arc::clone(request));
                 }
+                // Not even the coding need be true.
+                let as_sent = || Arc::new(RequestBody::plain_text(&head.headers, raw.clone()));
+                read_request(flow, &request.unwrap_or_else(as_sent), strict).await?;
             }
             Ok(Body::from(raw))
         })

@@ -7,6 +7,8 @@
 mod off_worker;
 mod refusal;
 mod request_body;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

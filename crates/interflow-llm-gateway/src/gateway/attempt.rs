@@ -21,7 +21,7 @@ use super::upstream_request::{
 use super::{
     DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
 };
-use interflow_codec::content_coding as coding;
+use crate::exchange::LlmExchange;
 use interflow_limits::{ServedModel, TokenCounts};
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
@@ -201,7 +201,8 @@ impl RoutedRequest {
             }
             None => {
                 let mut losses = Losses::default();
-                (untranslated(&self.table, upstream, &original, &mut losses).await?, losses)
+                let exchange = self.translation.exchange();
+                (untranslated(exchange, &self.table, upstream, &original, &mut losses).await?, losses)
             }
         };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
@@ -244,8 +245,9 @@ impl RoutedRequest {
 
     /// The body without its content coding.
     pub async fn plain_body(&self) -> Bytes {
-        let plain = coding::decode_off_thread(&self.head.headers, &self.raw, self.table.max_body as u64).await;
-        plain.ok().flatten().unwrap_or_else(|| self.raw.clone())
+        let mut exchange = self.translation.exchange();
+        let request = exchange.request(&self.head.headers, &self.raw, self.table.max_body).await;
+        request.map_or_else(|_| self.raw.clone(), |request| request.plain().clone())
     }
 
     /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream
@@ -436,6 +438,7 @@ impl Drop for PendingResult<'_> {
 /// The request for an upstream with the client's API. The inner error means that it has no URL for the path, or that the
 /// request cannot be signed.
 async fn untranslated(
+    mut shared: LlmExchange,
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     original: &OriginalRequest<'_>,
@@ -471,7 +474,7 @@ async fn untranslated(
         Cow::Owned(plain) if is_plain => plain.into(),
         _ => raw.clone(),
     };
-    let raw = match foreign_reasoning::taken_out(upstream, table.max_body, &mut head, &raw).await? {
+    let raw = match foreign_reasoning::taken_out(&mut shared, upstream, table.max_body, &mut head, &raw).await? {
         Some(clean) => {
             losses.add(foreign_reasoning::LOST);
             clean
@@ -479,7 +482,7 @@ async fn untranslated(
         None => raw,
     };
     let body = match model_in_body(table, upstream, exchange, &head) {
-        Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
+        Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),
     };
     if upstream.signs()

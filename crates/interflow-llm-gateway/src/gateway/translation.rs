@@ -74,6 +74,11 @@ impl Translation {
         }
     }
 
+    /// What is known of the client's request, shared by all that is made of it.
+    pub fn exchange(&self) -> LlmExchange {
+        self.shared.clone()
+    }
+
     /// Whether a format is the client's own: the upstream takes its messages, though not its request.
     pub fn is_own(&self, format: WireFormat) -> bool {
         self.client == Some(format)
