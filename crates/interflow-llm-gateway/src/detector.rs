@@ -8,7 +8,7 @@ use interflow_types::{
     ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
-use interflow_codec::content_coding::{self as coding, ContentDecoder};
+use interflow_codec::content_coding::ContentDecoder;
 
 use crate::exchange::{self, ReadError, RequestBody};
 use crate::gateway::{LlmGateway, LlmUpstream};
@@ -140,13 +140,12 @@ impl ProviderDetector {
                 }
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let decoded = RequestBody::decode(&head.headers, &raw, max).await;
-            // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
-            // load.
-            if let Some(e) = decoded.as_ref().err().and_then(coding::budget_error) {
-                return Err(EarlyExit::Deny(e));
-            }
-            let request = decoded.ok().map(Arc::new);
+            let request = match RequestBody::decode(&head.headers, &raw, max).await {
+                // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
+                // load.
+                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+                decoded => decoded.ok().map(Arc::new),
+            };
             let call = match &request {
                 Some(request) => {
                     let path = head.url.path.clone();
@@ -257,13 +256,13 @@ impl Stage for ProviderDetector {
                 Err(CollectError::TooLarge(body)) => return Ok(body),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let request = exchange::request_body(flow, &head.headers, &raw, max).await;
-            if let Some(e) = request.as_ref().err().and_then(coding::budget_error) {
-                return Err(EarlyExit::Deny(e));
-            }
-            if let Ok(request) = request {
-                read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
-                self.find_route(flow);
+            match exchange::request_body(flow, &head.headers, &raw, max).await {
+                Ok(request) => {
+                    read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
+                    self.find_route(flow);
+                }
+                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+                Err(_) => {}
             }
             Ok(Body::from(raw))
         })
@@ -353,13 +352,13 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
         Ok(facts) => facts,
         Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
         // Unreadable bodies yield no facts; stages that must understand them report the error.
-        Err(ReadError::Malformed(..)) => return Ok(()),
+        Err(_) => return Ok(()),
     };
     let call = flow.extension_mut::<LlmCall>();
-    call.estimated_input = facts.estimated;
+    call.estimated_input = facts.estimated_tokens();
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
-        let name = facts.model.and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
+        let name = facts.model.clone().and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
         call.model = name.map(Into::into);
     }
     // Ollama streams unless told otherwise; all others the other way round.

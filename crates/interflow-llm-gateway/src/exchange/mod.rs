@@ -10,16 +10,15 @@ mod request_body;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_llm::LlmRefusal;
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{Body, CollectError, Error, Flow, Headers, RequestHead, StatusCode};
+use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 pub(crate) use off_worker::off_worker;
-pub(crate) use refusal::{bad_request, overloaded, undecodable};
+pub(crate) use refusal::{bad_request, overloaded};
 pub(crate) use request_body::{BodyContent, BodyShape, ReadError, RequestBody, mark_json};
 
 /// What the stages of a flow share about its LLM call.
@@ -37,8 +36,8 @@ impl LlmExchange {
     /// The decoded body of a request with this head, of at most `max` bytes; decoded now unless it was before.
     ///
     /// # Errors
-    /// It cannot be decoded; if the memory budget is exhausted, the error contains an [`Error`].
-    pub async fn request(&mut self, headers: &Headers, raw: &Bytes, max: usize) -> io::Result<Arc<RequestBody>> {
+    /// It cannot be decoded, or the memory budget is exhausted.
+    pub async fn request(&mut self, headers: &Headers, raw: &Bytes, max: usize) -> Result<Arc<RequestBody>, ReadError> {
         if let Some(request) = self.request.as_ref().filter(|request| request.is_of(headers, raw)) {
             return Arc::clone(request).within(max);
         }
@@ -49,7 +48,7 @@ impl LlmExchange {
 }
 
 /// How a pass takes the body of a request.
-pub(crate) struct Pass<F> {
+pub(crate) struct Pass<F, R> {
     /// Its name in the tag of a body that it did not read: `NAME:unread`.
     pub name: &'static str,
     pub max_body: usize,
@@ -57,6 +56,8 @@ pub(crate) struct Pass<F> {
     pub is_strict: bool,
     /// What is refused about a body that is too large.
     pub too_large: F,
+    /// Refuses a request in the pass's name.
+    pub refuse: R,
 }
 
 pub(crate) enum Collected {
@@ -65,24 +66,19 @@ pub(crate) enum Collected {
     Unread(Body),
 }
 
-pub(crate) enum CollectFailure {
-    Broken(Error),
-    Refused(LlmRefusal),
-}
-
-impl<F: Fn() -> String> Pass<F> {
+impl<F: Fn() -> String, R: Fn(&mut Flow, &LlmRefusal) -> EarlyExit> Pass<F, R> {
     /// Collects the body.
     ///
     /// # Errors
     /// The transfer failed, or the body is too large for a strict pass.
-    pub async fn collect(&self, flow: &mut Flow, body: Body) -> Result<Collected, CollectFailure> {
+    pub async fn collect(&self, flow: &mut Flow, body: Body) -> Result<Collected, EarlyExit> {
         match collect(flow, body, self.max_body).await {
             Ok((raw, _)) => Ok(Collected::Whole(raw)),
-            Err(CollectError::Broken(e)) => Err(CollectFailure::Broken(e)),
+            Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
             Err(CollectError::TooLarge(_)) if self.is_strict => {
                 let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, (self.too_large)());
                 let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-                Err(CollectFailure::Refused(refusal))
+                Err((self.refuse)(flow, &refusal))
             }
             Err(CollectError::TooLarge(body)) => {
                 self.tag_unread(flow);
@@ -127,7 +123,7 @@ pub(crate) async fn request_body(
     headers: &Headers,
     raw: &Bytes,
     max: usize,
-) -> io::Result<Arc<RequestBody>> {
+) -> Result<Arc<RequestBody>, ReadError> {
     flow.extension_mut::<LlmExchange>().request(headers, raw, max).await
 }
 

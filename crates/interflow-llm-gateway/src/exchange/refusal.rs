@@ -1,9 +1,7 @@
 //! Refusals of requests that cannot be read.
 
-use std::io;
 use std::time::Duration;
 
-use interflow_codec::content_coding as coding;
 use interflow_llm::LlmRefusal;
 use interflow_types::{Error, StatusCode};
 
@@ -12,13 +10,6 @@ pub(crate) fn overloaded(e: &Error) -> LlmRefusal {
     let mut refusal = LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
     refusal.retry_after = Some(Duration::from_secs(1));
     refusal
-}
-
-pub(crate) fn undecodable(e: io::Error) -> LlmRefusal {
-    match coding::budget_error(&e) {
-        Some(e) => overloaded(&e),
-        None => bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
-    }
 }
 
 pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {

@@ -1,7 +1,6 @@
 //! The body of a request, decoded, and what its readers make of it.
 
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -22,21 +21,10 @@ pub(crate) struct RequestBody {
     /// That of a form.
     boundary: Option<String>,
     plain: Bytes,
-    facts: OnceLock<BodyFacts>,
+    /// Without the positions of texts, unless they were needed too.
+    facts: OnceLock<Arc<MarkedText>>,
     /// The positions of texts, and whether those of members that only describe the request are among them.
     content: Mutex<Option<(bool, Arc<BodyContent>)>>,
-}
-
-/// What a body of JSON asks for.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BodyFacts {
-    pub model: Option<Range<usize>>,
-    pub stream: Option<bool>,
-    pub max_output: Option<u64>,
-    pub is_max_output_invalid: bool,
-    pub choices: u64,
-    /// Input tokens.
-    pub estimated: u64,
 }
 
 /// The positions of a body's texts, charged to the memory budget.
@@ -46,7 +34,7 @@ pub(crate) struct BodyContent {
 }
 
 pub(crate) enum BodyShape {
-    Json(MarkedText),
+    Json(Arc<MarkedText>),
     Form(multipart::Form),
 }
 
@@ -54,6 +42,7 @@ pub(crate) enum BodyShape {
 #[derive(Debug)]
 pub(crate) enum ReadError {
     Overloaded(Error),
+    Undecodable(io::Error),
     Malformed(&'static str, String),
 }
 
@@ -61,8 +50,17 @@ impl From<ReadError> for LlmRefusal {
     fn from(e: ReadError) -> Self {
         match e {
             ReadError::Overloaded(e) => overloaded(&e),
+            ReadError::Undecodable(e) => {
+                bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}"))
+            }
             ReadError::Malformed(code, message) => bad_request(code, message),
         }
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(e: io::Error) -> Self {
+        coding::budget_error(&e).map_or(Self::Undecodable(e), Self::Overloaded)
     }
 }
 
@@ -75,34 +73,21 @@ impl From<MarkError> for ReadError {
     }
 }
 
-impl From<&MarkedText> for BodyFacts {
-    fn from(marked: &MarkedText) -> Self {
-        Self {
-            model: marked.model.clone(),
-            stream: marked.stream,
-            max_output: marked.max_output,
-            is_max_output_invalid: marked.is_max_output_invalid,
-            choices: marked.choices,
-            estimated: marked.estimated_tokens(),
-        }
-    }
-}
-
 impl RequestBody {
     /// Decodes the body of a request with this head; the result has at most `max` bytes.
     ///
     /// # Errors
     /// As [`coding::decode`].
-    pub async fn decode(headers: &Headers, raw: &Bytes, max: usize) -> io::Result<Self> {
+    pub async fn decode(headers: &Headers, raw: &Bytes, max: usize) -> Result<Self, ReadError> {
         Self::new(headers, raw, coding::decode_off_thread(headers, raw, max as u64).await?)
     }
 
     /// As [`decode`](Self::decode), on this thread.
-    pub fn decode_now(headers: &Headers, raw: &Bytes, max: usize) -> io::Result<Self> {
+    pub fn decode_now(headers: &Headers, raw: &Bytes, max: usize) -> Result<Self, ReadError> {
         Self::new(headers, raw, coding::decode(headers, raw, max as u64)?)
     }
 
-    fn new(headers: &Headers, raw: &Bytes, plain: Option<Bytes>) -> io::Result<Self> {
+    fn new(headers: &Headers, raw: &Bytes, plain: Option<Bytes>) -> Result<Self, ReadError> {
         let codings = coding::parse_codings(headers)?;
         let plain = plain.unwrap_or_else(|| raw.clone());
         Ok(Self { codings, raw: raw.clone(), plain, ..Self::plain_text(headers, Bytes::new()) })
@@ -139,31 +124,31 @@ impl RequestBody {
     ///
     /// # Errors
     /// That of the decoder.
-    pub fn within(self: Arc<Self>, max: usize) -> io::Result<Arc<Self>> {
+    pub fn within(self: Arc<Self>, max: usize) -> Result<Arc<Self>, ReadError> {
         if self.codings.is_empty() || self.plain.len() <= max {
             return Ok(self);
         }
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, "the decoded body exceeds its size limit"))
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, "the decoded body exceeds its size limit").into())
     }
 
     /// What the body asks for. `marks` tells that a stage is going to need the positions of its texts, which are then
     /// determined at once.
-    pub async fn facts(self: &Arc<Self>, marks: bool) -> Result<BodyFacts, ReadError> {
+    pub async fn facts(self: &Arc<Self>, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
         self.read(move |body| body.facts_now(marks)).await
     }
 
-    fn facts_now(&self, marks: bool) -> Result<BodyFacts, ReadError> {
+    fn facts_now(&self, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
         if let Some(facts) = self.facts.get() {
-            return Ok(facts.clone());
+            return Ok(Arc::clone(facts));
         }
         let marked = self.content.lock().as_ref().map(|(_, content)| Arc::clone(content));
         // Marks may take more memory than there is for them; the facts do not.
         let content = marked.or_else(|| marks.then(|| self.content_now(true).ok()).flatten());
         let facts = match content.as_deref() {
-            Some(BodyContent { shape: BodyShape::Json(marked), .. }) => marked.into(),
-            _ => (&spans::facts(&self.plain)?).into(),
+            Some(BodyContent { shape: BodyShape::Json(marked), .. }) => Arc::clone(marked),
+            _ => Arc::new(spans::facts(&self.plain)?),
         };
-        Ok(self.facts.get_or_init(|| facts).clone())
+        Ok(Arc::clone(self.facts.get_or_init(|| facts)))
     }
 
     /// The positions of the body's texts. `metadata` includes those of members that only describe the request.
@@ -180,7 +165,7 @@ impl RequestBody {
             Some(boundary) => multipart::parse(&self.plain, boundary)
                 .map(BodyShape::Form)
                 .map_err(|e| ReadError::Malformed("bad_form", e.to_string()))?,
-            None => BodyShape::Json(mark_json(&self.plain, metadata)?),
+            None => BodyShape::Json(mark_json(&self.plain, metadata)?.into()),
         };
         let _held = PROCESS_BUDGET.reserve(shape.size()).map_err(ReadError::Overloaded)?;
         let content = Arc::new(BodyContent { shape, _held });

@@ -1,14 +1,13 @@
 //! Takes reasoning of other providers out of requests that upstreams are sent in the client's own format.
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_llm::Provider;
 use interflow_llm::translate::{Keeps, LOSS_HEADER, WireFormat, may_have_foreign_reasoning, without_foreign_reasoning};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Headers, Method, RequestHead, Result};
 
 use super::LlmUpstream;
-use crate::exchange::LlmExchange;
+use crate::exchange::{LlmExchange, ReadError};
 
 /// What a response names as lost.
 pub(super) const LOST: &str = "thinking";
@@ -40,7 +39,8 @@ pub(super) async fn taken_out(
     let Some(format) = format_of(head) else { return Ok(None) };
     let request = match exchange.request(&head.headers, raw, max_body).await {
         Ok(request) => request,
-        Err(e) => return coding::budget_error(&e).map_or(Ok(None), Err),
+        Err(ReadError::Overloaded(e)) => return Err(e),
+        Err(_) => return Ok(None),
     };
     let keeps = upstream.keeps(format);
     if !may_have_foreign_reasoning(format, keeps, request.plain()) {

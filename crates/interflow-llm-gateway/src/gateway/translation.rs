@@ -129,17 +129,14 @@ impl Translation {
         let look = move |body: &RequestBody| {
             Ok(serde_json::from_slice(body.plain()).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools)))
         };
-        let accepted = match self.body(original).await {
-            Ok(body) => body.read_tree(look).await,
-            Err(e) => return coding::budget_error(&e).map_or(Ok(false), Err),
-        };
-        match accepted {
+        let accepted = async { self.body(original).await?.read_tree(look).await };
+        match accepted.await {
             Err(ReadError::Overloaded(e)) => Err(e),
             accepted => Ok(accepted.unwrap_or_default()),
         }
     }
 
-    async fn body(&mut self, original: &OriginalRequest<'_>) -> std::io::Result<Arc<RequestBody>> {
+    async fn body(&mut self, original: &OriginalRequest<'_>) -> std::result::Result<Arc<RequestBody>, ReadError> {
         self.shared.request(&original.head.headers, original.raw, self.max_body).await
     }
 
@@ -227,16 +224,13 @@ impl Translation {
             return Ok(parsed.clone());
         }
         let client = self.client;
-        let parsed = match self.body(original).await {
-            Ok(body) => match body.read_tree(move |body| Ok(parse(client, body.plain()))).await {
-                Ok(parsed) => parsed.map(Arc::new),
-                Err(ReadError::Overloaded(e)) => return Err(e),
-                Err(ReadError::Malformed(..)) => Err(unreadable("")),
-            },
-            Err(e) => match coding::budget_error(&e) {
-                Some(e) => return Err(e),
-                None => Err(unreadable(&e.to_string())),
-            },
+        let look = move |body: &RequestBody| Ok(parse(client, body.plain()));
+        let parsed = async { self.body(original).await?.read_tree(look).await };
+        let parsed = match parsed.await {
+            Ok(parsed) => parsed.map(Arc::new),
+            Err(ReadError::Overloaded(e)) => return Err(e),
+            Err(ReadError::Undecodable(e)) => Err(unreadable(&e.to_string())),
+            Err(ReadError::Malformed(..)) => Err(unreadable("")),
         };
         self.parsed = Some(parsed.clone());
         Ok(parsed)

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_llm::{LlmCall, LlmRefusal, model_in_path, spans};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::percent::encoded_as;
@@ -53,14 +52,15 @@ pub(super) async fn rewrite_model(
     raw: Bytes,
     name: &str,
 ) -> Result<Bytes> {
-    let request = match exchange.request(&head.headers, &raw, table.max_body).await {
-        Ok(request) => request,
-        Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
+    let read = async {
+        let request = exchange.request(&head.headers, &raw, table.max_body).await?;
+        let facts = request.facts(false).await?;
+        Ok::<_, ReadError>((request, facts.model.clone()))
     };
-    let range = match request.facts(false).await.map(|facts| facts.model) {
-        Ok(Some(range)) => range,
-        Ok(None) | Err(ReadError::Malformed(..)) => return Ok(raw),
+    let (request, range) = match read.await {
+        Ok((request, Some(range))) => (request, range),
         Err(ReadError::Overloaded(e)) => return Err(e),
+        Ok((_, None)) | Err(_) => return Ok(raw),
     };
     let held = PROCESS_BUDGET.reserve(request.plain().len() as u64)?;
     head.headers.remove("content-encoding");

@@ -12,9 +12,7 @@ use super::record::GuardrailRecord;
 use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
-use crate::exchange::{
-    self, BodyShape, CollectFailure, Collected, Pass, RequestBody, overloaded, request_identity_encoding, undecodable,
-};
+use crate::exchange::{self, BodyShape, Collected, Pass, RequestBody, overloaded, request_identity_encoding};
 use crate::redaction::event_rewriter::splice;
 
 /// A body's texts, unescaped, with the memory that they take.
@@ -43,12 +41,11 @@ pub(super) async fn check(
     }
     let (name, is_strict) = ("guardrail", guards.iter().any(|g| g.is_strict()));
     let too_large = || format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
-    let pass = Pass { name, max_body, is_strict, too_large };
-    let raw = match pass.collect(flow, body).await {
-        Ok(Collected::Whole(raw)) => raw,
-        Ok(Collected::Unread(body)) => return Ok(body),
-        Err(CollectFailure::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectFailure::Refused(refusal)) => return Err(service.refuse(flow, &refusal)),
+    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
+    let pass = Pass { name, max_body, is_strict, too_large, refuse };
+    let raw = match pass.collect(flow, body).await? {
+        Collected::Whole(raw) => raw,
+        Collected::Unread(body) => return Ok(body),
     };
     let read = match read_body(flow, head, &raw, max_body).await {
         Ok(read) => read,
@@ -93,7 +90,7 @@ pub(super) fn unmaskable(guards: &[Arc<Guard>], direction: Direction) -> LlmRefu
 }
 
 async fn read_body(flow: &mut Flow, head: &RequestHead, raw: &Bytes, max: usize) -> Result<ReadBody, LlmRefusal> {
-    let request = exchange::request_body(flow, &head.headers, raw, max).await.map_err(undecodable)?;
+    let request = exchange::request_body(flow, &head.headers, raw, max).await?;
     // The texts are copies.
     let held = PROCESS_BUDGET.reserve(request.plain().len() as u64).map_err(|e| overloaded(&e))?;
     let texts = request.read(|body| {

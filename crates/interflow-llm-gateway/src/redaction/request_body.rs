@@ -19,8 +19,8 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 use crate::exchange::{
-    self, BodyContent, BodyShape, CollectFailure, Collected, Pass, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding, undecodable,
+    self, BodyContent, BodyShape, Collected, Pass, RequestBody, bad_request, mark_json, off_worker, overloaded,
+    request_identity_encoding,
 };
 use crate::llm_telemetry::RedactionFindings;
 
@@ -89,12 +89,11 @@ pub(super) async fn redact(
     }
     let (max_body, name) = (settings.max_body, "redact");
     let too_large = || format!("the body is larger than {max_body} bytes (redact.max_body)");
-    let pass = Pass { name, max_body, is_strict: strict, too_large };
-    let raw = match pass.collect(flow, body).await {
-        Ok(Collected::Whole(raw)) => raw,
-        Ok(Collected::Unread(body)) => return Ok(body),
-        Err(CollectFailure::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectFailure::Refused(refusal)) => return Err(service.refuse(flow, &refusal)),
+    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
+    let pass = Pass { name, max_body, is_strict: strict, too_large, refuse };
+    let raw = match pass.collect(flow, body).await? {
+        Collected::Whole(raw) => raw,
+        Collected::Unread(body) => return Ok(body),
     };
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // Flagging cannot change the request, so the scan runs while the request is already on its way.
@@ -107,10 +106,9 @@ pub(super) async fn redact(
     }
     let begun = Instant::now();
     let owner = SessionOwner::of(flow, head);
-    let request = exchange::request_body(flow, &head.headers, &raw, max_body).await.map_err(undecodable);
-    let done = match request {
+    let done = match exchange::request_body(flow, &head.headers, &raw, max_body).await {
         Ok(request) => run_job(service, &settings, &choice, owner, head, request, strict).await,
-        Err(refusal) => Err(refusal),
+        Err(e) => Err(e.into()),
     };
     let (outcome, session) = match done {
         Ok(done) => done,
@@ -183,8 +181,7 @@ fn scan(
     let request = request.map_or_else(
         |(headers, raw)| RequestBody::decode_now(&headers, &raw, max).map(Arc::new),
         |request| request.within(max),
-    );
-    let request = request.map_err(undecodable)?;
+    )?;
     let content = request.content_now(settings.metadata)?;
     let session = one_way_session(&choice);
     RedactionJob::new(settings, choice, session, request, content)?.run()
