@@ -134,13 +134,13 @@ impl RequestBody {
     /// What the body asks for. `marks` tells that a stage is going to need the positions of its texts, which are then
     /// determined at once.
     pub async fn facts(self: &Arc<Self>, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
-        self.read(move |body| body.facts_now(marks)).await
+        match self.facts.get() {
+            Some(facts) => Ok(Arc::clone(facts)),
+            None => self.read(move |body| body.facts_now(marks)).await,
+        }
     }
 
     fn facts_now(&self, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
-        if let Some(facts) = self.facts.get() {
-            return Ok(Arc::clone(facts));
-        }
         let marked = self.content.lock().as_ref().map(|(_, content)| Arc::clone(content));
         // Marks may take more memory than there is for them; the facts do not.
         let content = marked.or_else(|| marks.then(|| self.content_now(true).ok()).flatten());
@@ -153,13 +153,16 @@ impl RequestBody {
 
     /// The positions of the body's texts. `metadata` includes those of members that only describe the request.
     pub async fn content(self: &Arc<Self>, metadata: bool) -> Result<Arc<BodyContent>, ReadError> {
-        self.read(move |body| body.content_now(metadata)).await
+        match self.known_content(metadata) {
+            Some(content) => Ok(content),
+            None => self.read(move |body| body.content_now(metadata)).await,
+        }
     }
 
     /// As [`content`](Self::content), on this thread.
     pub fn content_now(&self, metadata: bool) -> Result<Arc<BodyContent>, ReadError> {
-        if let Some((_, content)) = self.content.lock().as_ref().filter(|(own, _)| *own == metadata) {
-            return Ok(Arc::clone(content));
+        if let Some(content) = self.known_content(metadata) {
+            return Ok(content);
         }
         let shape = match &self.boundary {
             Some(boundary) => multipart::parse(&self.plain, boundary)
@@ -171,6 +174,11 @@ impl RequestBody {
         let content = Arc::new(BodyContent { shape, _held });
         *self.content.lock() = Some((metadata, Arc::clone(&content)));
         Ok(content)
+    }
+
+    fn known_content(&self, metadata: bool) -> Option<Arc<BodyContent>> {
+        let content = self.content.lock();
+        content.as_ref().filter(|(own, _)| *own == metadata).map(|(_, content)| Arc::clone(content))
     }
 
     /// Reads the body with a parser of its stage's own.
