@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use interflow_net::egress::UpstreamReport;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
-    FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
+    Body, BodyFrame, BodyStream, BodyTap, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome,
+    FlowRecording, FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -213,7 +213,7 @@ impl FlowGuard {
             return body;
         }
         // A tap even for a body in memory: the stage may read it only in part.
-        Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
+        body.tap(PreRestoreTap { shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
     /// Wraps the response body sent to the client; the flow ends with it.
@@ -524,23 +524,19 @@ impl BodyStream for RequestTap {
 
 /// Records a response body before stages restore secrets in it, which only the client may see.
 struct PreRestoreTap {
-    body: Body,
     shared: Arc<SharedCapture>,
     messages: Option<MessageTap>,
 }
 
-impl BodyStream for PreRestoreTap {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        std::task::ready!(self.shared.poll_ready(cx));
-        let frame = std::task::ready!(self.body.poll_frame(cx));
-        if let Some(Ok(f)) = &frame {
-            self.shared.record_frame(Direction::Response, f, self.messages.as_mut());
-        }
-        Poll::Ready(frame)
+impl BodyTap for PreRestoreTap {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.poll_ready(cx)
     }
 
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
+    fn frame(&mut self, frame: Option<Result<&BodyFrame, &Error>>) {
+        if let Some(Ok(frame)) = frame {
+            self.shared.record_frame(Direction::Response, frame, self.messages.as_mut());
+        }
     }
 }
 
