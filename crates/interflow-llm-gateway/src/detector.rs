@@ -3,27 +3,26 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
-    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture, MessageKind,
+    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict, ResponseHead, Result,
+    Stage, StatusCode, StreamMessage,
 };
 
 use bytes::Bytes;
-use interflow_codec::content_coding::{self as coding, ContentDecoder};
+use interflow_codec::content_coding as coding;
 
+use crate::exchange::response::stream::{self, EventObserver};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
-use interflow_llm::usage::{self, UsageScanner};
+use interflow_llm::parsed_event::ParsedEvent;
+use interflow_llm::usage::{self, UsageReader};
 use interflow_llm::{
     CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
     detect_call, model_in_path, provider, realtime, spans,
 };
 
-/// Maximum decoded size of a stream up to which its usage is read. Protects against a compressed response that never
-/// ends.
-const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
@@ -285,26 +284,10 @@ impl Stage for ProviderDetector {
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
-        let Ok(decoder) = ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) else {
-            let progress = ResponseProgress::Unreadable;
-            exchange.record_count(CountedOutput { progress, ..CountedOutput::default() });
-            return MaybeFuture::Ready(Ok(body));
-        };
-        let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
-        let mut tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone(), clock: flow.clock };
-        MaybeFuture::Ready(Ok(match body {
-            Body::Full(bytes) => {
-                tap.feed(&bytes);
-                tap.finish(ResponseProgress::Complete);
-                Body::Full(bytes)
-            }
-            body => body.inspect(move |frame| match frame {
-                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
-                Some(Ok(BodyFrame::Trailers(_))) => {}
-                None => tap.finish(ResponseProgress::Complete),
-                Some(Err(_)) => tap.finish(ResponseProgress::Partial),
-            }),
-        }))
+        let framing = StreamFraming::from_headers(&head.headers, exchange.grows);
+        let usage = Some(UsageReader::new(framing));
+        let observer = UsageObserver { usage, exchange: exchange.clone(), clock: flow.clock };
+        MaybeFuture::Ready(Ok(stream::observe(body, &head.headers, framing, observer)))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -365,47 +348,36 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
     Ok(())
 }
 
-/// Reads a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage stays
-/// unknown.
-struct UsageTap {
-    decoder: Option<ContentDecoder>,
-    scanner: Option<UsageScanner>,
+/// Reads the usage of a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage
+/// stays unknown.
+struct UsageObserver {
+    /// `None` after the end.
+    usage: Option<UsageReader>,
     exchange: LlmCall,
     clock: FlowClock,
 }
 
-impl UsageTap {
-    fn feed(&mut self, bytes: &[u8]) {
-        let Some(scanner) = &mut self.scanner else { return };
-        match &mut self.decoder {
-            None => scanner.push(bytes),
-            Some(decoder) => match decoder.push(bytes) {
-                Ok(plain) => scanner.push(&plain),
-                // The count so far stays, and the rest is charged by the estimate.
-                Err(_) => return self.finish(ResponseProgress::Unreadable),
-            },
-        }
-        if self.scanner.as_ref().is_some_and(UsageScanner::has_text) {
+impl EventObserver for UsageObserver {
+    fn event(&mut self, event: &ParsedEvent) {
+        let Some(usage) = &mut self.usage else { return };
+        usage.read(event);
+        if usage.has_text() {
             self.exchange.first_token.get_or_init(|| self.clock.micros());
         }
     }
 
-    fn finish(&mut self, progress: ResponseProgress) {
-        if let Some(mut scanner) = self.scanner.take() {
-            if let Some(rest) = self.decoder.as_mut().and_then(|d| d.finish().ok()) {
-                scanner.push(&rest);
-            }
-            let progress = if scanner.has_failed() { ResponseProgress::Unreadable } else { progress };
-            self.exchange.merge_summary(scanner.finish());
-            let unreported = scanner.unreported_output();
-            self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
-        }
+    /// Of what could not be read, the count so far stays, and the rest is charged by the estimate.
+    fn end(&mut self, progress: ResponseProgress) {
+        let Some(usage) = self.usage.take() else { return };
+        self.exchange.merge_summary(usage.summary());
+        let unreported = usage.unreported_output();
+        self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
     }
 }
 
-impl Drop for UsageTap {
-    /// A client abort is charged for what was counted so far. `finish` does nothing when called again.
+impl Drop for UsageObserver {
+    /// A client abort is charged for what was counted so far.
     fn drop(&mut self) {
-        self.finish(ResponseProgress::Partial);
+        self.end(ResponseProgress::Partial);
     }
 }

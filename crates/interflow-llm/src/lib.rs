@@ -12,6 +12,7 @@ mod guardrail_config;
 mod llm_call;
 pub mod message;
 pub mod otlp;
+pub mod parsed_event;
 pub mod provider;
 pub mod realtime;
 mod reply_error;

@@ -100,7 +100,7 @@ fn record(
     scanner: &mut UsageScanner,
 ) {
     let summary = scanner.finish().clone();
-    let unreported = scanner.unreported_output();
+    let unreported = scanner.usage().unreported_output();
     let mut tokens = summary.usage.map_or_else(TokenCounts::default, |usage| token_counts(&usage));
     let is_estimated = tokens.input == 0 || unreported > 0;
     tokens.output = tokens.output.saturating_add(unreported);

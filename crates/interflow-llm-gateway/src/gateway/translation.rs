@@ -10,12 +10,13 @@ use interflow_types::{
     StatusCode,
 };
 
-use super::translated_stream::TranslatedStream;
+use super::translated_stream::TranslationStep;
 use super::upstream::client_key;
 use super::upstream_error::{MAX_ERROR_BYTES, read_error};
 use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
+use crate::exchange::response::stream;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -359,15 +360,14 @@ impl Translation {
             }
             (_, framing) => framing,
         };
-        let decoder = coding::ContentDecoder::new(headers, u64::MAX)
-            .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
-        let reader = EventTranslator::new(format, framing);
         let writer = ReplyWriter::new(client, self.reply_head(format));
-        let stream = TranslatedStream::new(body, decoder, reader, writer, self.exchange.clone());
+        let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
+        let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, StreamFraming::Sse)
+            .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
         let mut response = Response::full(StatusCode::OK, EVENT_STREAM, Bytes::new());
         response.head.headers.remove("content-length");
         response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
-        response.body = Body::stream(stream);
+        response.body = body;
         Ok(response)
     }
 

@@ -14,7 +14,7 @@ use super::record::GuardrailRecord;
 use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
-use crate::redaction::event_rewriter::splice;
+use crate::exchange::response::event_rewriter::splice;
 use crate::redaction::{overloaded, replace_request_body, request_identity_encoding, undecodable};
 
 /// A body's texts, decoded, with the memory that they take.

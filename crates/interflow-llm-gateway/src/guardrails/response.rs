@@ -18,11 +18,11 @@ use super::settings::{ActiveGuards, Guard};
 use super::stream::{CollectRewriter, CollectedTexts, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
-use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::event_rewriter::splice;
+use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
 use crate::redaction::overloaded;
-use crate::redaction::response_body::{
-    ResponseScanContext, abort_refusal, is_text, replace_body as replace_response_body, unreadable,
-};
+use crate::redaction::response_body::{is_text, replace_body as replace_response_body};
 
 /// The stage's step in phase `ResponseBody`.
 pub(super) async fn check(
@@ -96,7 +96,7 @@ async fn read_whole(
     };
     match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
         Ok(plain) => Ok(Ok((plain.unwrap_or_else(|| raw.clone()), raw))),
-        Err(e) if strict => Err(service.refuse(flow, &abort_refusal(&unreadable(&e)))),
+        Err(e) if strict => Err(service.refuse(flow, &StreamAbort::unreadable(&e).refusal())),
         Err(_) => {
             flow.tag("guardrail:unread");
             Ok(Err(raw.into()))
@@ -121,7 +121,7 @@ async fn check_whole(
     let texts = match texts_of_response(head, &plain).await {
         Ok(texts) => texts,
         Err(halt) if active.output.iter().any(|g| g.is_strict()) => {
-            return Err(service.refuse(flow, &abort_refusal(&halt)));
+            return Err(service.refuse(flow, &halt.refusal()));
         }
         Err(_) => {
             flow.tag("guardrail:unread");
@@ -142,7 +142,7 @@ async fn check_whole(
 
 async fn texts_of_response(head: &ResponseHead, plain: &Bytes) -> Result<Vec<GuardText>, StreamAbort> {
     let as_text = || {
-        let text = std::str::from_utf8(plain).map_err(|e| unreadable(&e))?;
+        let text = std::str::from_utf8(plain).map_err(|e| StreamAbort::unreadable(&e))?;
         Ok(vec![whole_text(text, TextPlace::Assistant)])
     };
     if is_text(head) {
@@ -151,8 +151,8 @@ async fn texts_of_response(head: &ResponseHead, plain: &Bytes) -> Result<Vec<Gua
     let body = plain.clone();
     let read = move || spans::mark_body(&body, true).map(|marked| texts_of_json(&body, &marked));
     match spans::beside(plain.len(), read).await {
-        Some(texts) => texts.map_err(|e| unreadable(&e)),
-        None => Err(unreadable(&"the work on the body was cut short")),
+        Some(texts) => texts.map_err(|e| StreamAbort::unreadable(&e)),
+        None => Err(StreamAbort::unreadable(&"the work on the body was cut short")),
     }
 }
 
@@ -198,25 +198,16 @@ async fn check_held_stream(
     };
     let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
     let collected = StreamedTexts::default();
-    rewrite(framing, &plain, CollectRewriter::new(collected.clone()))
-        .map_err(|halt| service.refuse(flow, &abort_refusal(&halt)))?;
+    rewrite_whole(framing, [&plain[..]], CollectRewriter::new(collected.clone()))
+        .map_err(|halt| service.refuse(flow, &halt.refusal()))?;
     let texts = Arc::new(collected.take());
     let edits = run(service, flow, request, active, Arc::clone(&texts), held).await?;
     add_output_header(flow, head);
     if edits.is_empty() {
         return Ok(raw.into());
     }
-    match rewrite(framing, &plain, EditRewriter::new(edits)) {
+    match rewrite_whole(framing, [&plain[..]], EditRewriter::new(edits)) {
         Ok(out) => Ok(replace_response_body(head, out)),
-        Err(halt) => Err(service.refuse(flow, &abort_refusal(&halt))),
+        Err(halt) => Err(service.refuse(flow, &halt.refusal())),
     }
-}
-
-/// Passes a complete stream through a rewriter.
-fn rewrite<P: TextRewriter>(framing: StreamFraming, body: &[u8], rewriter: P) -> Result<Vec<u8>, StreamAbort> {
-    let mut out = Vec::new();
-    let mut editor = EventRewriter::new(framing, rewriter);
-    editor.feed(body, &mut out)?;
-    editor.finish(&mut out)?;
-    Ok(out)
 }

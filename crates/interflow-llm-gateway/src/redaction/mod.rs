@@ -8,7 +8,6 @@ mod background_scan;
 mod detector_findings;
 mod effective_policy;
 mod endpoint;
-pub(crate) mod event_rewriter;
 mod form_body;
 mod one_text;
 mod policy_files;

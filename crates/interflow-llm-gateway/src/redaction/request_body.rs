@@ -23,9 +23,9 @@ use crate::llm_telemetry::RedactionFindings;
 use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
-use super::event_rewriter::{ByteReplacement, splice};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
 use super::{RedactionService, RedactionState};
+use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
 
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use interflow_types::ByteStr;
 
 pub use output_count::{OutputCounter, estimated_tokens};
-pub use scanner::UsageScanner;
+pub use scanner::{UsageReader, UsageScanner};
 
 use crate::ResponseSummary;
 

@@ -126,10 +126,10 @@ async fn hold_stream(response: Response, framing: StreamFraming, limits: HoldLim
             Some(decoder) => scanner.push(&decoder.push(&data).unwrap_or_default()),
         }
         read.push(Ok(BodyFrame::Data(data)));
-        if let Some(error) = scanner.error() {
+        if let Some(error) = scanner.usage().error() {
             return Err(HoldFailure::Failed(error.to_owned()));
         }
-        if scanner.has_text() || !scanner.examines() || length > MAX_HELD_BYTES {
+        if scanner.usage().has_text() || !scanner.examines() || length > MAX_HELD_BYTES {
             break;
         }
     }

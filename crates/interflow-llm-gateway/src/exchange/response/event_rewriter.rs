@@ -3,35 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_codec::aws_event_stream;
-use interflow_llm::event_stream::{EventReader, StreamEvent, StreamFraming};
-use interflow_llm::spans::{self, EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
-use interflow_types::ByteStr;
+use interflow_llm::event_stream::{StreamEvent, StreamFraming};
+use interflow_llm::parsed_event::ParsedEvent;
+use interflow_llm::spans::{EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
 
-/// The largest event that is parsed. A larger one ends the stream with an error, because its texts could not be
-/// inspected.
-const MAX_EVENT_BYTES: usize = 16 << 20;
-
-/// Why a stream is cut off. `code` goes to the client, the audit log and the metrics.
-#[derive(Debug)]
-pub(crate) struct StreamAbort {
-    pub code: &'static str,
-    pub message: String,
-}
-
-impl StreamAbort {
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    /// What was found in a text cannot be replaced in it.
-    pub fn not_written() -> Self {
-        Self::new("response_unreadable", "a text of the response is not UTF-8, so that nothing in it can be replaced")
-    }
-}
+use super::abort::StreamAbort;
 
 /// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string, with escapes.
 ///
@@ -62,16 +39,12 @@ pub(crate) trait TextRewriter: Send {
     fn next_span(&mut self, _span: &TextSpan) {}
 }
 
-/// Splits a stream into events and rewrites them. Events may begin and end anywhere in the chunks that are fed.
+/// Rewrites the texts of the events of a stream.
 pub(crate) struct EventRewriter<P> {
     framing: StreamFraming,
-    reader: EventReader,
     rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
-    /// End offsets in the output of the events inserted before the current one. WebSocket messages have no
-    /// separators, so the output is cut there.
-    cuts: Vec<usize>,
 }
 
 /// A text in progress: one choice, content block or tool call of the response.
@@ -89,7 +62,6 @@ struct EventTemplate {
     event: StreamEvent,
     json: Vec<u8>,
     at: usize,
-    chunk: bool,
 }
 
 /// Replaces a range of bytes by a text.
@@ -97,102 +69,70 @@ pub(crate) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
     pub fn new(framing: StreamFraming, rewriter: P) -> Self {
-        Self {
-            framing,
-            reader: EventReader::new(framing, MAX_EVENT_BYTES),
-            rewriter,
-            open: HashMap::new(),
-            texts: 0,
-            cuts: Vec::new(),
-        }
+        Self { framing, rewriter, open: HashMap::new(), texts: 0 }
     }
 
-    /// Processes the stream's next bytes; appends the output to `out`.
-    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
-        // Buffers at most one incomplete event, of at most `MAX_EVENT_BYTES`.
-        self.reader.push(bytes);
-        let broken =
-            |e: interflow_llm::event_stream::EventError| StreamAbort::new("response_unreadable", e.to_string());
-        while let Some(event) = self.reader.next_event().map_err(broken)? {
-            self.rewrite_event(&event, out)?;
-        }
-        Ok(())
-    }
-
-    /// Processes the end of the stream.
-    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+    /// Processes the end of the stream, and what it ended in; returns the bytes that are sent last.
+    pub fn finish(
+        &mut self,
+        rest: Option<ParsedEvent>,
+        out: &mut Vec<ParsedEvent>,
+    ) -> Result<Option<ParsedEvent>, StreamAbort> {
         // A stream that ended at an event boundary.
-        let Some(rest) = self.reader.finish() else { return self.finish_texts(&[EndedChannels::All], out) };
+        let Some(rest) = rest else { return self.finish_texts(&[EndedChannels::All], out).map(|()| None) };
+        let (raw, data) = (rest.raw(), &rest.event().data);
         // Some providers end the last event with the stream; one that does not parse was truncated.
-        let whole = self.framing == StreamFraming::Whole || &rest.data[..] == b"[DONE]";
-        if !rest.data.is_empty() && (whole || spans::mark_event(&rest.data, rest.name.as_deref()).is_ok()) {
+        let whole = self.framing == StreamFraming::Whole || &data[..] == b"[DONE]";
+        if !data.is_empty() && (whole || rest.marked().is_ok()) {
             let end: &[u8] = match self.framing {
                 StreamFraming::Sse => b"\n\n",
-                StreamFraming::Lines if !rest.raw.ends_with(b"\n") => b"\n",
+                StreamFraming::Lines if !raw.ends_with(b"\n") => b"\n",
                 _ => b"",
             };
             // Buffered text follows as an event of its own.
-            let raw = [&rest.raw[..], end].concat().into();
-            self.rewrite_event(&StreamEvent { raw, ..rest }, out)?;
-            return self.finish_texts(&[EndedChannels::All], out);
+            let raw = [&raw[..], end].concat().into();
+            self.rewrite(StreamEvent { raw, ..rest.into_event() }.into(), out)?;
+            return self.finish_texts(&[EndedChannels::All], out).map(|()| None);
         }
         self.finish_texts(&[EndedChannels::All], out)?;
         // The end of an array belongs to it; comments and empty events have no texts.
         let idle = match self.framing {
-            StreamFraming::Sse => rest.data.is_empty() && !rest.raw.starts_with(b"data"),
-            _ => rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b',')),
+            StreamFraming::Sse => data.is_empty() && !raw.starts_with(b"data"),
+            _ => raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b',')),
         };
         if !idle {
             return Err(StreamAbort::new("response_cut", "the stream ended inside an event"));
         }
-        out.extend_from_slice(&rest.raw);
-        Ok(())
+        Ok(Some(rest))
     }
 
     /// Rewrites a WebSocket message: the messages to send before it, and its new payload.
     pub fn rewrite_message(&mut self, payload: Bytes) -> (Vec<Bytes>, Result<Bytes, StreamAbort>) {
         let mut out = Vec::new();
-        self.cuts.clear();
-        let edited = self.rewrite_event(&StreamEvent::from_message(payload), &mut out);
-        let mut rest = Bytes::from(out);
-        let before = self.split_at_cuts(&mut rest);
-        (before, edited.map(|()| rest))
+        let rewritten = self.rewrite(StreamEvent::from_message(payload).into(), &mut out);
+        let own = rewritten.map(|()| out.pop().map(|event| event.raw().clone()).unwrap_or_default());
+        (out.iter().map(|event| event.raw().clone()).collect(), own)
     }
 
     /// The end of a WebSocket: the messages to send before it.
     pub fn finish_messages(&mut self) -> (Vec<Bytes>, Result<(), StreamAbort>) {
         let mut out = Vec::new();
-        self.cuts.clear();
         let closed = self.finish_texts(&[EndedChannels::All], &mut out);
-        let mut rest = Bytes::from(out);
-        (self.split_at_cuts(&mut rest), closed)
+        (out.iter().map(|event| event.raw().clone()).collect(), closed)
     }
 
-    fn split_at_cuts(&mut self, out: &mut Bytes) -> Vec<Bytes> {
-        let mut consumed = 0;
-        let pieces = self.cuts.drain(..).map(|end| {
-            let piece = out.split_to(end.saturating_sub(consumed).min(out.len()));
-            consumed = end;
-            piece
-        });
-        pieces.collect()
-    }
-
-    fn rewrite_event(&mut self, event: &StreamEvent, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+    /// Rewrites an event; appends what is sent in its place, which ends with the event itself.
+    pub fn rewrite(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
         // Comments and keep-alives carry no data.
-        if event.data.is_empty() {
-            out.extend_from_slice(&event.raw);
+        if event.event().data.is_empty() {
+            out.push(event);
             return Ok(());
         }
-        // Bedrock's InvokeModel wraps the provider's JSON in base64.
-        let inner = decode_chunk(&event.data);
-        let json = inner.as_deref().unwrap_or(&event.data);
-        let marked = match spans::mark_event(json, event.name.as_deref()) {
-            Ok(marked) => marked,
-            Err(_) if &event.data[..] == b"[DONE]" => {
+        let edits = match event.marked() {
+            Ok(marked) => self.event_edits(&event, marked, out)?,
+            Err(_) if &event.event().data[..] == b"[DONE]" => {
                 self.finish_texts(&[EndedChannels::All], out)?;
-                out.extend_from_slice(&event.raw);
-                return Ok(());
+                Vec::new()
             }
             Err(e) if self.rewriter.is_strict() => {
                 return Err(StreamAbort::new("response_unreadable", format!("an event contains {e}")));
@@ -200,26 +140,20 @@ impl<P: TextRewriter> EventRewriter<P> {
             // A rewriter that only restores has nothing to lose by an event that it cannot parse.
             Err(_) => {
                 self.rewriter.skipped();
-                out.extend_from_slice(&event.raw);
-                return Ok(());
+                Vec::new()
             }
         };
-        let edits = self.event_edits(event, json, inner.is_some(), &marked, out)?;
-        if edits.is_empty() {
-            out.extend_from_slice(&event.raw);
-            return Ok(());
-        }
-        write(event, &splice(json, &edits), inner.is_some(), out)
+        out.push(if edits.is_empty() { event } else { with_json(&event, &splice(event.json(), &edits))? });
+        Ok(())
     }
 
     fn event_edits(
         &mut self,
-        event: &StreamEvent,
-        json: &[u8],
-        is_chunk: bool,
+        event: &ParsedEvent,
         marked: &MarkedText,
-        out: &mut Vec<u8>,
+        out: &mut Vec<ParsedEvent>,
     ) -> Result<Vec<ByteReplacement>, StreamAbort> {
+        let json = event.json();
         let mut edits = Vec::new();
         let mut here = Vec::new();
         for span in &marked.spans {
@@ -263,14 +197,14 @@ impl<P: TextRewriter> EventRewriter<P> {
         self.finish_texts(&marked.ended, out)?;
         for id in here {
             if let Some(open) = self.open.get_mut(&id) {
-                open.last = EventTemplate::new(event, json, is_chunk, marked, id);
+                open.last = EventTemplate::new(event, marked, id);
             }
         }
         Ok(edits)
     }
 
     /// Sends buffered text of the channels that end, in the order in which the texts began.
-    fn finish_texts(&mut self, ended: &[EndedChannels], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+    fn finish_texts(&mut self, ended: &[EndedChannels], out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
         if ended.is_empty() || self.open.is_empty() {
             return Ok(());
         }
@@ -284,8 +218,7 @@ impl<P: TextRewriter> EventRewriter<P> {
             if let Some(OpenText { last: Some(template), .. }) = self.open.remove(&id)
                 && !rest.is_empty()
             {
-                template.write(self.framing, &rest, out)?;
-                self.cuts.push(out.len());
+                out.push(template.with_text(self.framing, rest)?);
             }
         }
         Ok(())
@@ -295,7 +228,7 @@ impl<P: TextRewriter> EventRewriter<P> {
 impl EventTemplate {
     /// A template of the event, with all fragment texts emptied, so that sending it again adds only the rest of this
     /// text.
-    fn new(event: &StreamEvent, json: &[u8], chunk: bool, marked: &MarkedText, id: u64) -> Option<Self> {
+    fn new(event: &ParsedEvent, marked: &MarkedText, id: u64) -> Option<Self> {
         let mut edits = Vec::new();
         let mut at = None;
         let mut removed = 0;
@@ -308,26 +241,22 @@ impl EventTemplate {
             removed += span.range.len();
             edits.push((span.range.clone(), String::new()));
         }
-        Some(Self { event: event.clone(), json: splice(json, &edits), at: at?, chunk })
+        Some(Self { event: event.event().clone(), json: splice(event.json(), &edits), at: at? })
     }
 
-    /// Writes the template with this text, adding the separator if it is not part of the event.
-    fn write(&self, framing: StreamFraming, text: &str, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
-        let json = splice(&self.json, &[(self.at..self.at, text.to_owned())]);
+    /// The template with this text, and with the separator if it is not part of the event.
+    fn with_text(&self, framing: StreamFraming, text: String) -> Result<ParsedEvent, StreamAbort> {
+        let json = splice(&self.json, &[(self.at..self.at, text)]);
         match framing {
-            StreamFraming::Array => {
-                out.extend_from_slice(b",\r\n");
-                out.extend_from_slice(&json);
-                Ok(())
-            }
-            StreamFraming::Lines if !self.event.raw.ends_with(b"\n") => {
-                out.push(b'\n');
-                out.extend_from_slice(&json);
-                Ok(())
-            }
-            _ => write(&self.event, &json, self.chunk, out),
+            StreamFraming::Array => Ok(StreamEvent::from_raw(framing, [b",\r\n", &json[..]].concat().into()).into()),
+            _ => with_json(&self.event.clone().into(), &json),
         }
     }
+}
+
+fn with_json(event: &ParsedEvent, json: &[u8]) -> Result<ParsedEvent, StreamAbort> {
+    let edited = event.with_json(json).map(ParsedEvent::from);
+    edited.map_err(StreamAbort::broken)
 }
 
 /// The raw text of a span, unless it is binary content, which is not rewritten here.
@@ -350,46 +279,4 @@ pub(crate) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
     }
     out.extend_from_slice(bytes.get(at..).unwrap_or_default());
     out
-}
-
-const CHUNK_PREFIX: &[u8] = b"{\"bytes\":\"";
-
-/// The JSON in InvokeModel's `{"bytes":"…"}`, if the event has exactly this beginning.
-fn decode_chunk(payload: &[u8]) -> Option<Vec<u8>> {
-    let text = payload.strip_prefix(CHUNK_PREFIX)?;
-    STANDARD.decode(text.get(..memchr::memchr(b'"', text)?)?).ok()
-}
-
-/// Writes an event with another payload. Everything else, headers and field order included, stays as the provider
-/// sent it.
-fn write(event: &StreamEvent, json: &[u8], is_chunk: bool, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
-    let wrapped;
-    let data = if is_chunk {
-        let rest = event.data.get(CHUNK_PREFIX.len()..).unwrap_or_default();
-        let rest = memchr::memchr(b'"', rest).and_then(|end| rest.get(end..)).unwrap_or_default();
-        wrapped = [CHUNK_PREFIX, STANDARD.encode(json).as_bytes(), rest].concat();
-        &wrapped[..]
-    } else {
-        json
-    };
-    // AWS event streams have checksums over the whole message, so it is written anew.
-    if !event.headers.is_empty() {
-        return aws_event_stream::write_message(out, &event.headers, data)
-            .map_err(|e| StreamAbort::new("response_unreadable", e.to_string()));
-    }
-    if let Some(at) = event.at {
-        out.extend_from_slice(event.raw.get(..at).unwrap_or_default());
-        out.extend_from_slice(data);
-        out.extend_from_slice(event.raw.get(at + event.data.len()..).unwrap_or_default());
-        return Ok(());
-    }
-    let text =
-        std::str::from_utf8(data).map_err(|_| StreamAbort::new("response_unreadable", "an event is not UTF-8"))?;
-    let event = interflow_codec::sse::SseEvent {
-        event: event.name.as_ref().map(ByteStr::to_string),
-        data: Some(text.to_owned()),
-        ..Default::default()
-    };
-    event.write_to(out);
-    Ok(())
 }

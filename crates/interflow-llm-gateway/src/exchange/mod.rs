@@ -1,0 +1,3 @@
+//! One LLM exchange: what its stages read of it, once for all of them.
+
+pub(crate) mod response;
