@@ -11,7 +11,7 @@ use interflow_types::{
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 
-use crate::exchange::response::stream::{self, EventObserver};
+use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
@@ -367,7 +367,17 @@ impl EventObserver for UsageObserver {
     }
 
     /// Of what could not be read, the count so far stays, and the rest is charged by the estimate.
-    fn end(&mut self, progress: ResponseProgress) {
+    fn end(&mut self, end: ReadEnd) {
+        self.record(match end {
+            ReadEnd::Complete | ReadEnd::Truncated => ResponseProgress::Complete,
+            ReadEnd::Broken => ResponseProgress::Partial,
+            ReadEnd::Unreadable => ResponseProgress::Unreadable,
+        });
+    }
+}
+
+impl UsageObserver {
+    fn record(&mut self, progress: ResponseProgress) {
         let Some(usage) = self.usage.take() else { return };
         self.exchange.merge_summary(usage.summary());
         let unreported = usage.unreported_output();
@@ -378,6 +388,6 @@ impl EventObserver for UsageObserver {
 impl Drop for UsageObserver {
     /// A client abort is charged for what was counted so far.
     fn drop(&mut self) {
-        self.end(ResponseProgress::Partial);
+        self.record(ResponseProgress::Partial);
     }
 }

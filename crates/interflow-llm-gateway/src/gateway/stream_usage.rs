@@ -154,11 +154,8 @@ impl EventStep for UsageFilter {
     }
 
     fn abort(&mut self, cause: AbortCause, _is_begun: bool, _out: &mut Vec<ParsedEvent>) -> StreamEnd {
-        StreamEnd::Failed(match cause {
-            AbortCause::Transfer(e) => e,
-            AbortCause::Step(halt) => Error::new(ErrorKind::BadResponse, halt.message),
-            AbortCause::Read(why) => Error::new(ErrorKind::BadResponse, why.to_string()),
-        })
+        let cut = cause.into_abort().map(|halt| Error::new(ErrorKind::BadResponse, halt.message));
+        StreamEnd::Failed(cut.unwrap_or_else(|e| e))
     }
 }
 

@@ -12,7 +12,7 @@ use interflow_llm::usage::OutputCounter;
 use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
 use crate::exchange::response::abort::StreamAbort;
-use crate::exchange::response::stream::{AbortCause, EventStep, ReadFault, StreamEnd, for_each_event};
+use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd, for_each_event};
 
 /// Reads the events of the upstream, and writes those of the client.
 pub(super) struct TranslationStep {
@@ -105,7 +105,7 @@ impl EventStep for TranslationStep {
     /// The reply may be complete all the same.
     fn finish_truncated(
         &mut self,
-        _why: ReadFault,
+        _why: AbortCause,
         rest: Option<ParsedEvent>,
         out: &mut Vec<ParsedEvent>,
     ) -> Result<(), AbortCause> {
@@ -117,10 +117,10 @@ impl EventStep for TranslationStep {
         let error = match cause {
             AbortCause::Transfer(e) => e,
             AbortCause::Step(halt) => Error::new(ErrorKind::BadResponse, halt.message),
-            AbortCause::Read(ReadFault::Coding(e)) => {
+            AbortCause::Coding(e) => {
                 Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}"))
             }
-            AbortCause::Read(ReadFault::Framing(e)) => {
+            AbortCause::Framing(e) => {
                 let events = self.reader.fail_stream(&e.to_string());
                 self.write(events, out);
                 return StreamEnd::Complete;

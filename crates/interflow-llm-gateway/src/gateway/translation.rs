@@ -6,8 +6,7 @@ use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
-    StatusCode,
+    Body, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result, StatusCode,
 };
 
 use super::translated_stream::TranslationStep;
@@ -17,6 +16,7 @@ use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
 use crate::exchange::response::stream;
+use crate::exchange::response::whole::{self, UnreadResponse};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -442,17 +442,15 @@ fn is_passed_on(name: &[u8]) -> bool {
 
 /// A whole body without its content coding.
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
-    let raw = match body.collect(max).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(e),
-        Err(CollectError::TooLarge(_)) => {
+    match whole::read(headers, StreamFraming::Whole, body, max).await? {
+        Ok((_, plain)) => Ok(plain),
+        Err(UnreadResponse::TooLarge(_)) => {
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";
-            return Err(Error::new(ErrorKind::BadResponse, message));
+            Err(Error::new(ErrorKind::BadResponse, message))
         }
-    };
-    let plain = coding::decode_off_thread(headers, &raw, max as u64).await.map_err(|e| {
-        let why = format!("the upstream's response cannot be decoded: {e}");
-        coding::budget_error(&e).unwrap_or_else(|| Error::new(ErrorKind::BadResponse, why))
-    })?;
-    Ok(plain.unwrap_or(raw))
+        Err(UnreadResponse::Undecodable(_, e)) => {
+            let why = format!("the upstream's response cannot be decoded: {e}");
+            Err(coding::budget_error(&e).unwrap_or_else(|| Error::new(ErrorKind::BadResponse, why)))
+        }
+    }
 }

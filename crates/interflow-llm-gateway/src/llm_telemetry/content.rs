@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_llm::LlmCall;
-use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
+use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
     Body, BodyFrame, EarlyExit, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
     ResponseHead, Result, Stage,
@@ -12,6 +12,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use super::{ActiveRequestMarker, ContentMode, LlmTelemetry};
+use crate::exchange::response::body_copy::BodyCopy;
 use crate::redaction;
 
 /// Maximum size of a request or response that is copied for a span; of a larger one the span has no content.
@@ -47,36 +48,6 @@ pub(super) struct FlowContent {
 pub(super) struct CopiedBody {
     pub headers: Headers,
     pub bytes: Arc<Mutex<BodyCopy>>,
-}
-
-#[derive(Default)]
-pub(super) struct BodyCopy {
-    chunks: Vec<Bytes>,
-    length: usize,
-    /// The bytes count against the process's budget while they are held.
-    held: MemoryReservation,
-    is_given_up: bool,
-}
-
-impl BodyCopy {
-    fn push(&mut self, data: &Bytes) {
-        if self.is_given_up {
-            return;
-        }
-        self.length += data.len();
-        if self.length > MAX_COPIED_BYTES || self.held.resize(self.length).is_err() {
-            *self = Self { is_given_up: true, ..Self::default() };
-        } else {
-            self.chunks.push(data.clone());
-        }
-    }
-
-    /// The bytes with their reservation, once.
-    pub fn take(&mut self) -> Option<Bytes> {
-        let copy = std::mem::take(self);
-        let whole = if let [one] = &copy.chunks[..] { one.clone() } else { Bytes::from(copy.chunks.concat()) };
-        (!whole.is_empty()).then(|| copy.held.attach_to(whole))
-    }
 }
 
 impl CopiedBody {
@@ -139,7 +110,7 @@ impl Stage for ContentStage {
             && self.may_copy(flow)
         {
             let copied = CopiedBody::new(&head.headers);
-            copied.bytes.lock().push(bytes);
+            copied.bytes.lock().push(bytes, MAX_COPIED_BYTES);
             let content = flow.extension_mut::<FlowContent>();
             content.path = str::to_owned(&head.url.path);
             content.request = Some(copied);
@@ -161,12 +132,12 @@ impl Stage for ContentStage {
         flow.extension_mut::<FlowContent>().response = Some(copied.clone());
         MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
-                copied.bytes.lock().push(&bytes);
+                copied.bytes.lock().push(&bytes, MAX_COPIED_BYTES);
                 Body::Full(bytes)
             }
             body => body.inspect(move |frame| {
                 if let Some(Ok(BodyFrame::Data(data))) = frame {
-                    copied.bytes.lock().push(data);
+                    copied.bytes.lock().push(data, MAX_COPIED_BYTES);
                 }
             }),
         }))

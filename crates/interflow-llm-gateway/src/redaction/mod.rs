@@ -36,6 +36,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::exchange::response::whole;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
@@ -327,7 +328,10 @@ impl Stage for RestoreStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let Some((choice, session)) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let Some((choice, session)) = Self::session(flow) else {
+            whole::forget(flow);
+            return MaybeFuture::Ready(Ok(body));
+        };
         if body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::spans;
-use interflow_llm::spans::SpanKind;
+use interflow_llm::spans::{MarkedText, SpanKind};
 use interflow_redact::OutboundMode;
-use interflow_types::{Body, CollectError, EarlyExit, Flow, ResponseHead, Result};
+use interflow_types::{Body, EarlyExit, Flow, ResponseHead, Result};
 
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{ByteReplacement, TextRewriter, span_text, splice};
 use crate::exchange::response::rewrite_step::ResponseScanContext;
+use crate::exchange::response::whole::{UnreadResponse, WholeResponse, is_text, replace_body};
 use crate::llm_telemetry::ResponseFindings;
 
 use super::effective_policy::EffectivePolicy;
@@ -37,19 +36,22 @@ pub(super) async fn restore(
     if answer.framing() != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
-    let max = service.settings().max_body;
-    let raw = match body.collect(max).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::TooLarge(body)) => return Ok(body),
-        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+    let mut whole =
+        match WholeResponse::read(flow, StreamFraming::Whole, head, body, service.settings().max_body).await? {
+            Ok(whole) => whole,
+            // A response that cannot be read keeps its placeholders: that reveals nothing.
+            Err(UnreadResponse::TooLarge(body)) => return Ok(body),
+            Err(UnreadResponse::Undecodable(raw, _)) => return Ok(raw.into()),
+        };
+    let marked = if is_text(head) { None } else { whole.marked().await.ok() };
+    let restored = match marked {
+        Some(marked) => restore_json(&mut rewriter, whole.plain(), &marked),
+        // A body that is not JSON is plain text.
+        None => restore_text(&rewriter, whole.plain()),
     };
-    // A response that cannot be decoded keeps its placeholders: that reveals nothing.
-    let Ok(plain) = coding::decode_off_thread(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
-    let text = plain.as_deref().unwrap_or(&raw);
-    let restored = if is_text(head) { restore_text(&rewriter, text) } else { restore_json(&mut rewriter, text) };
     Ok(match restored {
         Some(restored) => replace_body(head, restored),
-        None => raw.into(),
+        None => whole.into_raw(),
     })
 }
 
@@ -71,26 +73,23 @@ pub(super) async fn scan(
     }
     let strict = choice.outbound != OutboundMode::Flag;
     let max = service.settings().max_body;
-    let raw = match body.collect(max).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => {
+    let mut whole = match WholeResponse::read(flow, StreamFraming::Whole, head, body, max).await? {
+        Ok(whole) => whole,
+        Err(UnreadResponse::TooLarge(_)) if strict => {
+            let message = format!("the response is larger than {max} bytes (redact.max_body)");
+            return Err(service.refuse(flow, &StreamAbort::new("response_too_large", message).refusal()));
+        }
+        Err(UnreadResponse::Undecodable(_, e)) if strict => {
+            return Err(service.refuse(flow, &StreamAbort::unreadable(&e).refusal()));
+        }
+        Err(unread) => {
             passing.mark_unread();
-            return Ok(body);
-        }
-        Err(CollectError::TooLarge(_)) => {
-            let halt = StreamAbort::new(
-                "response_too_large",
-                format!("the response is larger than {max} bytes (redact.max_body)"),
-            );
-            return Err(service.refuse(flow, &halt.refusal()));
+            return Ok(unread.into_body());
         }
     };
+    let marked = if is_text(head) { None } else { Some(whole.marked().await) };
     let begun = Instant::now();
-    let looked = match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
-        Ok(plain) => scan_whole(&mut rewriter, &choice, head, plain.as_ref().unwrap_or(&raw)),
-        Err(e) => Err(StreamAbort::unreadable(&e)),
-    };
+    let looked = scan_whole(&mut rewriter, &choice, head, whole.plain(), marked);
     passing.add_scan_time(begun.elapsed().as_micros() as u64);
     match looked {
         Ok(Some(output)) if strict => Ok(replace_body(head, output)),
@@ -99,7 +98,7 @@ pub(super) async fn scan(
             if looked.is_err() {
                 passing.mark_unread();
             }
-            Ok(raw.into())
+            Ok(whole.keep(flow))
         }
     }
 }
@@ -110,18 +109,22 @@ fn scan_whole(
     choice: &EffectivePolicy,
     head: &ResponseHead,
     body: &Bytes,
+    marked: Option<Result<Arc<MarkedText>, StreamAbort>>,
 ) -> Result<Option<Vec<u8>>, StreamAbort> {
     // One-way: what a response contains is replaced for good, since the client never had the original.
     let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
-    // Errors may be plain text whatever their media type.
-    let error = !head.status.is_success() && spans::mark_body(body, true).is_err();
-    if is_text(head) || error {
-        let text = std::str::from_utf8(body).map_err(|e| StreamAbort::unreadable(&e))?;
-        let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| StreamAbort::unreadable(&e))?;
-        rewriter.record_findings(&redaction.spans)?;
-        return Ok(redaction.output.map(String::into_bytes));
-    }
-    let mut marked = spans::mark_body(body, true).map_err(|e| StreamAbort::unreadable(&e))?;
+    let marked = match marked {
+        Some(Ok(marked)) => marked,
+        Some(Err(halt)) if head.status.is_success() => return Err(halt),
+        // Errors may be plain text whatever their media type.
+        Some(Err(_)) | None => {
+            let text = std::str::from_utf8(body).map_err(|e| StreamAbort::unreadable(&e))?;
+            let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| StreamAbort::unreadable(&e))?;
+            rewriter.record_findings(&redaction.spans)?;
+            return Ok(redaction.output.map(String::into_bytes));
+        }
+    };
+    let mut marked = MarkedText { spans: marked.spans.clone(), ..MarkedText::default() };
     match choice.outbound {
         // The client sends it back later, and the provider rejects it if its signature does not match.
         OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
@@ -134,9 +137,8 @@ fn scan_whole(
     Ok(redaction.output)
 }
 
-/// Restores every text of a JSON response; a body that is not JSON is plain text.
-fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
-    let Ok(marked) = spans::mark_body(body, true) else { return restore_text(rewriter, body) };
+/// Restores every text of a JSON response.
+fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8], marked: &MarkedText) -> Option<Vec<u8>> {
     let mut edits: Vec<ByteReplacement> = Vec::new();
     for span in &marked.spans {
         let Some(raw) = span_text(body, span) else { continue };
@@ -149,15 +151,4 @@ fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> 
 
 fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
     rewriter.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
-}
-
-/// Whether the response is plain text rather than JSON, such as a transcript (`response_format=text`).
-pub(crate) fn is_text(head: &ResponseHead) -> bool {
-    let media_type = head.headers.get_str("content-type").unwrap_or_default();
-    media_type.trim_start().to_ascii_lowercase().starts_with("text/")
-}
-
-pub(crate) fn replace_body(head: &mut ResponseHead, output: Vec<u8>) -> Body {
-    coding::strip_stale_headers(&mut head.headers);
-    Body::from(Bytes::from(output))
 }

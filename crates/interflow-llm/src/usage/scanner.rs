@@ -145,11 +145,6 @@ impl UsageScanner {
         self.usage.summary()
     }
 
-    /// Whether the first text may still be noticed.
-    pub const fn examines(&self) -> bool {
-        self.events.is_some() && self.usage.examines()
-    }
-
     pub const fn usage(&self) -> &UsageReader {
         &self.usage
     }

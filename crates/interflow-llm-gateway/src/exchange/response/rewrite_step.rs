@@ -90,14 +90,11 @@ impl<P: TextRewriter> EventStep for RewriteStep<P> {
     /// Tells the client why the stream is cut off: with an error event in the provider's format.
     fn abort(&mut self, cause: AbortCause, is_begun: bool, out: &mut Vec<ParsedEvent>) -> StreamEnd {
         let context = &self.context;
-        let (halt, failure) = match cause {
+        let (halt, failure) = match cause.into_abort() {
             // The previous stage has already notified the client.
-            AbortCause::Transfer(e) if context.passing.is_cut() => return StreamEnd::Failed(e),
-            AbortCause::Transfer(e) => {
-                (StreamAbort::new("response_cut", format!("the provider's stream failed: {e}")), Some(e))
-            }
-            AbortCause::Step(halt) => (halt, None),
-            AbortCause::Read(why) => (StreamAbort::broken(why), None),
+            Err(e) if context.passing.is_cut() => return StreamEnd::Failed(e),
+            Err(e) => (StreamAbort::new("response_cut", format!("the provider's stream failed: {e}")), Some(e)),
+            Ok(halt) => (halt, None),
         };
         let refusal = halt.refusal();
         let mut raw = refusal.to_event(context.provider, context.framing, context.flow);

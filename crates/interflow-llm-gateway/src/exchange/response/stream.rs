@@ -1,12 +1,12 @@
 //! The body of a streamed response, with the steps that its events go through.
 
-use std::fmt;
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
-use interflow_llm::ResponseProgress;
 use interflow_llm::event_stream::{EventError, EventReader, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_types::{Body, BodyFrame, BodyStream, BodyTap, Error, Headers, Result};
@@ -24,9 +24,20 @@ const MAX_DECODED_BYTES: u64 = 4 << 30;
 pub(crate) trait EventObserver: Send {
     fn event(&mut self, event: &ParsedEvent);
 
-    /// Nothing more is read: the response has ended, broke off, or cannot be read any further. Not called if the client
-    /// left.
-    fn end(&mut self, progress: ResponseProgress);
+    /// Nothing more is read. Not called if the client left.
+    fn end(&mut self, end: ReadEnd);
+}
+
+/// Why nothing more is read of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadEnd {
+    Complete,
+    /// All was received, but its content coding ends too early.
+    Truncated,
+    /// The transfer failed.
+    Broken,
+    /// It cannot be decoded, or is too large.
+    Unreadable,
 }
 
 /// Changes events. What it does not change it passes on as it is.
@@ -44,11 +55,11 @@ pub(crate) trait EventStep: Send {
     /// The end of a stream whose coding ends too early.
     fn finish_truncated(
         &mut self,
-        why: ReadFault,
+        why: AbortCause,
         _rest: Option<ParsedEvent>,
         _out: &mut Vec<ParsedEvent>,
     ) -> Result<(), AbortCause> {
-        Err(AbortCause::Read(why))
+        Err(why)
     }
 
     /// The stream is cut off: appends what the client is told. `is_begun` says whether it has received anything yet.
@@ -68,25 +79,25 @@ pub(crate) trait EventStep: Send {
 pub(crate) enum AbortCause {
     /// The step failed.
     Step(StreamAbort),
-    /// The stream cannot be read any further.
-    Read(ReadFault),
+    /// The content coding cannot be decoded.
+    Coding(io::Error),
+    /// The stream cannot be divided into events.
+    Framing(EventError),
     /// The transfer failed.
     Transfer(Error),
 }
 
-/// Why a stream cannot be read any further.
-pub(crate) enum ReadFault {
-    /// Its content coding cannot be decoded.
-    Coding(io::Error),
-    /// It cannot be divided into events.
-    Framing(EventError),
-}
-
-impl fmt::Display for ReadFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AbortCause {
+    /// The reason by its code.
+    ///
+    /// # Errors
+    /// The transfer failed.
+    pub fn into_abort(self) -> Result<StreamAbort> {
         match self {
-            Self::Coding(e) => e.fmt(f),
-            Self::Framing(e) => e.fmt(f),
+            Self::Step(halt) => Ok(halt),
+            Self::Coding(e) => Ok(StreamAbort::broken(e)),
+            Self::Framing(e) => Ok(StreamAbort::broken(e)),
+            Self::Transfer(e) => Err(e),
         }
     }
 }
@@ -96,6 +107,17 @@ pub(crate) enum StreamEnd {
     Complete,
     /// It fails, so that the client does not take it for complete.
     Failed(Error),
+}
+
+/// What was read ahead of a stream.
+pub(crate) enum ReadAhead {
+    /// So many bytes.
+    Data(usize),
+    End,
+    /// The transfer failed.
+    Failed(String),
+    /// It cannot be decoded or divided into events.
+    Unreadable,
 }
 
 enum Station {
@@ -114,11 +136,12 @@ struct Batch {
     frame: Option<Bytes>,
     events: Vec<ParsedEvent>,
     /// Why the stream cannot be read any further.
-    fault: Option<ReadFault>,
+    fault: Option<AbortCause>,
     /// Its coding ends too early. What was read before is all that observers get of it.
-    truncation: Option<ReadFault>,
+    truncation: Option<AbortCause>,
     /// What the stream ended in: an incomplete event; after a failed transfer, all that was not passed on.
     rest: Vec<ParsedEvent>,
+    trailers: Option<Headers>,
     end: Option<StreamEnd>,
 }
 
@@ -129,6 +152,8 @@ pub(crate) struct ResponseStream {
     decoder: Option<ContentDecoder>,
     /// `None` once nothing more can be read.
     events: Option<EventReader>,
+    /// What was read before it was asked for.
+    ahead: VecDeque<Batch>,
     stations: Vec<Station>,
     has_steps: bool,
     /// The form of what leaves the last station: its framing, and the codings that its head names.
@@ -154,23 +179,23 @@ pub(crate) fn observe(
     if let Body::Full(bytes) = &body {
         match ResponseStream::new(Body::Full(bytes.clone()), headers, framing) {
             Ok(mut stream) => {
-                stream.stations.push(Station::Observer(Some(Box::new(observer))));
+                stream.observe(observer);
                 let mut cx = Context::from_waker(Waker::noop());
                 while let Poll::Ready(Some(Ok(_))) = stream.poll_frame(&mut cx) {}
             }
-            Err(_) => observer.end(ResponseProgress::Unreadable),
+            Err(_) => observer.end(ReadEnd::Unreadable),
         }
         return body;
     }
     match ResponseStream::open(body, headers, framing) {
         Ok(mut body) => {
             if let Some(stream) = body.stream_mut::<ResponseStream>() {
-                stream.stations.push(Station::Observer(Some(Box::new(observer))));
+                stream.observe(observer);
             }
             body
         }
         Err((body, _)) => {
-            observer.end(ResponseProgress::Unreadable);
+            observer.end(ReadEnd::Unreadable);
             body
         }
     }
@@ -229,6 +254,7 @@ impl ResponseStream {
             source,
             decoder,
             events: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
+            ahead: VecDeque::new(),
             stations: Vec::new(),
             has_steps: false,
             form: (framing, codings(headers)),
@@ -240,12 +266,21 @@ impl ResponseStream {
 
     /// The body as such a stream. One that is one already, and of the same form at its end, stays the same: it is neither
     /// decoded nor divided into events again.
-    fn open(mut body: Body, headers: &Headers, framing: StreamFraming) -> Result<Body, (Body, io::Error)> {
-        let form = (framing, codings(headers));
-        if body.stream_mut::<Self>().is_some_and(|stream| !stream.is_begun && stream.form == form) {
+    pub fn open(mut body: Body, headers: &Headers, framing: StreamFraming) -> Result<Body, (Body, io::Error)> {
+        if Self::of_form(&mut body, headers, framing).is_some() {
             return Ok(body);
         }
         Self::new(body, headers, framing).map(Body::stream)
+    }
+
+    /// The body, if it is such a stream to which more can be added.
+    pub fn of_form<'b>(body: &'b mut Body, headers: &Headers, framing: StreamFraming) -> Option<&'b mut Self> {
+        let form = (framing, codings(headers));
+        body.stream_mut::<Self>().filter(|stream| !stream.is_begun && stream.form == form)
+    }
+
+    pub fn observe(&mut self, observer: impl EventObserver + 'static) {
+        self.stations.push(Station::Observer(Some(Box::new(observer))));
     }
 
     /// Divides received bytes into events.
@@ -255,7 +290,7 @@ impl ResponseStream {
             None => Ok(events.push(data)),
             Some(decoder) => decoder.push(data).map(|plain| events.push(&plain)),
         };
-        batch.fault = pushed.err().map(ReadFault::Coding);
+        batch.fault = pushed.err().map(AbortCause::Coding);
         if batch.fault.is_none() {
             self.take_events(batch);
         }
@@ -271,7 +306,7 @@ impl ResponseStream {
                 Ok(Some(event)) => batch.events.push(event.into()),
                 Ok(None) => return,
                 Err(e) => {
-                    batch.fault = Some(ReadFault::Framing(e));
+                    batch.fault = Some(AbortCause::Framing(e));
                     return;
                 }
             }
@@ -287,7 +322,7 @@ impl ResponseStream {
                 events.push(&plain);
                 self.take_events(batch);
             }
-            Some(Err(e)) => batch.truncation = Some(ReadFault::Coding(e)),
+            Some(Err(e)) => batch.truncation = Some(AbortCause::Coding(e)),
         }
         batch.rest.extend(self.events.take().and_then(|mut events| events.finish()).map(ParsedEvent::from));
     }
@@ -351,14 +386,15 @@ impl Batch {
     fn read_by(&mut self, station: &mut Option<Box<dyn EventObserver>>) {
         let Some(observer) = station else { return };
         self.events.iter().for_each(|event| observer.event(event));
-        let progress = match (&self.fault, &self.end) {
-            (Some(_), _) => ResponseProgress::Unreadable,
+        let end = match (&self.fault, &self.end) {
+            (Some(_), _) => ReadEnd::Unreadable,
             (None, None) => return,
-            (None, Some(StreamEnd::Complete)) => ResponseProgress::Complete,
-            (None, Some(StreamEnd::Failed(_))) => ResponseProgress::Partial,
+            (None, Some(StreamEnd::Complete)) if self.truncation.is_some() => ReadEnd::Truncated,
+            (None, Some(StreamEnd::Complete)) => ReadEnd::Complete,
+            (None, Some(StreamEnd::Failed(_))) => ReadEnd::Broken,
         };
         self.rest.iter().for_each(|event| observer.event(event));
-        observer.end(progress);
+        observer.end(end);
         *station = None;
     }
 
@@ -367,7 +403,7 @@ impl Batch {
         let mut out = Vec::new();
         let (fault, truncation) = (self.fault.take(), self.truncation.take());
         let processed = std::mem::take(&mut self.events).into_iter().try_for_each(|event| step.event(event, &mut out));
-        let mut cause = processed.err().map(AbortCause::Step).or(fault.map(AbortCause::Read));
+        let mut cause = processed.err().map(AbortCause::Step).or(fault);
         let rest = std::mem::take(&mut self.rest).pop();
         if cause.is_none() {
             match self.end.take() {
@@ -412,36 +448,20 @@ impl BodyStream for ResponseStream {
                     ready!(tap.poll_ready(cx));
                 }
             }
-            let mut batch = Batch::default();
-            match ready!(self.source.poll_frame(cx)) {
-                Some(Ok(BodyFrame::Data(data))) => {
-                    self.read(&data, &mut batch);
-                    // A reader that knows that nothing follows does not poll again.
-                    if !self.has_steps && self.source.remaining() == Some(0) {
-                        self.read_end(&mut batch);
-                        batch.end = Some(StreamEnd::Complete);
-                    }
-                    batch.frame = Some(data);
+            let mut batch = match self.ahead.pop_front() {
+                Some(batch) => batch,
+                None => ready!(self.poll_batch(cx)),
+            };
+            if let Some(trailers) = batch.trailers.take() {
+                match self.pass_trailers(BodyFrame::Trailers(trailers)) {
+                    Some(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    None => continue,
                 }
-                Some(Ok(trailers @ BodyFrame::Trailers(_))) => {
-                    if let Some(trailers) = self.pass_trailers(trailers) {
-                        return Poll::Ready(Some(Ok(trailers)));
-                    }
-                    continue;
-                }
-                Some(Err(e)) => {
-                    self.read_end(&mut batch);
-                    // Steps do not send it.
-                    batch.rest.splice(..0, batch.events.drain(..));
-                    batch.truncation = None;
-                    batch.frame = Some(Bytes::new());
-                    batch.end = Some(StreamEnd::Failed(e));
-                }
-                None => {
-                    self.read_end(&mut batch);
-                    batch.frame = Some(Bytes::new());
-                    batch.end = Some(StreamEnd::Complete);
-                }
+            }
+            // A reader that knows that nothing follows does not poll again.
+            if batch.end.is_none() && self.remaining() == Some(0) {
+                self.read_end(&mut batch);
+                batch.end = Some(StreamEnd::Complete);
             }
             // A chunk may yield no output, while its event is incomplete: then the next one is awaited.
             if let Some(bytes) = self.deliver(batch) {
@@ -459,11 +479,69 @@ impl BodyStream for ResponseStream {
     }
 
     fn remaining(&self) -> Option<u64> {
-        if self.has_steps { None } else { self.source.remaining() }
+        if self.has_steps {
+            return None;
+        }
+        let ahead = self.ahead.iter().map(|batch| match (&batch.frame, &batch.trailers, &batch.end) {
+            (Some(frame), None, None | Some(StreamEnd::Complete)) => Some(frame.len() as u64),
+            _ => None,
+        });
+        Some(ahead.sum::<Option<u64>>()? + self.source.remaining()?)
     }
 }
 
 impl ResponseStream {
+    /// Reads the next frame.
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Batch> {
+        let mut batch = Batch { frame: Some(Bytes::new()), ..Batch::default() };
+        match ready!(self.source.poll_frame(cx)) {
+            Some(Ok(BodyFrame::Data(data))) => {
+                self.read(&data, &mut batch);
+                batch.frame = Some(data);
+            }
+            Some(Ok(BodyFrame::Trailers(trailers))) => batch.trailers = Some(trailers),
+            Some(Err(e)) => {
+                self.read_end(&mut batch);
+                // Steps do not send it.
+                batch.rest.splice(..0, batch.events.drain(..));
+                batch.truncation = None;
+                batch.end = Some(StreamEnd::Failed(e));
+            }
+            None => {
+                self.source = Body::Empty;
+                self.read_end(&mut batch);
+                batch.end = Some(StreamEnd::Complete);
+            }
+        }
+        Poll::Ready(batch)
+    }
+
+    /// Reads the next frame before it is asked for, and shows its events. It stays to be relayed.
+    ///
+    /// # Cancellation
+    /// Nothing is lost if the future is dropped.
+    pub async fn read_ahead(&mut self, mut see: impl FnMut(&ParsedEvent)) -> ReadAhead {
+        let batch = poll_fn(|cx| self.poll_batch(cx)).await;
+        batch.events.iter().chain(&batch.rest).for_each(&mut see);
+        let read = match &batch.end {
+            _ if batch.fault.is_some() => ReadAhead::Unreadable,
+            None => ReadAhead::Data(batch.frame.as_ref().map_or(0, Bytes::len)),
+            Some(StreamEnd::Complete) => ReadAhead::End,
+            Some(StreamEnd::Failed(e)) => ReadAhead::Failed(e.to_string()),
+        };
+        match self.ahead.back_mut() {
+            // A reader that knows that nothing follows does not ask for the end.
+            Some(last) if batch.end.is_some() && last.trailers.is_none() => {
+                last.events.extend(batch.events);
+                last.rest.extend(batch.rest);
+                (last.fault, last.truncation) = (last.fault.take().or(batch.fault), batch.truncation);
+                last.end = batch.end;
+            }
+            _ => self.ahead.push_back(batch),
+        }
+        read
+    }
+
     /// Shows trailers to the stations; `None` if one keeps them.
     fn pass_trailers(&mut self, trailers: BodyFrame) -> Option<BodyFrame> {
         for station in &mut self.stations {

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use interflow_llm::ResponseProgress;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::UsageReader;
 use interflow_types::{Body, ByteStr, Headers};
 use parking_lot::Mutex;
 
-use crate::exchange::response::stream::{self, EventObserver};
+use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 
 /// The deployments of the latest responses, in this process. They outlive a reload.
 #[derive(Default)]
@@ -90,7 +89,7 @@ impl EventObserver for IdObserver {
         }
     }
 
-    fn end(&mut self, _progress: ResponseProgress) {}
+    fn end(&mut self, _end: ReadEnd) {}
 }
 
 #[cfg(test)]
