@@ -11,8 +11,7 @@ use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::{Value, json};
 
 use super::endpoints::{EndpointOverride, EndpointOverrides};
-use super::indexer::{ConversationIndexer, IndexerHandle};
-use super::shared_indexer::{IndexStep, SharedIndexer};
+use super::indexer::{ConversationIndexer, IndexStep, IndexerHandle};
 use super::tests::{asked, everything, open_store, pricing};
 
 struct Replica {
@@ -45,8 +44,8 @@ impl Replica {
         self.store.flush_to_database().unwrap();
     }
 
-    fn indexer(&self) -> SharedIndexer<'_> {
-        SharedIndexer::new(&*self.store, self.store.shared_index().unwrap(), pricing())
+    fn indexer(&self) -> ConversationIndexer<'_> {
+        ConversationIndexer::new(&*self.store, pricing())
     }
 
     /// How many calls of all conversations are indexed, and in how many conversations.
@@ -136,7 +135,7 @@ fn flows_of_a_replica_that_was_cut_off_take_their_place_in_the_conversation() {
     assert_eq!(a.calls().0, 7);
     assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 1);
     a.store.shared_index().unwrap().resign().unwrap();
-    b.indexer().flush(&mut |_| {}).unwrap();
+    b.indexer().catch_up(&mut |_| {}).unwrap();
     assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 0);
     b.store.shared_index().unwrap().resign().unwrap();
     assert_eq!(a.calls(), (7, 1));
@@ -172,7 +171,7 @@ fn a_session_whose_calls_all_come_out_of_order_costs_in_proportion_to_their_numb
         }
     }
     assert_eq!(a.calls().0, 120);
-    indexer.flush(&mut |_| {}).unwrap();
+    indexer.catch_up(&mut |_| {}).unwrap();
     let stored: usize = database.sql("SELECT last_value FROM interflow.stored_calls").parse().unwrap();
     assert!(stored < 7 * flows.len(), "{stored}");
     assert_eq!(everything(&*a.store), expected(&flows));
@@ -256,7 +255,7 @@ fn sessions_with_long_ids_and_calls_that_the_store_refuses_do_not_stop_the_other
         a.record(call_of(n, &session, model));
     }
     let mut indexer = a.indexer();
-    indexer.flush(&mut |_| {}).unwrap();
+    indexer.catch_up(&mut |_| {}).unwrap();
     assert_eq!(a.calls(), (3, 3));
     // The refused call is passed, and what comes after it is indexed as before.
     a.record(call_of(5, "r", "claude-x"));

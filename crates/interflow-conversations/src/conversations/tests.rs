@@ -5,17 +5,18 @@ use std::sync::Arc;
 use crate::assembly::view::ItemKind;
 use bytes::Bytes;
 use interflow_store::{
-    BodyRecord, ConversationOptions, ConversationStore, FlowKind, FlowRecord, FlowState, FlowStore, MessageRecord,
-    NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+    BodyRecord, ConversationOptions, ConversationStore, FlowAnnotation, FlowKind, FlowRecord, FlowState, FlowStore,
+    MessageRecord, NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Value, json};
 
+use super::cursor::flow_filter;
 use super::endpoints::EndpointOverrides;
 use super::export::{self, ExportFormat};
 use super::from_recording;
-use super::indexer::{ConversationIndexer, IndexerHandle, flow_filter};
+use super::indexer::{ConversationIndexer, IndexerHandle};
 use super::load;
 use super::mapping::CallPricing;
 use super::mcp_links;
@@ -667,4 +668,28 @@ fn commands_are_answered_while_the_store_fails() {
     }
     std::fs::rename(&away, &database).unwrap();
     flush().expect("an answer").unwrap();
+}
+
+#[test]
+fn flows_are_indexed_as_the_store_announces_them() {
+    let (_dir, store) = open_store();
+    let store = Arc::new(store);
+    let handle = IndexerHandle::start(Arc::clone(&store) as _, pricing()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(handle.flush()).unwrap();
+    for flow in three() {
+        let id = flow.row.id;
+        assert!(store.insert(flow).unwrap());
+        // An imported flow is not announced, its annotation is.
+        let tag = FlowAnnotation { add_tags: vec!["new".into()], ..FlowAnnotation::default() };
+        store.annotate(id, tag).unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while store.cursor().unwrap() != Some(id) {
+            assert!(std::time::Instant::now() < patience, "it is not indexed");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    let live = everything(&*store);
+    assert_eq!(runtime.block_on(handle.rebuild()).unwrap(), 3);
+    assert_eq!(everything(&*store), live);
 }
