@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
-use interflow_types::random_bytes;
+use interflow_types::{CallUsage, random_bytes};
 use parking_lot::Mutex;
 
 use crate::alerts::{AlertSender, AlertSettings, AlertStats};
@@ -27,13 +27,13 @@ use crate::counter_store::{
     CounterLimit, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError, MemoryCounterStore,
     RedisCounterStore, RedisOptions, SharedCounterStore, SharedStoreStatus,
 };
-use crate::prices::{PriceList, PriceListDates, TokenCounts};
+use crate::prices::{PriceList, PriceListDates};
 use crate::redis_client::RedisServer;
 use crate::reservation::{TakenCounters, run_commit};
 use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
-use crate::spend::{SpendAccount, SpendLedger, SpendSums};
+use crate::spend::{SpendAccount, SpendLedger};
 use crate::tags::TagSet;
-use crate::usage::UsageTotals;
+use crate::usage::{UsageSums, UsageTotals};
 
 /// Bound on the rules that rejections are counted by: a reload may name others. Further ones are counted as `other`.
 const MAX_REJECTION_ROWS: usize = 1000;
@@ -58,7 +58,7 @@ pub struct UsageEstimate {
 /// What a deployment used for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentUsage {
-    pub tokens: TokenCounts,
+    pub tokens: CallUsage,
     /// The deployment, by which it is priced; `None` if it is not known.
     pub served: Option<ServedModel>,
     /// The model that the response names; its price is used when the deployment or the requested model is an alias or has
@@ -204,14 +204,14 @@ impl UsageLimiter {
         let state = self.state.load_full();
         let tokens_of = |each: u64| {
             let output = each.saturating_mul(estimate.choices.max(1));
-            TokenCounts { input: estimate.input, output, ..TokenCounts::default() }
+            CallUsage { input: estimate.input, output, ..CallUsage::default() }
         };
         let most_output = estimate.max_output.unwrap_or(state.config.reserve_output);
         let least_output = estimate.max_output.unwrap_or(LEAST_OUTPUT).min(most_output);
         let tokens = tokens_of(most_output);
-        let amount = |tokens: TokenCounts| {
+        let amount = |tokens: CallUsage| {
             // All of the input may be written to a cache, which costs more.
-            let tokens = TokenCounts { cache_write: tokens.input, ..tokens };
+            let tokens = CallUsage { cache_write: tokens.input, ..tokens };
             state.price_usage(&subject, &tokens, None, None).0
         };
         let most = amount(tokens);
@@ -274,13 +274,13 @@ impl UsageLimiter {
         };
         let answered = usage.answered.as_deref();
         let (used, is_priced) = self.state.load().price_usage(&subject, &usage.tokens, Some(served), answered);
-        self.record_spend(&subject, usage, is_priced.then_some(used.micros), 1);
+        let sums = UsageSums::of(&usage.tokens, usage.is_estimated, is_priced.then_some(used.micros), 1);
+        self.record_spend(&subject, usage, sums);
     }
 
-    fn record_spend(&self, subject: &RequestAttributes, usage: &DeploymentUsage, micros: Option<u64>, requests: u64) {
-        let tokens = &usage.tokens;
+    fn record_spend(&self, subject: &RequestAttributes, usage: &DeploymentUsage, sums: UsageSums) {
         // Failed requests cost nothing, and their models are whatever clients say.
-        let Some(ledger) = self.spend.get().filter(|_| tokens.total() > 0) else { return };
+        let Some(ledger) = self.spend.get().filter(|_| usage.tokens.total() > 0) else { return };
         let served = usage.served.as_ref().or_else(|| subject.sole_deployment());
         let account = SpendAccount {
             key: subject.key.as_ref().map(|key| Arc::clone(&key.id)),
@@ -291,19 +291,7 @@ impl UsageLimiter {
             model: served.map(|s| Arc::clone(&s.model)).or_else(|| subject.model.clone()),
             tags: Arc::clone(&subject.tags),
         };
-        ledger.record(
-            account,
-            SpendSums {
-                requests,
-                // Counts requests, of which further deployments are none.
-                estimated: if usage.is_estimated { requests } else { 0 },
-                input_tokens: tokens.input,
-                output_tokens: tokens.output,
-                cached_tokens: tokens.cache_read,
-                micro_dollars: micros.unwrap_or_default(),
-                unpriced: if micros.is_none() { requests } else { 0 },
-            },
-        );
+        ledger.record(account, sums);
     }
 
     pub fn usage(&self) -> &UsageTotals {
@@ -360,7 +348,7 @@ impl UsageLimiter {
 
     /// Cost of these tokens in millionths of a dollar; `None` if the model has no price, which is not the same as a
     /// price of zero.
-    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &CallUsage) -> Option<u64> {
         self.state.load().prices.cost(provider, model, tokens)
     }
 
@@ -416,7 +404,7 @@ impl LimiterState {
     fn price_usage(
         &self,
         subject: &RequestAttributes,
-        tokens: &TokenCounts,
+        tokens: &CallUsage,
         served: Option<&ServedModel>,
         answered: Option<&str>,
     ) -> (UsageAmount, bool) {
@@ -498,7 +486,7 @@ pub struct UsageReservation {
     subject: RequestAttributes,
     /// `None` once it was settled; without counters if none apply.
     held: Option<Option<TakenCounters>>,
-    estimated: TokenCounts,
+    estimated: CallUsage,
 }
 
 impl UsageReservation {
@@ -506,7 +494,7 @@ impl UsageReservation {
         &self.subject
     }
 
-    pub fn estimated(&self) -> TokenCounts {
+    pub fn estimated(&self) -> CallUsage {
         self.estimated
     }
 
@@ -522,7 +510,7 @@ impl UsageReservation {
 
     /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
     /// background task.
-    pub fn commit(mut self, tokens: &TokenCounts) {
+    pub fn commit(mut self, tokens: &CallUsage) {
         self.finish(&[DeploymentUsage { tokens: *tokens, ..DeploymentUsage::default() }]);
     }
 
@@ -541,9 +529,11 @@ impl UsageReservation {
         for (i, usage) in usages.iter().enumerate() {
             let (served, answered) = (usage.served.as_ref(), usage.answered.as_deref());
             let (amount, is_priced) = state.price_usage(subject, &usage.tokens, served, answered);
+            // Requests are counted, of which further deployments are none.
             let (micros, requests) = (is_priced.then_some(amount.micros), u64::from(i == 0));
-            limits.usage.record_usage(subject, &usage.tokens, micros, requests);
-            limits.record_spend(subject, usage, micros, requests);
+            let sums = UsageSums::of(&usage.tokens, usage.is_estimated, micros, requests);
+            limits.usage.record_usage(subject, &sums);
+            limits.record_spend(subject, usage, sums);
             used.tokens = used.tokens.saturating_add(amount.tokens);
             used.micros = used.micros.saturating_add(amount.micros);
         }
@@ -602,7 +592,7 @@ mod tests {
         assert_eq!(counter, CounterLimit::Slots { max: 1 });
         drop(first);
         let second = l.admit(subject(), ASK).await.unwrap();
-        second.commit(&TokenCounts { input: 7, output: 3, ..TokenCounts::default() });
+        second.commit(&CallUsage { input: 7, output: 3, ..CallUsage::default() });
         let used: Vec<_> = l.snapshot(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used)).collect();
         assert_eq!(used, [("concurrent", 0.0), ("tokens_per_day", 160.0)]);
         assert_eq!(l.rejected_count(), 1);
@@ -613,22 +603,18 @@ mod tests {
     async fn cost_is_computed_from_the_price_list() {
         let l = limits(Quota { money_per_day: Some(0.01), ..Quota::default() });
         // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
-        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts {
-            input: 1000,
-            output: 500,
-            ..TokenCounts::default()
-        });
+        l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1000, output: 500, ..CallUsage::default() });
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
         let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1 };
         let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
         assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
-        assert_eq!(l.usage().rows()[0].sums.dollars, 0.0075);
+        assert_eq!(l.usage().rows()[0].dollars, 0.0075);
     }
 
     #[tokio::test]
     async fn counters_survive_a_configuration_reload() {
         let l = limits(Quota { tokens_per_day: Some(200), ..Quota::default() });
-        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 150, ..TokenCounts::default() });
+        l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 150, ..CallUsage::default() });
         let mut config = l.config();
         config.rule[0].allow.tokens_per_day = Some(100);
         l.activate(l.prepare(&config, Path::new("/")).unwrap());
@@ -650,7 +636,7 @@ mod tests {
         let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1 };
         let reservation = l.admit(named(both.clone()), ask).await.unwrap();
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
-        let used = TokenCounts { input: 1000, output: 1000, ..TokenCounts::default() };
+        let used = CallUsage { input: 1000, output: 1000, ..CallUsage::default() };
         let usage = |served, answered: &str| DeploymentUsage {
             tokens: used,
             served,
@@ -664,13 +650,13 @@ mod tests {
         let besides = usage(Some(at("gpt-4.1-mini")), "");
         l.admit(named(both), ask).await.unwrap().commit_all(&[usage(Some(at("gpt-4.1-nano")), ""), besides]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0035, "and what others used besides");
-        assert_eq!(l.usage().rows().iter().map(|row| row.sums.requests).sum::<u64>(), 3);
+        assert_eq!(l.usage().rows().iter().map(|row| row.requests).sum::<u64>(), 3);
     }
 
     #[tokio::test]
     async fn without_rules_requests_are_admitted_and_counted() {
         let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/")).unwrap();
-        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 1, ..TokenCounts::default() });
-        assert_eq!(l.usage().rows()[0].sums.requests, 1);
+        l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1, ..CallUsage::default() });
+        assert_eq!(l.usage().rows()[0].requests, 1);
     }
 }

@@ -38,14 +38,14 @@ pub use keys::{
     parse_timestamp, revoke_key,
 };
 pub use keys::{KeyContext, KeyedEndpoint, any_matches};
-pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
+pub use prices::{ModelPrice, PriceList, PriceListDates};
 pub use redis_client::{RedisClient, RedisServer};
 pub use redis_durability::budget_losses;
 pub use rules::{
     CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
     UsageBounds,
 };
-pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport, SpendSums};
+pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
 pub use usage::{UsageRow, UsageSums, UsageTotals};

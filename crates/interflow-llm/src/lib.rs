@@ -33,4 +33,3 @@ pub use reply_error::reply_error;
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };
-pub use usage::CallUsage;

@@ -31,6 +31,7 @@ pub mod secret_names;
 mod stage;
 mod terminal_controls;
 pub mod units;
+mod usage;
 pub mod wildcard;
 
 pub use bytestr::ByteStr;
@@ -69,3 +70,4 @@ pub use stage::{
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
+pub use usage::CallUsage;

@@ -18,14 +18,12 @@ use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
-use interflow_llm::CallUsage;
-use interflow_llm_gateway::gateway::token_counts;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
-use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
+use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -306,7 +304,7 @@ pub(crate) async fn prompt_cache(
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         let pricing = move |provider: &str, model: &str, usage: &CallUsage| {
-            Some(limits.as_ref()?.cost(provider, Some(model), &token_counts(usage))? as f64 / 1e6)
+            Some(limits.as_ref()?.cost(provider, Some(model), usage)? as f64 / 1e6)
         };
         let report = cache_report::report(store, &id, &pricing);
         Ok(Json(report?.ok_or_else(|| not_found(&id))?))

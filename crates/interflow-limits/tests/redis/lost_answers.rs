@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use interflow_limits::{AdmissionRejection, Quota, SharedFailureMode, TokenCounts, UsageLimiter};
+use interflow_limits::{AdmissionRejection, Quota, SharedFailureMode, UsageLimiter};
+use interflow_types::CallUsage;
 use interflow_types::units::HumanDuration;
 
 use crate::{ASK, Server, config, limits, subject};
@@ -92,7 +93,7 @@ async fn until_levels_are(l: &UsageLimiter, wanted: &[(&'static str, f64)]) {
 
 /// Makes a first request, so that there is a connection and the server knows the scripts. Returns what it used.
 async fn used_before(l: &Arc<UsageLimiter>) -> Vec<(&'static str, f64)> {
-    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 7, ..TokenCounts::default() });
+    l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 7, ..CallUsage::default() });
     let used = [("requests", 1.0), ("tokens_per_day", 7.0)];
     until_levels_are(l, &used).await;
     used.to_vec()
@@ -110,7 +111,7 @@ async fn a_repeated_take_or_settlement_counts_once() {
     assert_eq!(road.answers.lost.load(SeqCst), 0);
     assert_eq!(levels(&l).await, [("requests", 2.0), ("concurrent", 1.0), ("tokens_per_day", 17.0)]);
     road.answers.lost.store(1, SeqCst);
-    grant.commit(&TokenCounts { input: 3, ..TokenCounts::default() });
+    grant.commit(&CallUsage { input: 3, ..CallUsage::default() });
     until_levels_are(&l, &[("requests", 2.0), ("tokens_per_day", 10.0)]).await;
     assert_eq!(road.answers.lost.load(SeqCst), 0);
 }

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use interflow_limits::{
     AdmissionRejection, CountBy, Quota, QuotaConfig, RequestAttributes, RuleConfig, SharedFailureMode,
-    SharedQuotaConfig, TokenCounts, UsageEstimate, UsageLimiter,
+    SharedQuotaConfig, UsageEstimate, UsageLimiter,
 };
 use interflow_testkit::TestCa;
+use interflow_types::CallUsage;
 use interflow_types::units::HumanDuration;
 
 /// A private Redis server on a recently free port; killed when dropped.
@@ -169,7 +170,7 @@ async fn worker() {
     for _ in 0..40 {
         match l.admit(subject(), ASK).await {
             Ok(grant) => {
-                grant.commit(&TokenCounts { input: 10, ..TokenCounts::default() });
+                grant.commit(&CallUsage { input: 10, ..CallUsage::default() });
                 passed += 1;
             }
             Err(AdmissionRejection::Limit { .. }) => {}
@@ -225,7 +226,7 @@ async fn a_wrong_redis_password_is_refused_and_not_shown() {
 async fn unreachable_redis_over_tls_refuses_requests_until_it_is_back() {
     let Some(mut server) = Server::start_tls() else { return };
     let l = limits_over_tls(&server.url(), server.dir.path(), budget(1_000), |_| ());
-    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
+    l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 30, ..CallUsage::default() });
     server.kill();
     assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));
     server.restart();
@@ -281,7 +282,7 @@ fn hold_one_budget(server: &Server) {
 async fn unreachable_redis_refuses_requests_until_it_is_back() {
     let Some(mut server) = Server::start() else { return };
     let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
-    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
+    l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 30, ..CallUsage::default() });
     server.kill();
     let asked = Instant::now();
     assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));
@@ -296,7 +297,7 @@ async fn unreachable_redis_refuses_requests_until_it_is_back() {
 async fn connection_closed_by_redis_is_reopened_without_a_refusal() {
     let Some(server) = Server::start() else { return };
     let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
-    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
+    l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 30, ..CallUsage::default() });
     let mut other = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     for _ in 0..3 {
         other.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\n").unwrap();
@@ -343,12 +344,12 @@ async fn redis_counters_behave_like_in_memory_counters() {
         let first = l.admit(subject(), ASK).await.unwrap();
         let second = l.admit(subject(), ASK).await.unwrap();
         steps.push(refused(l).await);
-        first.commit(&TokenCounts { input: 100, output: 20, ..TokenCounts::default() });
+        first.commit(&CallUsage { input: 100, output: 20, ..CallUsage::default() });
         settled(l, 1.0).await;
         let third = l.admit(subject(), ASK).await.unwrap();
         drop((second, third));
         settled(l, 0.0).await;
-        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts::default());
+        l.admit(subject(), ASK).await.unwrap().commit(&CallUsage::default());
         steps.push(refused(l).await);
         settled(l, 0.0).await;
         let levels: Vec<_> =

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_limits::{
-    AdmissionRejection, Quota, SharedFailureMode, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation,
-};
+use interflow_limits::{AdmissionRejection, Quota, SharedFailureMode, UsageEstimate, UsageLimiter, UsageReservation};
+use interflow_types::CallUsage;
 
 use crate::{Server, limits, subject};
 
 const OPEN: UsageEstimate = UsageEstimate { input: 10, max_output: None, choices: 1 };
 /// $0.08 at $10 per million output tokens.
-const USED: TokenCounts = TokenCounts { input: 0, output: 8_000, cache_read: 0, cache_write: 0, cache_write_long: 0 };
+const USED: CallUsage =
+    CallUsage { input: 0, output: 8_000, cache_read: 0, cache_write: 0, cache_write_long: 0, reasoning: 0 };
 
 /// The limits in the server, and the same in memory.
 fn both(server: &Server, allow: Quota) -> [Arc<UsageLimiter>; 2] {
@@ -102,7 +102,7 @@ async fn the_smallest_of_several_budgets_decides_and_others_are_given_back() {
             let shown = l.snapshot(&subject()).await.unwrap();
             let rate = shown.iter().find(|r| r.counter == "tokens").unwrap().used;
             assert!(rate < 4_000.0, "a rate reserves little: {rate}");
-            admitted.remove(0).commit(&TokenCounts { output: 1_000, ..TokenCounts::default() });
+            admitted.remove(0).commit(&CallUsage { output: 1_000, ..CallUsage::default() });
             until_used(&l, "tokens_per_day", f64::from(n) * 1_000.0).await;
             until_used(&l, "money_per_day", f64::from(n) * 0.01).await;
         }

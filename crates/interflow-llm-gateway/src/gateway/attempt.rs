@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
+    Body, ByteStr, CallUsage, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
 };
 
 use super::credential_mask::SentCredentials;
@@ -22,7 +22,7 @@ use super::{
     DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
 };
 use interflow_codec::content_coding as coding;
-use interflow_limits::{ServedModel, TokenCounts};
+use interflow_limits::ServedModel;
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
@@ -156,7 +156,7 @@ impl RoutedRequest {
     pub fn cost(&self, deployment: &Deployment) -> Option<u64> {
         let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
         let output = self.call.max_output.unwrap_or(1_000).min(4_000);
-        let tokens = TokenCounts { input: self.call.estimated_input.max(1), output, ..TokenCounts::default() };
+        let tokens = CallUsage { input: self.call.estimated_input.max(1), output, ..CallUsage::default() };
         self.gateway.limits().cost(&deployment.upstream.name, Some(model), &tokens)
     }
 

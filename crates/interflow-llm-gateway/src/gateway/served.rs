@@ -1,18 +1,11 @@
 //! Which models may serve a request, which did, and which were sent it besides: limits price requests by them rather than
 //! by the client's name.
 
-use interflow_limits::{ServedModel, TokenCounts};
-use interflow_llm::CallUsage;
+use interflow_limits::ServedModel;
 use interflow_types::{ByteStr, ErrorKind};
 
 use super::routing::{Deployment, Route};
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias};
-
-/// Usage in the categories that have prices.
-pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
-    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
-    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
-}
 
 /// The deployment that served a flow, once it did.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_codec::content_coding::ContentDecoder;
-use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet, TokenCounts};
+use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::usage::UsageScanner;
 use interflow_types::{BodyFrame, Flow};
@@ -13,7 +13,7 @@ use interflow_types::{BodyFrame, Flow};
 use super::LlmGateway;
 use super::attempt::{RoutedRequest, SendLimits, StreamKind, send};
 use super::routing::Deployment;
-use super::served::{DeliveryState, token_counts};
+use super::served::DeliveryState;
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
@@ -101,7 +101,7 @@ fn record(
 ) {
     let summary = scanner.finish().clone();
     let unreported = scanner.unreported_output();
-    let mut tokens = summary.usage.map_or_else(TokenCounts::default, |usage| token_counts(&usage));
+    let mut tokens = summary.usage.unwrap_or_default();
     let is_estimated = tokens.input == 0 || unreported > 0;
     tokens.output = tokens.output.saturating_add(unreported);
     if tokens.input == 0 {

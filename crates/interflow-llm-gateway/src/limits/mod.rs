@@ -19,11 +19,11 @@ use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
     KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
-    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
+    TagSet, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{LlmCall, Operation, Provider, provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
+    Body, CallUsage, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
     RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
@@ -118,7 +118,7 @@ pub struct LimitStage {
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
-    reserved: Option<TokenCounts>,
+    reserved: Option<CallUsage>,
     /// Whether the provider answers before it generates, and so without usage.
     is_deferred: bool,
     grant: Mutex<Option<UsageReservation>>,

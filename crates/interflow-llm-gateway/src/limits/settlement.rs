@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{DeploymentUsage, TokenCounts};
-use interflow_llm::{CallUsage, LlmCall, Operation, Provider, ResponseProgress};
-use interflow_types::{EntryKind, ErrorSource, Flow, StatusCode};
+use interflow_limits::DeploymentUsage;
+use interflow_llm::{LlmCall, Operation, Provider, ResponseProgress};
+use interflow_types::{CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
 
 use super::FlowReservation;
-use crate::gateway::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts, response_cache, token_counts};
+use crate::gateway::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts, response_cache};
 
 /// The usage that a request is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +67,12 @@ pub(super) fn deployment_usages(flow: &Flow) -> Vec<DeploymentUsage> {
     let answered_by = flow.extension::<ServedBy>().and_then(|by| by.0.clone());
     let served = answered_by.or_else(|| main?.served.clone()).filter(|_| !is_batch);
     let request = DeploymentUsage {
-        tokens: token_counts(&charged.usage),
+        tokens: charged.usage,
         served,
         answered: call.summary().model.map(|model| Arc::from(model.as_str())),
         is_estimated: charged.is_estimated,
     };
-    let input = TokenCounts { input: reserved(flow, call).input, ..TokenCounts::default() };
+    let input = CallUsage { input: reserved(flow, call).input, ..CallUsage::default() };
     let unanswered = flow.extension::<UnansweredAttempts>().into_iter().flat_map(|attempts| attempts.besides(main));
     let besides = unanswered.map(|attempt| DeploymentUsage {
         tokens: input,
@@ -106,8 +106,8 @@ pub(super) fn outlives_client(flow: &Flow) -> bool {
 }
 
 /// What was reserved for a request, or else the estimate of its input.
-fn reserved(flow: &Flow, call: &LlmCall) -> TokenCounts {
-    let estimated = TokenCounts { input: call.estimated_input, ..TokenCounts::default() };
+fn reserved(flow: &Flow, call: &LlmCall) -> CallUsage {
+    let estimated = CallUsage { input: call.estimated_input, ..CallUsage::default() };
     flow.extension::<FlowReservation>().and_then(|held| held.reserved).unwrap_or(estimated)
 }
 
@@ -159,7 +159,7 @@ mod tests {
         let client = ClientInfo { connection, peer, local: peer, listener: "g".into(), accepted, process, container };
         let mut flow = Flow::begin(Arc::new(client), EntryKind::Gateway, Scheme::Http, at);
         *flow.extension_mut() = call;
-        let reserved = Some(TokenCounts { input: 10, output: 1_000, ..TokenCounts::default() });
+        let reserved = Some(CallUsage { input: 10, output: 1_000, ..CallUsage::default() });
         *flow.extension_mut() = FlowReservation { reserved, ..FlowReservation::default() };
         flow
     }

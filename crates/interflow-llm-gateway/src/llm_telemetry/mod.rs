@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
-use interflow_llm::{CallUsage, LlmCall, Operation};
+use interflow_llm::{LlmCall, Operation};
 use interflow_types::{
-    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
+    CallUsage, EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
 };
 use parking_lot::Mutex;
 
-use crate::gateway::{ServedBy, token_counts};
+use crate::gateway::ServedBy;
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
@@ -347,13 +347,12 @@ impl Stage for LlmTelemetryStage {
         let charged = || crate::limits::charged_usage(flow).map(|charged| charged.usage);
         let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
-            let tokens = token_counts(&u);
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
-            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
+            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &u);
             let answered = exchange.summary().model;
             // By the deployment that served it, as budgets are charged.
             let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
-            let by_deployment = served.and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &tokens));
+            let by_deployment = served.and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &u));
             by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
         });
         // The provider was paid for the response once.

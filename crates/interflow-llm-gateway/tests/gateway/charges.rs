@@ -51,9 +51,9 @@ fn reply() -> Value {
 async fn sums(gate: &Gate, is_settled: impl Fn(&UsageSums) -> bool) -> UsageSums {
     let sum = || {
         gate.limits.usage().rows().iter().fold(UsageSums::default(), |mut sum, row| {
-            sum.requests += row.sums.requests;
-            sum.input_tokens += row.sums.input_tokens;
-            sum.output_tokens += row.sums.output_tokens;
+            sum.requests += row.requests;
+            sum.input_tokens += row.input_tokens;
+            sum.output_tokens += row.output_tokens;
             sum
         })
     };

@@ -153,7 +153,7 @@ pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CallUsage;
+    use interflow_types::CallUsage;
 
     fn scanned(framing: StreamFraming, raw: &[u8]) -> ResponseSummary {
         let mut scanner = UsageScanner::new(framing);

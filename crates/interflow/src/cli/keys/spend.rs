@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{SpendQuery, SpendReport, SpendSums};
+use interflow_limits::{SpendQuery, SpendReport, UsageSums};
 use interflow_store::shared::SpendStore;
 use interflow_store::shared_url;
 use interflow_types::percent::{COMPONENT, encoded_as};
@@ -95,7 +95,7 @@ fn table(report: &SpendReport) -> String {
     if report.rows.is_empty() {
         return format!("nothing was spent from {} to {}\n", report.since, report.until);
     }
-    let figures = |sums: &SpendSums, dollars: f64| {
+    let figures = |sums: &UsageSums, dollars: f64| {
         let unpriced =
             if sums.unpriced > 0 { format!("{} requests without a price", sums.unpriced) } else { String::new() };
         let numbers = [sums.requests, sums.input_tokens, sums.output_tokens].map(|n| n.to_string());
