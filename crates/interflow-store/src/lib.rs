@@ -6,6 +6,7 @@ mod config;
 mod conversations;
 pub mod decoded_body;
 mod error;
+mod flow_subject;
 mod instances;
 mod model;
 mod originals;
@@ -16,6 +17,7 @@ mod retention_clock;
 pub mod serde_repr;
 pub mod shared;
 mod store;
+mod stored_flow;
 mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
@@ -25,6 +27,7 @@ pub use conversations::{
     TotalsRange, UnindexedFlows, call_text_matches, call_tokens, single_line,
 };
 pub use error::{Result, StoreError};
+pub use flow_subject::flow_matches;
 pub use instances::{InstanceReport, InstanceRow};
 pub use model::{
     BodyRecord, ClientRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, FlowSummary,
@@ -40,6 +43,7 @@ pub use record_store::{RecordStore, shared_url};
 pub use recorder::StoreRecorder;
 pub use shared::SharedStore;
 pub use store::{
-    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder,
     RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
 };
+pub use stored_flow::{FlowWithBodies, StoredFlow};

@@ -501,6 +501,10 @@ pub struct FlowSummary {
 }
 
 impl FlowRecord {
+    /// The version of its serialised form, which every line of an export names. A member may be added without a new one;
+    /// a member that is renamed, removed, or given another meaning needs one.
+    pub const VERSION: u32 = 1;
+
     /// A row with only the mandatory fields; importers fill in the rest.
     pub fn new(id: FlowId, started: Timestamp, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self {

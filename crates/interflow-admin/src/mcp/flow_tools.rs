@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::{TextStyle, duration, size};
 use interflow_store::{
-    FlowRecord, FlowState, FlowStore, ListOptions, StoreError, TotalsRange, decoded_body, media_type,
+    FlowRecord, FlowState, FlowStore, FlowWithBodies, ListOptions, StoreError, TotalsRange, decoded_body, media_type,
 };
 use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::Value;

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use interflow_store::{
-        BodyRecord, FlowRecord, FlowState, NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+        BodyRecord, FlowRecord, FlowState, FlowWithBodies, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
     };
     use interflow_types::{EntryKind, FlowId, Headers, Scheme, Timestamp};
 
@@ -157,7 +157,7 @@ mod tests {
         let request_body = Bytes::from_static(br#"{"password": "sk-hidden4", "item": "lamp", "max_tokens": 9}"#);
         let response_body = Bytes::from_static(br#"{"order": 17, "auth": {"access_token": "sk-hidden5"}}"#);
         store
-            .insert(NewFlow {
+            .insert(FlowWithBodies {
                 row,
                 request_body,
                 response_body,
@@ -265,7 +265,9 @@ mod tests {
         let [request_body, response_body] = bodies.map(|b| Bytes::from_static(b.as_bytes()));
         let (original_bodies, messages) = Default::default();
         let certificates = [None, None];
-        store.insert(NewFlow { row, request_body, response_body, original_bodies, certificates, messages }).unwrap();
+        store
+            .insert(FlowWithBodies { row, request_body, response_body, original_bodies, certificates, messages })
+            .unwrap();
         let diff = tool(&store, "diff_flows", json!({"a": id.to_string(), "b": other.to_string()}));
         for words in ["status: 201", "status: 503", "item: \"lamp\"", "item: \"desk\"", "order: 17"] {
             assert!(diff.contains(words), "{words}: {diff}");

@@ -5,9 +5,10 @@ use std::pin::Pin;
 
 use interflow_objects::ObjectUrl;
 use interflow_query::Query;
-use interflow_store::shared::{ArchiveLease, SharedFlow};
+use interflow_store::shared::ArchiveLease;
 use interflow_store::{
     BodyRecord, FlowRecord, FlowState, FlowStore, ListOptions, ListOrder, MissingReason, SharedStore, StoreError,
+    StoredFlow,
 };
 use interflow_types::{Direction, FlowId};
 
@@ -143,7 +144,7 @@ impl<'a> ArchivedRecord<'a> {
             Self::Shared { store, .. } => loop {
                 let (flows, last) = store.flows_between((after, first_id(to)), newest.position, PAGE)?;
                 for flow in flows {
-                    write_shared(flow, parts)?;
+                    write_shared(store, flow, parts)?;
                 }
                 match last {
                     Some(last) => after = last,
@@ -169,7 +170,7 @@ impl<'a> ArchivedRecord<'a> {
             Self::Shared { store, .. } => {
                 for page in ids.chunks(PAGE) {
                     for flow in store.flows_of(page)? {
-                        write_shared(flow, parts)?;
+                        write_shared(store, flow, parts)?;
                     }
                 }
             }
@@ -231,20 +232,20 @@ fn write_row(
     parts.add(&*bodies.row(row)?, bodies)
 }
 
-fn write_shared(flow: SharedFlow, parts: &mut PartWriter<'_>) -> Result<()> {
-    let flow = if parts.has_bodies() { with_bodies(&flow)? } else { FlowWithBodies::new(flow.row) };
+fn write_shared(store: &SharedStore, flow: StoredFlow, parts: &mut PartWriter<'_>) -> Result<()> {
+    let flow = if parts.has_bodies() { with_bodies(store, &flow)? } else { FlowWithBodies::new(flow.row) };
     parts.add(&flow.row, &flow as &dyn BodySource)
 }
 
 /// Loads the bodies that are archived, each with one read. Damaged ones end at the damage.
-fn with_bodies(shared: &SharedFlow) -> Result<FlowWithBodies> {
+fn with_bodies(store: &SharedStore, shared: &StoredFlow) -> Result<FlowWithBodies> {
     let mut flow = FlowWithBodies::new(shared.row.clone());
     for direction in [Direction::Request, Direction::Response] {
         let Some(body) = shared.row.body(direction).copied() else { continue };
         if body.kept == 0 || body.kept > MAX_BODY_BYTES {
             continue;
         }
-        let mut reader = shared.body(direction, 0..body.kept);
+        let mut reader = store.body_of(shared, direction, 0..body.kept);
         let mut bytes = Vec::new();
         loop {
             match reader.next_piece() {

@@ -5,12 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_archive::FlowWithBodies;
 use interflow_archive::hourly::{
     ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,
 };
 use interflow_objects::{ObjectAccess, ObjectStorage};
-use interflow_store::{FlowStore, RecordConfig, SqliteStore};
+use interflow_store::{FlowStore, FlowWithBodies, RecordConfig, SqliteStore};
 use interflow_types::{
     ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, FlowOutcome, FlowRecording, HttpClient, Recorder, Request,
     ResponseFuture, Scheme, Timestamp,

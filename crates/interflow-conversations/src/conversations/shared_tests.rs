@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use interflow_store::shared::{PostgresTls, SharedAccess, TlsClient};
 use interflow_store::{
-    ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, SharedStore, StoreError,
+    ConversationOptions, ConversationStore, FlowStore, FlowWithBodies, IndexProgress, RecordConfig, SharedStore,
+    StoreError,
 };
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::{Value, json};
@@ -39,7 +40,7 @@ fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
 
 impl Replica {
     /// Records a flow, and moves it to where all replicas see it.
-    fn record(&self, flow: NewFlow) {
+    fn record(&self, flow: FlowWithBodies) {
         assert!(self.store.insert(flow).unwrap());
         self.store.flush_to_database().unwrap();
     }
@@ -57,7 +58,7 @@ impl Replica {
 }
 
 /// The calls of one session, each of which repeats the whole conversation before it.
-fn turns(count: u64) -> Vec<NewFlow> {
+fn turns(count: u64) -> Vec<FlowWithBodies> {
     let mut history: Vec<Value> = Vec::new();
     (1..=count)
         .map(|n| {
@@ -71,7 +72,7 @@ fn turns(count: u64) -> Vec<NewFlow> {
 }
 
 /// The conversations of an embedded store with these flows.
-fn expected(flows: &[NewFlow]) -> String {
+fn expected(flows: &[FlowWithBodies]) -> String {
     let (_dir, store) = open_store();
     flows.iter().for_each(|flow| assert!(store.insert(flow.clone()).unwrap()));
     ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
@@ -218,7 +219,7 @@ fn every_replica_can_rebuild_and_set_endpoints_for_all() {
 }
 
 /// A call of a session of its own.
-fn call_of(n: u64, session: &str, model: &str) -> NewFlow {
+fn call_of(n: u64, session: &str, model: &str) -> FlowWithBodies {
     let mut flow = asked(n, &json!([{"role": "user", "content": format!("question {n}")}]), &json!([]));
     let body = String::from_utf8(flow.request_body.to_vec()).unwrap();
     let body = body.replace("u_session_s1", &format!("u_session_{session}"));

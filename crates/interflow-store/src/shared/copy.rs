@@ -24,7 +24,8 @@ use crate::shared::shipping::insert::InsertError;
 use crate::shared::shipping::shipper::{BATCH_BYTES, store_batch, stored_bytes};
 use crate::shared::shipping::spooled_flow::SpooledFlow;
 use crate::store::conversation_notes::NoteOf;
-use crate::store::{FlowStore, ListOptions, ListOrder, NewFlow, SqliteStore};
+use crate::store::{FlowStore, ListOptions, ListOrder, SqliteStore};
+use crate::stored_flow::FlowWithBodies;
 
 /// Flows per transaction, and read at a time.
 const BATCH: usize = 500;
@@ -231,7 +232,7 @@ pub fn copy_from_shared(
     Ok(counts)
 }
 
-fn load(source: &SharedStore, row: crate::model::FlowRecord) -> Result<NewFlow> {
+fn load(source: &SharedStore, row: crate::model::FlowRecord) -> Result<FlowWithBodies> {
     let id: FlowId = row.id;
     let body = |direction| -> Result<Bytes> { source.body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY) };
     let original = |direction| -> Result<Bytes> {
@@ -240,7 +241,7 @@ fn load(source: &SharedStore, row: crate::model::FlowRecord) -> Result<NewFlow> 
             None => Ok(Bytes::new()),
         }
     };
-    Ok(NewFlow {
+    Ok(FlowWithBodies {
         request_body: body(Direction::Request)?,
         response_body: body(Direction::Response)?,
         original_bodies: [original(Direction::Request)?, original(Direction::Response)?],

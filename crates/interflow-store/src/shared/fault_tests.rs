@@ -17,7 +17,8 @@ use crate::shared::database::connect::{BoxedStream, Connector, SharedAccess, Tls
 use crate::shared::database::dsn::PostgresTls;
 use crate::shared::database::migrate;
 use crate::shared::database::pool::{ConnectionRuntime, Database};
-use crate::store::{FlowStore, ListOptions, NewFlow};
+use crate::store::{FlowStore, ListOptions};
+use crate::stored_flow::FlowWithBodies;
 
 struct NoTls;
 
@@ -51,7 +52,7 @@ fn replica(database: &PostgresDatabase, stall_limit: Duration) -> (tempfile::Tem
     (dir, store)
 }
 
-fn flow(method: &str, path: &str) -> NewFlow {
+fn flow(method: &str, path: &str) -> FlowWithBodies {
     let started = Timestamp::now();
     let authority = Authority::new(Host::parse("a.test").unwrap(), 443);
     let mut row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
@@ -62,7 +63,7 @@ fn flow(method: &str, path: &str) -> NewFlow {
         body: BodyRecord::whole(4),
         ..RequestRecord::default()
     });
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::from_static(b"body"),
         response_body: Bytes::new(),

@@ -15,7 +15,6 @@ pub(crate) mod state;
 mod store;
 
 pub use archiving::archive::{ArchiveClaim, ArchiveLease, ArchiveTurn, SharedArchiveState};
-pub use archiving::archive_flows::SharedFlow;
 pub use copy::{CopyCounts, copy_from_shared, copy_to_shared};
 pub use database::connect::{AsyncStream, BoxedStream, SharedAccess, TlsClient, TlsClientFactory, TlsHandshake};
 pub use database::dsn::{PostgresTls, PostgresUrl, TlsVerification, masked};

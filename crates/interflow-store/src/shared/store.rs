@@ -37,9 +37,10 @@ use crate::shared::state::instances;
 use crate::shared::{change, partitions};
 use crate::store::segments::chunk_refs::{CERTIFICATES, body_index, original_body_index};
 use crate::store::{
-    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, ListOptions, ListOrder, NewFlow, RecordingState,
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, ListOptions, ListOrder, RecordingState,
     SearchProgress, SharedStoreStats, SqliteStore, StoreStats, Subscription,
 };
+use crate::stored_flow::FlowWithBodies;
 
 /// Flows that are deleted at a time by a query that SQL alone cannot decide.
 const PRUNE_STEP: usize = 1000;
@@ -554,7 +555,7 @@ impl FlowStore for SharedStore {
         Ok(matches)
     }
 
-    fn insert(&self, flow: NewFlow) -> Result<bool> {
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
         let (spool, _) = self.writable()?;
         if self.present(vec![flow.row.id])? > 0 {
             return Ok(false);

@@ -32,8 +32,8 @@ pub use recording::header_masking::HeaderMasker;
 pub use segments::body::BodyReader;
 pub use select::{ListOptions, ListOrder, SearchProgress};
 pub use sqlite_store::SqliteStore;
+pub use store_state::FlowAnnotation;
 pub(crate) use store_state::keeps_unarchived;
-pub use store_state::{FlowAnnotation, NewFlow};
 pub use upkeep::recover::StoreRecovery;
 pub use upkeep::verify::CheckReport;
 
@@ -42,6 +42,7 @@ use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRecord, FlowSummary, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
+use crate::stored_flow::FlowWithBodies;
 use interflow_types::schema::JsonSchema;
 
 /// The folder of the segment files.
@@ -226,7 +227,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
-    fn insert(&self, flow: NewFlow) -> Result<bool>;
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool>;
 
     /// Changes tags and comment.
     ///

@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 
 use super::connection_pool::{PooledConnection, ReadPool};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
-use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
+use super::store_state::{FlowAnnotation, StoreState, WriterCommand};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRecord, MessageRecord};
@@ -37,6 +37,7 @@ use crate::store::{
     CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, overview, rows, schema, search,
     segments_dir, startup,
 };
+use crate::stored_flow::FlowWithBodies;
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
@@ -182,9 +183,9 @@ impl SqliteStore {
         // One snapshot for row and tails: the writer may cut chunks of a running stream concurrently.
         let parts = {
             let view = db.unchecked_transaction()?;
-            let mut stored = rows::get(&view, id)?;
+            let stored = rows::get(&view, id)?;
             let place = place(&stored.row);
-            StoredBodyParts::for_side(&view, &mut stored, place)?
+            StoredBodyParts::for_side(&view, &stored, place)?
         };
         Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
     }
@@ -255,7 +256,7 @@ impl FlowStore for SqliteStore {
         self.read(|db| {
             let stored = rows::get(db, id)?;
             let (dir, mut files) = (segments_dir(&self.dir), SegmentFiles::default());
-            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.position, range)
         })
     }
 
@@ -276,7 +277,7 @@ impl FlowStore for SqliteStore {
         })
     }
 
-    fn insert(&self, flow: NewFlow) -> Result<bool> {
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
         self.shared()?.send_command(|reply| WriterCommand::Insert(Box::new(flow), reply))
     }
 

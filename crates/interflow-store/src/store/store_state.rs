@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use interflow_types::{CertificateChain, FlowId};
+use interflow_types::FlowId;
 use parking_lot::Mutex;
 
 use super::conversation_notes::NoteOf;
@@ -15,25 +14,11 @@ use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
 use crate::conversations::ConversationUpdate;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRecord, MessageRecord};
 use crate::store::recording::queue::WriterQueue;
+use crate::stored_flow::FlowWithBodies;
 
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
 pub(crate) type ReplyReceiver<T> = Receiver<Result<T>>;
-
-/// A flow to import, with all its data.
-#[derive(Clone, Debug)]
-pub struct NewFlow {
-    /// The row; body sizes are taken from it, the recorded bytes from the fields below.
-    pub row: FlowRecord,
-    pub request_body: Bytes,
-    pub response_body: Bytes,
-    /// The bodies of request and response as received, if the row says that they were edited.
-    pub original_bodies: [Bytes; 2],
-    /// The certificate chains shown to the client and by the origin.
-    pub certificates: [Option<CertificateChain>; 2],
-    pub messages: Vec<MessageRecord>,
-}
 
 /// A change of the annotations that the operator may edit: tags to add and to remove, and a new comment, of which an
 /// empty one removes the existing one.
@@ -49,7 +34,7 @@ pub struct FlowAnnotation {
 pub(crate) enum WriterCommand {
     Flush(ReplySender<()>),
     /// Store a flow; replies false if its id exists already.
-    Insert(Box<NewFlow>, ReplySender<bool>),
+    Insert(Box<FlowWithBodies>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
     /// Change the tags and the comment of a conversation, or of one of its messages.
     Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),

@@ -23,7 +23,7 @@ fn refusal(url: &str) -> String {
 }
 
 /// A flow that began this long ago.
-fn old_flow(days: u64, body: &[u8]) -> NewFlow {
+fn old_flow(days: u64, body: &[u8]) -> FlowWithBodies {
     let started = Timestamp::from_micros(Timestamp::now().micros() - days * 86_400_000_000);
     let id = FlowId::new(started);
     let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "old.test:443".parse().unwrap());
@@ -31,7 +31,7 @@ fn old_flow(days: u64, body: &[u8]) -> NewFlow {
     let body_row = BodyRecord::whole(body.len() as u64);
     row.request =
         Some(RequestRecord { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRecord::default() });
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::copy_from_slice(body),
         response_body: Bytes::new(),

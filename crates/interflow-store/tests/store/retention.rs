@@ -284,12 +284,12 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
 }
 
 /// A flow that began on this day since 1970.
-fn flow_of_day(day: u64) -> NewFlow {
+fn flow_of_day(day: u64) -> FlowWithBodies {
     let started = Timestamp::from_micros(day * 86_400_000_000 + 5_000_000);
     let origin = "old.test:443".parse().unwrap();
     let mut row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
     row.state = FlowState::Complete;
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::new(),
         response_body: Bytes::new(),

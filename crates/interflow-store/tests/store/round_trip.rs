@@ -333,14 +333,7 @@ fn an_imported_flow_is_stored_once(kind: &StoreKind) {
         trailers: Headers::new(),
         body: BodyRecord::default(),
     });
-    let new = NewFlow {
-        row,
-        request_body: Bytes::new(),
-        response_body: noise(100_000, 4).into(),
-        original_bodies: Default::default(),
-        certificates: [None, None],
-        messages: vec![],
-    };
+    let new = FlowWithBodies { response_body: noise(100_000, 4).into(), ..FlowWithBodies::new(row) };
     assert!(store.insert(new.clone()).unwrap());
     assert!(!store.insert(new).unwrap());
     let back = store.get(FlowId::from_u128(99)).unwrap();

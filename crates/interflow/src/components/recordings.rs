@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_archive::replay::unmasked;
-use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
+use interflow_archive::{self, BodySource, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRecord, ListOptions, ListOrder, RecordStore};
+use interflow_store::{FlowRecord, FlowWithBodies, ListOptions, ListOrder, RecordStore};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
 /// Maximum number of flows that one rule replays from.

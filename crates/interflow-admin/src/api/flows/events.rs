@@ -19,14 +19,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_query::{Query, Tristate};
-use interflow_store::{FlowSummary, StoreEvent, Subscription};
+use interflow_store::{FlowSummary, StoreEvent, Subscription, flow_matches};
 use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use crate::api::blocking::run_query;
-use crate::api::flows::loaded::LoadedFlow;
 use crate::api::input::StrictQuery;
 use crate::error::{ApiError, ErrorDetails, Result};
 use crate::identity::caller::Caller;
@@ -314,7 +313,7 @@ impl EventClient {
         }
         let selected = run_query(&self._seat.0, move |store, _| {
             // A flow that cannot be read is left out, for example because it was deleted.
-            requests.retain(|f| store.get(f.id).is_ok_and(|row| query.matches(&LoadedFlow { row: &row, store })));
+            requests.retain(|f| store.get(f.id).is_ok_and(|row| flow_matches(store, &row, &query)));
             Ok(requests)
         });
         if let Ok(selected) = selected.await {

@@ -5,7 +5,6 @@ pub(crate) mod body_view;
 pub(crate) mod certificates;
 pub(crate) mod compose;
 pub(crate) mod events;
-pub(crate) mod loaded;
 pub(crate) mod overview;
 pub(crate) mod query_assist;
 pub(crate) mod replay;

@@ -4,38 +4,27 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use interflow_types::{Direction, FlowId};
 use tokio_postgres::Row;
 
 use crate::error::Result;
-use crate::model::FlowRecord;
 use crate::shared::conversations::read::{flow_of, number};
-use crate::shared::database::pool::Database;
 use crate::shared::database::rows;
 use crate::shared::database::rows::{READ, uuid_of};
 use crate::shared::reading::bodies;
 use crate::shared::store::SharedStore;
 use crate::store::BodyReader;
-use crate::store::segments::chunk_refs::{SIDES, body_index};
+use crate::store::segments::chunk_refs::body_index;
 use crate::store::upkeep::damage::is_of_row;
-
-/// A flow with what its row holds of its bodies.
-pub struct SharedFlow {
-    pub row: FlowRecord,
-    inline: [Bytes; SIDES],
-    database: Database,
-}
-
-impl SharedFlow {
-    /// The recorded bytes of a body within `range`, as sent.
-    pub fn body(&self, direction: Direction, range: Range<u64>) -> BodyReader {
-        let side = body_index(direction);
-        bodies::reader(&self.database, self.row.id, side, self.inline[side].clone(), range)
-    }
-}
+use crate::stored_flow::StoredFlow;
 
 impl SharedStore {
+    /// The recorded bytes of a flow's body within `range`, as sent.
+    pub fn body_of(&self, flow: &StoredFlow, direction: Direction, range: Range<u64>) -> BodyReader {
+        let side = body_index(direction);
+        bodies::reader(&self.database, flow.row.id, side, flow.inline[side].clone(), range)
+    }
+
     /// The position of the flow that arrived last; `None` if there is none.
     ///
     /// # Errors
@@ -64,7 +53,7 @@ impl SharedStore {
         (after, before): (FlowId, FlowId),
         through: u64,
         limit: usize,
-    ) -> Result<(Vec<SharedFlow>, Option<FlowId>)> {
+    ) -> Result<(Vec<StoredFlow>, Option<FlowId>)> {
         let (after, before, through) = (uuid_of(after), uuid_of(before), position(through));
         let limit = limit as i64;
         let rows = self.database.run(move |client| async move {
@@ -79,7 +68,7 @@ impl SharedStore {
     }
 
     /// Those of these flows that are there, in the order of their ids.
-    pub fn flows_of(&self, ids: &[FlowId]) -> Result<Vec<SharedFlow>> {
+    pub fn flows_of(&self, ids: &[FlowId]) -> Result<Vec<StoredFlow>> {
         let ids: Vec<_> = ids.iter().copied().map(uuid_of).collect();
         let rows = self.database.run(move |client| async move {
             let sql = format!("SELECT {READ} FROM flows f WHERE f.id = ANY($1) ORDER BY f.id");
@@ -108,13 +97,11 @@ impl SharedStore {
         Ok((found.iter().map(|row| flow_of(row.get(0))).collect(), complete))
     }
 
-    fn read_flows(&self, found: &[Row]) -> Result<Vec<SharedFlow>> {
+    fn read_flows(&self, found: &[Row]) -> Result<Vec<StoredFlow>> {
         let mut flows = Vec::with_capacity(found.len());
         for row in found {
             match rows::read(row) {
-                Ok(stored) => {
-                    flows.push(SharedFlow { row: stored.row, inline: stored.inline, database: self.database.clone() })
-                }
+                Ok(stored) => flows.push(stored),
                 Err(error) if is_of_row(&error) => {
                     tracing::warn!(%error, "a damaged flow of the shared store is not archived");
                 }

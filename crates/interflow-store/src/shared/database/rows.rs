@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use interflow_types::{Authority, FlowId, Headers, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -12,7 +11,7 @@ use crate::model::*;
 use crate::serde_repr;
 use crate::store::details_blob;
 use crate::store::rows::{host, kind_of, state_of, version};
-use crate::store::segments::chunk_refs::SIDES;
+use crate::stored_flow::StoredFlow;
 
 /// The columns that [`read`] takes, of `flows f`.
 pub(crate) const READ: &str = "f.id, f.position, f.state, f.kind, f.started, f.transport, f.scheme, f.host, f.port, f.method, \
@@ -20,15 +19,6 @@ pub(crate) const READ: &str = "f.id, f.position, f.state, f.kind, f.started, f.t
 
 /// Their number.
 pub(crate) const READ_COLUMNS: usize = 18;
-
-/// A row as it is stored.
-pub(crate) struct SharedRow {
-    pub(crate) row: FlowRecord,
-    /// In the order of recording.
-    pub(crate) position: i64,
-    /// Bodies that are in the row.
-    pub(crate) inline: [Bytes; SIDES],
-}
 
 /// PostgreSQL's texts hold no NUL.
 pub(crate) fn clean(text: &str) -> String {
@@ -40,7 +30,7 @@ pub(crate) const fn uuid_of(id: FlowId) -> Uuid {
 }
 
 /// Reads the columns of [`READ`].
-pub(crate) fn read(r: &Row) -> Result<SharedRow> {
+pub(crate) fn read(r: &Row) -> Result<StoredFlow> {
     read_columns(r).map_err(|e| match e {
         ReadError::Column(e) => StoreError::Shared(format!("a row of the shared store: {e}")),
         ReadError::Row(e) => e,
@@ -58,7 +48,7 @@ impl From<tokio_postgres::Error> for ReadError {
     }
 }
 
-fn read_columns(r: &Row) -> Result<SharedRow, ReadError> {
+fn read_columns(r: &Row) -> Result<StoredFlow, ReadError> {
     let text = |i: usize| r.try_get::<_, Option<String>>(i);
     let small = |i: usize| r.try_get::<_, i16>(i);
     let id = FlowId::from_u128(r.try_get::<_, Uuid>(0)?.as_u128());
@@ -90,5 +80,5 @@ fn read_columns(r: &Row) -> Result<SharedRow, ReadError> {
         text(15)?.map(|kind| ErrorRecord { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
     row.tags = r.try_get(16)?;
     let inline = details_blob::decode(r.try_get::<_, &[u8]>(17)?, &mut row).map_err(ReadError::Row)?;
-    Ok(SharedRow { row, position: r.try_get(1)?, inline })
+    Ok(StoredFlow { row, position: r.try_get(1)?, refs: Default::default(), inline })
 }

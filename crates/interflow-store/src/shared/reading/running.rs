@@ -20,15 +20,15 @@ use crate::model::{BodyRecord, FlowRecord, MissingReason};
 use crate::shared::database::connect::PooledClient;
 use crate::shared::database::copy_format::{CopyRows, CopyWriter};
 use crate::shared::database::pool::Database;
-use crate::shared::database::rows::SharedRow;
 use crate::shared::reading::select;
-use crate::shared::reading::select::{FlowTable, FoundFlow};
+use crate::shared::reading::select::FlowTable;
 use crate::shared::shipping::insert::make_temporary;
 use crate::shared::shipping::spooled_flow::WRITTEN;
 use crate::shared::state::instances::SILENT_SECONDS;
 use crate::shared::state::pending::STATEMENT_PATIENCE;
 use crate::shared::store::SharedStore;
 use crate::store::{ListOptions, SqliteStore};
+use crate::stored_flow::StoredFlow;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Flows that have run for less are not published: most end before. With the interval, a flow is seen elsewhere within two
@@ -60,7 +60,7 @@ pub(crate) fn condition(own: &str) -> String {
 pub(crate) const IS_UNFINISHED: &str = "(SELECT d.position FROM flows d WHERE d.id = f.id) IS NULL";
 
 /// The row of another replica's flow as it is shown: its bodies are at that replica only.
-pub(crate) fn without_bodies(mut stored: SharedRow) -> SharedRow {
+pub(crate) fn without_bodies(mut stored: StoredFlow) -> StoredFlow {
     let hide = |body: &mut BodyRecord| {
         (body.kept, body.head_sha256) = (0, None);
         if body.size > 0 {
@@ -81,10 +81,10 @@ pub(crate) fn without_bodies(mut stored: SharedRow) -> SharedRow {
 
 impl SharedStore {
     /// A finished flow in the database.
-    pub(crate) fn stored(&self, id: FlowId) -> Result<SharedRow> {
+    pub(crate) fn stored(&self, id: FlowId) -> Result<StoredFlow> {
         match select::get(&self.database, id)? {
-            Some(FoundFlow::Finished(stored)) => Ok(stored),
-            Some(FoundFlow::Running(_, replica)) => Err(StoreError::Elsewhere { id, replica }),
+            Some((stored, None)) => Ok(stored),
+            Some((_, Some(replica))) => Err(StoreError::Elsewhere { id, replica }),
             None => Err(StoreError::NotFound(id)),
         }
     }
@@ -92,7 +92,7 @@ impl SharedStore {
     /// The row of a flow in the database, which may be in progress at another replica.
     pub(crate) fn found_row(&self, id: FlowId) -> Result<FlowRecord> {
         match select::get(&self.database, id)? {
-            Some(FoundFlow::Finished(SharedRow { row, .. }) | FoundFlow::Running(row, _)) => Ok(row),
+            Some((stored, _)) => Ok(stored.row),
             None => Err(StoreError::NotFound(id)),
         }
     }
@@ -107,7 +107,7 @@ impl SharedStore {
         if !self.database.has_unlogged_tables() {
             return Ok(());
         }
-        let each = &mut |stored: SharedRow| each(stored.row);
+        let each = &mut |stored: StoredFlow| each(stored.row);
         select::for_each_match_in(FlowTable::Running, &self.database, &self.calls(), options, watch, each)
     }
 }

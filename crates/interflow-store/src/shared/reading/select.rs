@@ -1,36 +1,33 @@
 //! Selects flows in PostgreSQL: as much of a query as possible in SQL, the rest row by row, bodies last.
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlCondition, SqlDialect, SqlParam};
-use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
+use interflow_query::{Flag, Key, Query};
 use interflow_types::{Direction, FlowId};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use crate::conversations::{ConversationStore, ExchangeRow, call_text_matches, call_tokens};
-use crate::decoded_body;
+use crate::conversations::{ConversationStore, ExchangeRow};
 use crate::error::{Result, StoreError};
-use crate::model::FlowRecord;
+use crate::flow_subject::{FlowContents, FlowSubject, MAX_SEARCHED_BODY};
+use crate::model::MessageRecord;
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows;
-use crate::shared::database::rows::{READ, READ_COLUMNS, SharedRow, uuid_of};
+use crate::shared::database::rows::{READ, READ_COLUMNS, uuid_of};
 use crate::shared::reading::bodies;
 use crate::shared::reading::running;
 use crate::store::segments::chunk_refs::body_index;
 use crate::store::upkeep::damage::is_of_row;
 use crate::store::{ListOptions, ListOrder};
+use crate::stored_flow::StoredFlow;
 
 /// Rows read at a time.
 const PAGE: usize = 500;
 /// For a count that is given up when it takes long.
 const SHORT_STATEMENT: &str = "SET statement_timeout = '300ms'";
-/// Maximum size of a decoded body that a search examines.
-const MAX_SEARCHED_BODY: usize = 64 << 20;
-/// Messages loaded at a time by a search.
-const MESSAGE_STEP: u64 = 256;
 
 /// The table `flows f` of PostgreSQL.
 pub(crate) struct PostgresTables;
@@ -178,7 +175,7 @@ pub(crate) fn for_each_match(
     calls: CallsOf<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(SharedRow) -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
 ) -> Result<()> {
     for_each_match_in(FlowTable::Finished, database, calls, options, watch, each)
 }
@@ -190,7 +187,7 @@ pub(crate) fn for_each_match_in(
     calls: CallsOf<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(SharedRow) -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
 ) -> Result<()> {
     let residual = Condition::new(&options.query).residual;
     let (mut after, mut found) = (options.after, 0);
@@ -214,7 +211,8 @@ pub(crate) fn for_each_match_in(
             };
             let unread = RefCell::default();
             let has_bodies = table == FlowTable::Finished;
-            let subject = LazyFlow { database, calls, stored: &stored, has_bodies, unread: &unread };
+            let contents = RowContents { database, calls, stored: &stored, has_bodies, unread: &unread };
+            let subject = FlowSubject { row: &stored.row, contents };
             let selected = residual.as_ref().is_none_or(|query| query.matches(&subject));
             // What does not answer must not look as if it held nothing.
             match unread.take() {
@@ -321,15 +319,8 @@ pub(crate) fn estimate(database: &Database, query: &Query) -> Result<u64> {
     Ok(rows.unsigned_abs())
 }
 
-/// A flow in the database.
-pub(crate) enum FoundFlow {
-    Finished(SharedRow),
-    /// In progress at another replica, which has this name.
-    Running(FlowRecord, String),
-}
-
-/// A flow; `None` if there is none with this id.
-pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<FoundFlow>> {
+/// A flow in the database, and the replica at which it is in progress; `None` if there is none with this id.
+pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<(StoredFlow, Option<String>)>> {
     let own = database.has_unlogged_tables().then(|| database.replica.to_string());
     let rows = database.run(move |client| async move {
         let mut sql = format!("SELECT {READ}, NULL::text FROM flows f WHERE f.id = $1");
@@ -350,96 +341,40 @@ pub(crate) fn get(database: &Database, id: FlowId) -> Result<Option<FoundFlow>> 
     let Some(row) = rows else { return Ok(None) };
     let stored = rows::read(&row)?;
     let replica: Option<String> = row.try_get(READ_COLUMNS).ok().flatten();
-    Ok(Some(match replica {
-        Some(replica) => FoundFlow::Running(running::without_bodies(stored).row, replica),
-        None => FoundFlow::Finished(stored),
-    }))
+    let stored = if replica.is_some() { running::without_bodies(stored) } else { stored };
+    Ok(Some((stored, replica)))
 }
 
-/// A row whose bodies and messages are loaded only if a query needs them.
-struct LazyFlow<'a> {
+/// What the database has of a row.
+struct RowContents<'a> {
     database: &'a Database,
     calls: CallsOf<'a>,
-    stored: &'a SharedRow,
-    /// Whether they can be read.
+    stored: &'a StoredFlow,
     has_bodies: bool,
     /// Why a body or messages could not be read.
     unread: &'a RefCell<Option<StoreError>>,
 }
 
-impl LazyFlow<'_> {
-    /// What was read; if nothing could be, why is noted.
-    fn note<T: Default>(&self, read: Result<T>) -> T {
-        read.unwrap_or_else(|error| {
-            self.unread.replace(Some(error));
-            T::default()
-        })
+impl FlowContents for RowContents<'_> {
+    fn calls(&self) -> Result<Vec<ExchangeRow>> {
+        Ok((self.calls)(self.stored.row.id))
     }
 
-    fn row(&self) -> &FlowRecord {
-        &self.stored.row
-    }
-
-    /// The decoded body, at most [`MAX_SEARCHED_BODY`] bytes.
-    fn load(&self, direction: Direction) -> Result<Bytes> {
+    fn body(&self, direction: Direction) -> Result<Bytes> {
         let side = body_index(direction);
         let inline = self.stored.inline[side].clone();
-        let body =
-            bodies::reader(self.database, self.row().id, side, inline, 0..u64::MAX).read_all(MAX_SEARCHED_BODY)?;
-        Ok(match FlowRecord::headers(self.row(), direction) {
-            // Searched decoded, as a person sees the body.
-            Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
-            None => body,
-        })
+        bodies::reader(self.database, self.stored.row.id, side, inline, 0..u64::MAX).read_all(MAX_SEARCHED_BODY)
     }
 
-    fn any_message(&self, direction: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
-        let mut first = 0;
-        while first < self.row().messages {
-            let block = bodies::messages(self.database, self.row().id, first..first + MESSAGE_STEP)?;
-            if block.iter().any(|m| m.direction == direction && fits(&m.payload)) {
-                return Ok(true);
-            }
-            first += MESSAGE_STEP;
-        }
-        Ok(false)
-    }
-}
-
-impl QuerySubject for LazyFlow<'_> {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
-        match key {
-            Key::Model | Key::Provider | Key::Agent => {
-                call_text_matches(&(self.calls)(self.row().id), key, fits).unwrap_or(Tristate::Known(false))
-            }
-            key => self.row().text(key, fits),
-        }
+    fn messages(&self, range: Range<u64>) -> Result<Vec<MessageRecord>> {
+        bodies::messages(self.database, self.stored.row.id, range)
     }
 
-    fn number(&self, key: Key) -> Fact<u64> {
-        match key {
-            Key::Tokens => call_tokens(&(self.calls)(self.row().id)),
-            key => self.row().number(key),
-        }
+    fn has_bodies(&self) -> bool {
+        self.has_bodies
     }
 
-    fn flag(&self, flag: Flag) -> Tristate {
-        self.row().flag(flag)
-    }
-
-    fn address(&self, key: Key) -> Fact<std::net::SocketAddr> {
-        self.row().address(key)
-    }
-
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
-        QuerySubject::headers(self.row(), side, fits)
-    }
-
-    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-        if !self.has_bodies {
-            return Tristate::NotYet;
-        }
-        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.note(self.load(side).map(|b| fits(&b)));
-        Tristate::Known(whole || self.note(self.any_message(side, fits)))
+    fn note_unread(&self, error: StoreError) {
+        self.unread.replace(Some(error));
     }
 }

@@ -9,11 +9,12 @@ use uuid::Uuid;
 use crate::error::{Result, StoreError};
 use crate::shared::database::pool::Database;
 use crate::shared::database::rows;
-use crate::shared::database::rows::{READ, SharedRow};
+use crate::shared::database::rows::READ;
 use crate::shared::reading::{bodies, select};
 use crate::store::CheckReport;
 use crate::store::segments::chunk_refs::body_index;
 use crate::store::upkeep::damage::is_of_row;
+use crate::stored_flow::StoredFlow;
 
 /// Rows read at a time.
 const PAGE: usize = 500;
@@ -58,7 +59,7 @@ fn stored_sides(database: &Database, ids: Vec<Uuid>) -> Result<HashMap<Uuid, Vec
     Ok(sides)
 }
 
-fn check_flow(database: &Database, flow: &SharedRow, sides: &[usize], report: &mut CheckReport) -> Result<()> {
+fn check_flow(database: &Database, flow: &StoredFlow, sides: &[usize], report: &mut CheckReport) -> Result<()> {
     let id = flow.row.id;
     let mut problems = Vec::new();
     for side in sides {

@@ -14,7 +14,7 @@ use crate::model::{ErrorRecord, FlowState, MissingReason};
 /// A flow being recorded; shared by its capture and the writer.
 pub(crate) struct PendingFlow {
     pub(crate) id: FlowId,
-    pub(crate) news: Mutex<PendingUpdates>,
+    pub(crate) updates: Mutex<PendingUpdates>,
 }
 
 /// Data received since the last drain, and the state needed to continue. Allocated as one block with its `PendingFlow`,

@@ -117,7 +117,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
             let kept = refs.iter().map(|r| r.len).sum();
             // The inline end belongs after the lost part.
             stored.inline[side].clear();
-            db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
+            db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.position, side])?;
             let row = &mut stored.row;
             // Sides 0 and 1 are the bodies as sent, 2 and 3 as received, the rest certificates.
             let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };

@@ -115,7 +115,7 @@ fn import_locally(
 ) -> Result<ImportCounts, CliError> {
     let mut done = ImportCounts::default();
     let report = interflow_archive::import(format, file, &mut |flow| {
-        let new = store.insert(flow.into()).map_err(io::Error::other)?;
+        let new = store.insert(flow).map_err(io::Error::other)?;
         *(if new { &mut done.imported } else { &mut done.present }) += 1;
         Ok(())
     });
