@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_llm::LlmCall;
-use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
+use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     Body, BodyFrame, EarlyExit, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
     ResponseHead, Result, Stage,
@@ -202,11 +202,4 @@ impl SpanContent {
         let size = |body: &Option<(Headers, Bytes)>| body.as_ref().map_or(0, |(_, bytes)| bytes.len());
         size(&self.request) + size(&self.response)
     }
-}
-
-/// Bytes that all spans in the queue may hold of contents.
-pub(super) fn may_queue(queued: usize, more: usize) -> bool {
-    const MAX_QUEUED_BYTES: usize = 64 << 20;
-    queued + more <= MAX_QUEUED_BYTES
-        && (PROCESS_BUDGET.limit() == 0 || (queued + more) as u64 <= PROCESS_BUDGET.limit() / 4)
 }

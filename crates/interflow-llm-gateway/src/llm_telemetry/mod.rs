@@ -5,11 +5,11 @@ mod audit;
 mod audit_fields;
 mod config;
 mod content;
-mod events;
 mod hash_chain;
 mod metrics;
 mod otel_env;
 mod span_content;
+mod span_exporter;
 mod spans;
 mod webhook;
 
@@ -31,14 +31,13 @@ pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
 pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
 pub use content::{ContentPosition, ContentStage};
-use events::Webhooks;
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
 pub use metrics::{DurationHistogram, LabelValues, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
 use otel_env::ExportSettings;
-use spans::SpanExporter;
+use span_exporter::SpanExporter;
 pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
-pub use webhook::{WebhookSender, WebhookTarget};
+use webhook::Webhooks;
 
 /// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -291,16 +290,16 @@ impl LlmTelemetry {
         }
     }
 
-    fn export(&self, facts: &CallTelemetry<'_>) {
-        self.metrics.count_request(facts);
+    fn export(&self, record: &CallTelemetry<'_>) {
+        self.metrics.count_request(record);
         let out = self.out.load();
         if let Some(audit) = &out.audit {
-            audit.write(facts);
+            audit.write(record);
         }
-        if let (Some(spans), Some(trace)) = (&out.spans, facts.trace) {
-            spans.add(facts, trace);
+        if let (Some(spans), Some(trace)) = (&out.spans, record.trace) {
+            spans.add(record, trace);
         }
-        out.webhooks.send(facts);
+        out.webhooks.send(record);
     }
 }
 
