@@ -12,8 +12,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -84,6 +84,15 @@ pub enum AdmissionRejection {
     Unavailable(CounterStoreError),
 }
 
+/// What the limits report to.
+#[derive(Clone, Default)]
+pub struct LimiterDeps {
+    /// The ledger to which requests are added when they end.
+    pub spend: Option<Arc<SpendLedger>>,
+    /// What sends the alerts of `quota.alerts`.
+    pub alerts: Option<Arc<AlertSender>>,
+}
+
 /// The active limits and their counters. A reload replaces the configuration; counts and reservations in progress are
 /// not affected.
 pub struct UsageLimiter {
@@ -94,8 +103,7 @@ pub struct UsageLimiter {
     next_lease: AtomicU64,
     /// Distinguishes this process's slot leases from those of other processes.
     process: u64,
-    spend: OnceLock<Arc<SpendLedger>>,
-    alerts: OnceLock<Arc<AlertSender>>,
+    deps: LimiterDeps,
 }
 
 /// A parsed and compiled configuration that is not active yet. Preparing is separate from activating so that a reload
@@ -127,11 +135,19 @@ impl CounterBackend {
 }
 
 impl UsageLimiter {
+    /// Limits that report to nothing.
+    ///
+    /// # Errors
+    /// As [`with_deps`](Self::with_deps).
+    pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
+        Self::with_deps(config, home, LimiterDeps::default())
+    }
+
     /// Compiles a configuration; relative paths in it are resolved against `home`.
     ///
     /// # Errors
     /// An invalid rule, price list, URL or certificate.
-    pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
+    pub fn with_deps(config: &QuotaConfig, home: &Path, deps: LimiterDeps) -> Result<Arc<Self>, LimitsError> {
         let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
         let state = LimiterState::new(config, home, &memory, None)?;
         Ok(Arc::new(Self {
@@ -141,27 +157,16 @@ impl UsageLimiter {
             rejected: Mutex::default(),
             next_lease: AtomicU64::new(1),
             process: u64::from_ne_bytes(random_bytes()),
-            spend: OnceLock::new(),
-            alerts: OnceLock::new(),
+            deps,
         }))
     }
 
-    /// Sets the ledger to which requests are added when they end. May be set once.
-    pub fn set_spend_ledger(&self, ledger: Arc<SpendLedger>) {
-        let _ = self.spend.set(ledger);
-    }
-
-    pub fn spend_ledger(&self) -> Option<&Arc<SpendLedger>> {
-        self.spend.get()
-    }
-
-    /// Sets what sends the alerts of `quota.alerts`. May be set once.
-    pub fn set_alert_sender(&self, sender: Arc<AlertSender>) {
-        let _ = self.alerts.set(sender);
+    pub const fn spend_ledger(&self) -> Option<&Arc<SpendLedger>> {
+        self.deps.spend.as_ref()
     }
 
     pub fn alert_stats(&self) -> AlertStats {
-        self.alerts.get().map(|sender| sender.stats()).unwrap_or_default()
+        self.deps.alerts.as_ref().map(|sender| sender.stats()).unwrap_or_default()
     }
 
     pub(crate) fn alert_settings(&self) -> Arc<AlertSettings> {
@@ -252,7 +257,7 @@ impl UsageLimiter {
         refusal: AdmissionRejection,
     ) -> AdmissionRejection {
         if let (Some(alerts), AdmissionRejection::Limit { rule, counter, is_reserved: false, .. }) =
-            (self.alerts.get(), &refusal)
+            (&self.deps.alerts, &refusal)
         {
             let rejecting = asks.iter().position(|ask| ask.rule == *rule && ask.counter == *counter);
             alerts.record(self, asks, subject, rejecting);
@@ -280,7 +285,7 @@ impl UsageLimiter {
     fn record_spend(&self, subject: &RequestAttributes, usage: &DeploymentUsage, micros: Option<u64>, requests: u64) {
         let tokens = &usage.tokens;
         // Failed requests cost nothing, and their models are whatever clients say.
-        let Some(ledger) = self.spend.get().filter(|_| tokens.total() > 0) else { return };
+        let Some(ledger) = self.deps.spend.as_ref().filter(|_| tokens.total() > 0) else { return };
         let served = usage.served.as_ref().or_else(|| subject.sole_deployment());
         let account = SpendAccount {
             key: subject.key.as_ref().map(|key| Arc::clone(&key.id)),
@@ -549,7 +554,7 @@ impl UsageReservation {
         }
         let Some(taken) = held else { return };
         let costs: Vec<u64> = taken.asks().iter().map(|a| counter_cost(&a.counter, used)).collect();
-        let alerts = limits.alerts.get().filter(|_| limits.alert_settings().is_active());
+        let alerts = limits.deps.alerts.as_ref().filter(|_| limits.alert_settings().is_active());
         let alerts = alerts.map(|sender| (Arc::clone(sender), Arc::clone(limits), subject.clone()));
         run_commit(async move {
             let asks = Arc::clone(taken.asks());

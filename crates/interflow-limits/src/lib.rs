@@ -20,8 +20,8 @@ mod token_bucket;
 mod usage;
 
 pub use admission::{
-    AdmissionRejection, DeploymentUsage, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation,
-    redis_server,
+    AdmissionRejection, DeploymentUsage, LimiterDeps, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter,
+    UsageReservation, redis_server,
 };
 pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;

@@ -7,7 +7,7 @@ use interflow_types::{Request, Response, ResponseFuture, ResponseHead, StatusCod
 use serde_json::Value;
 
 use super::*;
-use crate::admission::UsageEstimate;
+use crate::admission::{LimiterDeps, UsageEstimate};
 use crate::budget_file::BudgetFile;
 use crate::config::{QuotaConfig, RuleConfig};
 use crate::prices::TokenCounts;
@@ -55,9 +55,9 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
     let alerts = AlertsConfig { webhooks: vec!["http://hook.test/a".into()], ..AlertsConfig::default() };
     let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
     let config = QuotaConfig { rule: vec![rule], alerts, ..QuotaConfig::default() };
-    let limits = UsageLimiter::new(&config, Path::new("/")).unwrap();
     let sender = AlertSender::new(Arc::clone(receiver) as _);
-    limits.set_alert_sender(Arc::clone(&sender));
+    let deps = LimiterDeps { alerts: Some(Arc::clone(&sender)), spend: None };
+    let limits = UsageLimiter::with_deps(&config, Path::new("/"), deps).unwrap();
     (limits, sender)
 }
 

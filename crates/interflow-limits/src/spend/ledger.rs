@@ -100,7 +100,8 @@ impl SpendLedger {
         }
     }
 
-    pub fn set_keep(&self, keep: Duration) {
+    /// Keeps days for so long from now on.
+    pub fn retain(&self, keep: Duration) {
         *self.keep.lock() = keep;
     }
 

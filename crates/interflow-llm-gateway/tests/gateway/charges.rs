@@ -17,7 +17,12 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// A gateway with the key `ifk_k`, these limits of it, and the route `smart` to the upstreams `a` and `b`.
 async fn gate(origins: &[&Origin], route: Value, limits: &str) -> Gate {
+    gate_with_ledger(origins, route, limits, None).await
+}
+
+async fn gate_with_ledger(origins: &[&Origin], route: Value, limits: &str, spend: Option<Arc<SpendLedger>>) -> Gate {
     Gate::with(origins[0], |parts| {
+        parts.spend = spend;
         parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
         parts.keys = key("k", limits);
         for (name, origin) in ["a", "b"].into_iter().zip(origins) {
@@ -112,10 +117,9 @@ async fn a_copy_for_a_shadow_is_counted_where_its_answer_states_no_usage() {
         let shadow = shadow.start().await;
         let route =
             json!({"deployments": [{"provider": "a"}], "shadow": {"provider": "b", "model": "s", "share": 1.0}});
-        let gate = gate(&[&good, &shadow], route, "").await;
         let folder = tempfile::tempdir().unwrap();
         let ledger = SpendLedger::open(folder.path().into(), LONG);
-        gate.limits.set_spend_ledger(Arc::clone(&ledger));
+        let gate = gate_with_ledger(&[&good, &shadow], route, "", Some(Arc::clone(&ledger))).await;
         assert_eq!(post(&gate, "/v1/chat/completions", &chat(false)).await.status, 200);
         let query = SpendQuery::parse(Some("model"), None, None).unwrap();
         let row = || {

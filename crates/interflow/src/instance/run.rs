@@ -25,7 +25,7 @@ use interflow_types::Recorder;
 
 use crate::CliError;
 use crate::components::record_archive::RecordArchiver;
-use crate::components::{ComponentSet, record_store, store_tls};
+use crate::components::{ComponentDeps, ComponentSet, record_store, spend_ledger, store_tls};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, ReloadedParts, prepare};
@@ -137,9 +137,11 @@ pub async fn start_with(
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
-    let components = Arc::new(build_components(config, home, store.as_ref(), &mut settings).await?);
     let shared = shared_identity(config, home)?;
-    components.limits.open_spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
+    let spend = spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
+    spend.keep_sending();
+    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend) };
+    let components = Arc::new(build_components(config, home, &parts, &mut settings).await?);
     let parts = ServerDeps {
         ca,
         recorder,
@@ -263,12 +265,12 @@ fn metrics_sources(
 async fn build_components(
     config: &InterflowConfig,
     home: &DataDir,
-    store: Option<&Arc<RecordStore>>,
+    parts: &ComponentDeps<'_>,
     settings: &mut Option<SettingsSync>,
 ) -> Result<ComponentSet, CliError> {
     let mut first_error = None;
     loop {
-        let error = match (ComponentSet::new(config, home, store), settings.as_mut()) {
+        let error = match (ComponentSet::new(config, home, parts), settings.as_mut()) {
             (Ok(components), Some(settings)) => {
                 settings.accept_start(first_error.map(|e: CliError| e.to_string()).as_deref())?;
                 return Ok(components);
@@ -363,7 +365,7 @@ impl RunningInstance {
         Ok(Some(registration))
     }
 
-    pub fn set_system_proxy(&self) -> Result<(), String> {
+    pub fn become_system_proxy(&self) -> Result<(), String> {
         let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }

@@ -8,7 +8,7 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_store::shared::PostgresUrl;
 use interflow_store::shared_url;
 
-use crate::components::{ComponentSet, record_archive, record_store};
+use crate::components::{ComponentDeps, ComponentSet, record_archive, record_store};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
 
@@ -73,7 +73,7 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
     let _inside = runtime.enter();
-    ComponentSet::new(config, &home, None).map_err(|e| e.to_string())?;
+    ComponentSet::new(config, &home, &ComponentDeps::default()).map_err(|e| e.to_string())?;
     Ok(())
 }
 
