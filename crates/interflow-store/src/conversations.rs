@@ -257,7 +257,7 @@ pub trait ConversationStore {
     ///
     /// # Errors
     /// The store is read-only, or the file cannot be written.
-    fn set_endpoints(&self, text: &str) -> Result<()>;
+    fn write_endpoints(&self, text: &str) -> Result<()>;
 
     /// Conversations that match the options, most recently active first.
     ///

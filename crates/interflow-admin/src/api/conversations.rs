@@ -468,7 +468,7 @@ pub(crate) async fn set_endpoints(
     caller: Caller,
     StrictJson(given): StrictJson<EndpointOverrideList>,
 ) -> Result<Json<EndpointOverrideList>> {
-    caller.set_detail(json!({ "endpoints": given.endpoints }));
+    caller.record_detail(json!({ "endpoints": given.endpoints }));
     let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
     indexer(&state)?.save_endpoints(endpoints.clone()).await?;
     Ok(Json(EndpointOverrideList::of(&endpoints)))

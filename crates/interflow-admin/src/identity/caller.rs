@@ -57,7 +57,7 @@ impl Caller {
     }
 
     /// Adds to the audit trail's line of this request.
-    pub fn set_detail(&self, detail: Value) {
+    pub fn record_detail(&self, detail: Value) {
         *self.detail.lock() = Some(detail);
     }
 

@@ -83,8 +83,8 @@ impl ChainHead {
             return Ok(None);
         }
         let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
-        let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
-        if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
+        let (open, stored) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
+        if stored.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
             return Err(changed());
         }
         let line: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
@@ -203,14 +203,14 @@ struct ChainLink {
 
 fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str> {
     let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
-    let told = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
-    if hash(open.as_bytes(), key) != told {
+    let stored = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
+    if hash(open.as_bytes(), key) != stored {
         return Err("it was modified, or written with another key");
     }
     let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not contain the previous line's hash")?;
     let prev = prev.strip_suffix('"').ok_or("it does not contain the previous line's hash")?;
     let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
-    Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
+    Ok(ChainLink { hash: stored.to_owned(), prev: prev.to_owned(), file })
 }
 
 /// Verifies a log and its rotated files (`LOG.1`, `LOG.2` and so on) as one chain.

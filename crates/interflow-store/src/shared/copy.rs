@@ -225,7 +225,7 @@ pub fn copy_from_shared(
     let read = |last: Option<&NoteOf>| notes_after(&source.database, last);
     counts.notes = copy_notes(read, |notes| target.add_notes(notes))?;
     if target.endpoints()?.is_empty() {
-        target.set_endpoints(&source.endpoints()?)?;
+        target.write_endpoints(&source.endpoints()?)?;
     }
     target.flush()?;
     Ok(counts)

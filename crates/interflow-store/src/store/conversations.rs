@@ -271,7 +271,7 @@ impl ConversationStore for SqliteStore {
         }
     }
 
-    fn set_endpoints(&self, text: &str) -> Result<()> {
+    fn write_endpoints(&self, text: &str) -> Result<()> {
         // Fails for a store that is open for reading only.
         self.shared()?;
         let path = self.dir().join(ENDPOINTS);

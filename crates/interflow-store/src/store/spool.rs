@@ -193,9 +193,9 @@ impl SqliteStore {
     }
 
     /// Applies the policy for overflow to new flows, or ends that.
-    pub(crate) fn set_spool_full(&self, on: bool) {
+    pub(crate) fn apply_spool_full(&self, on: bool) {
         if let Ok(shared) = self.shared() {
-            shared.queue.set_spool_full(on);
+            shared.queue.apply_spool_full(on);
         }
     }
 

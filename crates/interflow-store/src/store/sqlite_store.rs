@@ -141,7 +141,7 @@ impl SqliteStore {
     }
 
     /// Reports how far the archive is: with `archive_before_delete`, retention deletes no flow from this one on.
-    pub fn set_archived(&self, keep_from: FlowId) {
+    pub fn report_archived(&self, keep_from: FlowId) {
         let Some(w) = &self.writing else { return };
         let mut kept = w.shared.keep_from.lock();
         if kept.is_some() {

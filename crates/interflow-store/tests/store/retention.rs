@@ -277,7 +277,7 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
     let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
     let store = SqliteStore::open(dir.path(), &config).unwrap();
     // Both are too old, and deleted in one step; the second is not archived.
-    store.set_archived(second.id);
+    store.report_archived(second.id);
     store.configure(&config);
     wait_until_deleted(&store, &first);
     assert_eq!(whole(&store, &second), b"second");
@@ -352,7 +352,7 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     let position = insert_other();
     // Not before the archive is known.
     store.configure(&config);
-    store.set_archive_place(place);
+    store.begin_archiving(place);
     assert!(lease.save("{}", first_of(DAY), position).unwrap());
     until(("1", "0"));
     // The day is over for the archive, but a flow of it has arrived since.

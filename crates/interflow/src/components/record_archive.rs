@@ -145,8 +145,8 @@ impl RecordArchiver {
         let store = ArchivedStore::new(store, &url);
         let (cursor, progress) = store.progress(&dir, &url).map_err(|e| named(e.to_string()))?;
         match &store {
-            ArchivedStore::Embedded(store) => store.set_archived(cursor.keep_from()),
-            ArchivedStore::Shared { store, .. } => store.set_archive_place(&url.to_string()),
+            ArchivedStore::Embedded(store) => store.report_archived(cursor.keep_from()),
+            ArchivedStore::Shared { store, .. } => store.begin_archiving(&url.to_string()),
         }
         let status = Arc::new(Mutex::new(ArchiveStatus { progress, is_active: false }));
         let stopping = Arc::new(AtomicBool::new(false));
@@ -310,7 +310,7 @@ impl ArchiveTask {
         archive.run(Timestamp::now(), closed_hours(&self.config), &mut |cursor| {
             self.status().progress = ArchiveProgress { replica: replica.map(str::to_owned), ..cursor.progress() };
             if let ArchivedStore::Embedded(store) = &self.store {
-                store.set_archived(cursor.keep_from());
+                store.report_archived(cursor.keep_from());
             }
             !self.stopping.load(Ordering::Relaxed)
         })

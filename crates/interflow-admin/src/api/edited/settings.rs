@@ -113,7 +113,7 @@ pub(crate) async fn change(
     StrictJson(input): StrictJson<SettingsInput>,
 ) -> Result<Json<AppliedSettings>> {
     check_count(&input.changes)?;
-    caller.set_detail(json!({ "keys": input.changes.iter().map(|c| &c.key).collect::<Vec<_>>() }));
+    caller.record_detail(json!({ "keys": input.changes.iter().map(|c| &c.key).collect::<Vec<_>>() }));
     let editor = editor(&state)?;
     let SettingsInput { changes, base } = input;
     let apply = move |turn: &EditTurn| editor.apply(turn, &base, &changes, &client).map(Json).map_err(refused);

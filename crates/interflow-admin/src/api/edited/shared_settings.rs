@@ -177,6 +177,6 @@ pub(crate) async fn roll_back(
                 .remedy("look at the newest revision first"));
         }
     };
-    caller.set_detail(json!({ "setting": name, "restores": restores, "revision": revision, "changed": changed }));
+    caller.record_detail(json!({ "setting": name, "restores": restores, "revision": revision, "changed": changed }));
     Ok(Json(RolledBack { revision, changed }))
 }

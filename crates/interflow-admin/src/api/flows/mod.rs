@@ -302,7 +302,7 @@ pub(crate) async fn delete_selected(
     StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<DeletedFlows>> {
     let ids = chosen.ids()?;
-    caller.set_detail(json!({ "flows": listed(&ids) }));
+    caller.record_detail(json!({ "flows": listed(&ids) }));
     run_query(&state, move |store, _| Ok(Json(DeletedFlows { deleted: store.delete(&ids)? }))).await
 }
 
@@ -339,7 +339,7 @@ pub(crate) async fn prune(
     StrictJson(prune): StrictJson<PruneInput>,
 ) -> Result<Json<PrunedFlows>> {
     let mut selected = strict_query(&prune.query)?;
-    caller.set_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
+    caller.record_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
     if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
         selected = selected.and(older_than(before));

@@ -173,7 +173,7 @@ pub(crate) async fn export_by_ids(
         FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
     let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
-    caller.set_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
+    caller.record_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
     let rows: Vec<FlowRecord> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;

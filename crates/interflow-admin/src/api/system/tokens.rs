@@ -102,7 +102,7 @@ pub(crate) async fn create(
     let tokens = Arc::clone(&caller.tokens);
     let made = tokio::task::spawn_blocking(move || tokens.create(new)).await;
     let (token, secret) = made.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::bad_request)?;
-    caller.set_detail(json!({
+    caller.record_detail(json!({
         "token": token.id, "name": token.name, "kind": token.kind, "role": token.role,
         "read_bodies": token.read_bodies, "expires": token.expires,
     }));
@@ -142,7 +142,7 @@ pub(crate) async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<Sta
     let revoked = tokio::task::spawn_blocking(move || tokens.revoke(&wanted)).await;
     let revoked = revoked.map_err(|e| ApiError::internal(e.to_string()))?;
     let revoked = revoked.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", e))?;
-    caller.set_detail(json!({ "name": revoked.ok_or_else(not_found)?.name }));
+    caller.record_detail(json!({ "name": revoked.ok_or_else(not_found)?.name }));
     Ok(StatusCode::NO_CONTENT)
 }
 

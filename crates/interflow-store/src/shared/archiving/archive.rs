@@ -69,8 +69,9 @@ impl SharedStore {
         }))
     }
 
-    /// Says to which place the record is archived: with `archive_before_delete`, retention asks how far it is there.
-    pub fn set_archive_place(&self, place: &str) {
+    /// The record is archived to this place from now on: with `archive_before_delete`, retention asks how far it is there, and
+    /// until then deletes nothing.
+    pub fn begin_archiving(&self, place: &str) {
         let _ = self.database.archive_place.set(place.into());
         self.database.retention_due.notify_one();
     }

@@ -107,7 +107,7 @@ impl ConversationStore for SharedStore {
         self.wait(async |client| Ok(client.query_one("SELECT endpoints FROM conversation_index", &[]).await?.get(0)))
     }
 
-    fn set_endpoints(&self, text: &str) -> Result<()> {
+    fn write_endpoints(&self, text: &str) -> Result<()> {
         self.writable()?;
         let text = clean(text);
         self.wait(async move |client| {

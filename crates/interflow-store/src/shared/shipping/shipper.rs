@@ -157,7 +157,7 @@ impl Shipper {
 }
 
 impl ShipperState {
-    fn set_handled(&self, reading: u64, through: i64) {
+    fn report_handled(&self, reading: u64, through: i64) {
         let mut handled = self.handled.lock();
         (handled.reading, handled.through) = (reading, through);
         drop(handled);
@@ -282,7 +282,7 @@ impl ShipperTask {
         drop(moving);
         let (through, any) = moved?;
         released?;
-        state.set_handled(reading, through);
+        state.report_handled(reading, through);
         self.looked = (!any).then(|| (Instant::now(), recorded));
         if self.moved_bytes >= COLLECT_BYTES {
             self.moved_bytes = 0;
@@ -506,7 +506,7 @@ impl ShipperTask {
                 *self.state.waiting.lock() = totals;
                 let bound = self.database.config.load().spool_max_bytes.0;
                 let is_full = bound > 0 && totals.bytes >= bound || self.spool.is_disk_nearly_full(totals.bytes);
-                self.spool.set_spool_full(is_full);
+                self.spool.apply_spool_full(is_full);
             }
             Err(error) => tracing::debug!(%error, "the spool could not be measured"),
         }

@@ -210,7 +210,7 @@ impl WriterQueue {
     }
 
     /// Whether what waits for the shared store has reached its bound: then the policy for overflow applies.
-    pub(crate) fn set_spool_full(&self, on: bool) {
+    pub(crate) fn apply_spool_full(&self, on: bool) {
         if self.spool_full.swap(on, Ordering::SeqCst) && !on {
             self.wake_all();
         }
