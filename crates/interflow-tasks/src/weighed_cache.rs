@@ -72,7 +72,7 @@ mod tests {
         cache.insert("c", 4, 1);
         assert_eq!((cache.weight(), cache.len(), cache.get(&"b")), (26, 3, Some(&2)));
         assert!(cache.remove_oldest());
-        assert_eq!((cache.get(&"a"), cache.weight()), (None, 21));
+        assert_eq!((cache.weight(), cache.get(&"a")), (21, None));
         cache.remove(&"b");
         assert!(cache.remove_oldest() && !cache.remove_oldest());
         assert_eq!((cache.weight(), cache.is_empty()), (0, true));

@@ -322,6 +322,19 @@ mod tests {
     }
 
     #[test]
+    fn no_line_is_lost_when_the_runtime_ends_before_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = AuditLog::open(&config(1 << 20), dir.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { (0..3).for_each(|_| log.write_event("settings", [])) });
+        drop(runtime);
+        log.write_event("settings", []);
+        drop(log);
+        let verified = hash_chain::verify(&dir.path().join("audit.jsonl"), None).unwrap();
+        assert_eq!((verified.lines, verified.anchored), (4, true));
+    }
+
+    #[test]
     fn lines_removed_between_runs_break_the_chain() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
