@@ -527,6 +527,8 @@ export interface components {
             all?: boolean;
             /** @description What in it is probably not meant, such as an operator in lower case, which is searched as a word. */
             hint?: string;
+            /** @description A query that was probably meant, if this one selects nothing. */
+            did_you_mean?: string;
             error?: components["schemas"]["ErrorDetails"];
         };
         CheckedRules: {

@@ -119,7 +119,7 @@ pub(crate) fn query(text: &str) -> Result<interflow_query::Query> {
 /// A query whose result has no place for a warning, or decides what is deleted or allowed: what is probably not meant
 /// is an error.
 pub(crate) fn strict_query(text: &str) -> Result<interflow_query::Query> {
-    Ok(interflow_query::Query::parse_strict(text)?)
+    Ok(interflow_query::Query::parse(text)?.without_hint()?)
 }
 
 /// What in the query is probably not meant, for the `warnings` of an answer.

@@ -41,7 +41,7 @@ impl RecordingSource for RecordingArchives {
             Self::Running(store) => store.as_deref().ok_or("recording is disabled: set record.enabled")?,
             Self::Looking => return Ok(Vec::new()),
         };
-        let query = Query::parse(query).map_err(|e| e.render(query))?;
+        let query = Query::parse_strict(query).map_err(|e| e.render(query))?;
         let mut all = ExchangeCollector::default();
         let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
         loop {
