@@ -17,6 +17,8 @@ beforeAll(async () => {
   });
   await world.recorded(6);
   page = await world.page('/');
+  // Each flow opens on the first tab that it would for a new user.
+  await page.addInitScript(() => localStorage.removeItem('flow.tab'));
 });
 
 afterAll(async () => {
@@ -81,7 +83,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   },
   previousTab: async (key) => {
     await opened('path:/one', [key]);
-    await expect.poll(shownTab).toBe('Raw');
+    await expect.poll(shownTab).toBe('Overview');
   },
   tab1: turnsTo(/Overview/, 'path:/one'),
   tab2: turnsTo(/Request/, 'path:/one'),
@@ -92,6 +94,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   // Plain HTTP has no TLS tab: the key does nothing.
   tab7: turnsTo(/Request/, 'path:/one'),
   tab8: turnsTo(/Raw/, 'path:/one'),
+  exchange: turnsTo(/Exchange/, 'path:/one'),
   palette: async (key) => {
     await at('', [key]);
     await dialog('Command palette').waitFor();

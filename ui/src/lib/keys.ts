@@ -3,7 +3,7 @@
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
-  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
+  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8' | 'exchange'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
 
@@ -40,6 +40,7 @@ export const BINDINGS: Binding[] = [
   bind('View', true, 'tab6', ['6'], 'privacy'),
   bind('View', true, 'tab7', ['7'], 'TLS and fingerprints'),
   bind('View', true, 'tab8', ['8'], 'raw'),
+  bind('View', true, 'exchange', ['b'], 'request and response side by side'),
   bind('Pages', false, 'palette', ['Ctrl+k'], 'command palette: find a page, an action or a saved view'),
   bind('Actions', true, 'filter', ['/'], 'focus the filter'),
   bind('Actions', true, 'filterFor', ['f'], 'only this host'),
