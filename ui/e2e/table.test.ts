@@ -342,7 +342,7 @@ describe('the filter', () => {
 describe('the palette', () => {
   it('finds what the table and its flows can do', async () => {
     await page.keyboard.press('j');
-    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/], ['export har', /Export HAR/], ['dark', /Theme: dark/], ['certificate', /CA certificate/], ['clear', /^Clear:/], ['documentation', /Documentation: Traffic/]] as const) {
+    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/], ['export har', /Export HAR/], ['dark', /Theme: dark/], ['certificate', /CA certificate/], ['clear', /^Clear:/], ['documentation', /Guide to this page: Traffic/]] as const) {
       await page.keyboard.press('Control+k');
       await page.keyboard.type(typed);
       await page.getByRole('option', { name: entry }).waitFor();
