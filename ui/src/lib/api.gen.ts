@@ -3113,7 +3113,7 @@ export interface components {
             ca_file: string;
             /** @description A file with the certificates of the system and of the CA. */
             ca_bundle: string;
-            /** @description The browsers that are installed, by name. */
+            /** @description The browsers that can be started, by name. */
             browsers: string[];
             /** @description Page with the certificate and the steps for a phone; null if other machines cannot reach the proxy. */
             phone_page: string | null;
