@@ -223,7 +223,7 @@ it('keys of Approvals decide the current item', async () => {
     if (key === key.toUpperCase()) {
       // Nothing is decided before scope and duration are confirmed.
       await page.getByRole('form', { name: 'Always' }).getByText(key === 'A' ? /^Allows all requests to/ : /^Denies all requests to/).waitFor();
-      await page.getByRole('button', { name: key === 'A' ? 'Allow always' : 'Deny always' }).click();
+      await page.getByRole('button', { name: key === 'A' ? 'Allow for 1 hour' : 'Deny for 1 hour' }).click();
     }
     expect(await answer, key).toBe(status);
   }

@@ -161,8 +161,8 @@ describe('keys', () => {
   it('Alt and a digit go to the pages', async () => {
     await fresh();
     for (const [key, path, title] of [
-      ['Alt+2', '/conversations', 'Conversations'], ['Alt+3', '/approvals', 'Approvals'], ['Alt+4', '/rules', 'Rules'], ['Alt+5', '/privacy', 'Privacy'],
-      ['Alt+6', '/media', 'Media'], ['Alt+7', '/overview', 'Overview'], ['Alt+8', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
+      ['Alt+2', '/intercept', 'Intercept'], ['Alt+4', '/conversations', 'Conversations'], ['Alt+5', '/approvals', 'Approvals'], ['Alt+6', '/rules', 'Rules'],
+      ['Alt+7', '/privacy', 'Privacy'], ['Alt+9', '/media', 'Media'], ['Alt+0', '/overview', 'Overview'], ['Alt+s', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
     ] as const) {
       await press(key);
       await page.getByRole('heading', { name: title, level: 1 }).waitFor({ state: 'attached' });
@@ -450,7 +450,8 @@ describe('actions', () => {
     expect(await rows().count()).toBe(2);
     await press('d', 'Enter');
     await expect.poll(() => rows().count()).toBe(1);
-    await press('Delete', 'Enter');
+    // Cancel has the focus.
+    await press('Delete', 'Tab', 'Enter');
     await expect.poll(() => rows().count()).toBe(0);
     expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
   });

@@ -9,10 +9,8 @@ export { loadPref, savePref };
 export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept' | 'keys';
 export type Theme = 'system' | 'light' | 'dark';
 
-/** Pages in the order of their keys (Alt+1 ...). */
-export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose', 'intercept', 'keys'];
-/** The same in the order of the navigation. */
-export const NAVIGATION: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
+/** Pages in the order of the navigation, which is that of their keys (Alt+1 ...). */
+export const PAGES: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
