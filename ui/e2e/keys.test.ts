@@ -156,6 +156,8 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await world.recorded(1, `path:/gone-with/${key}`);
     await at(`path:/gone-with/${key}`, ['j', key]);
     await dialog('Delete this flow?').waitFor();
+    // Cancel has the focus.
+    await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await expect.poll(async () => (await world.api<{ count: number }>(`/flows/count?query=path:/gone-with/${key}`)).count).toBe(0);
   },

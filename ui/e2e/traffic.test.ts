@@ -131,7 +131,7 @@ describe('keys', () => {
   it('switch tabs', async () => {
     await show('is:websocket');
     const current = () => page.locator('.pane [role=tab][aria-selected=true]').textContent();
-    for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Request'], ['l', 'Response'], ['h', 'Request'], ['ArrowLeft', 'Overview']] as const) {
+    for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Exchange'], ['l', 'Request'], ['h', 'Exchange'], ['ArrowLeft', 'Overview'], ['b', 'Exchange']] as const) {
       await press(key);
       expect(await current(), key).toContain(name);
     }
@@ -246,6 +246,7 @@ describe('the filter', () => {
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/v1/messages model:claude-sonnet-4-5');
     await expect.poll(() => rows().count()).toBe(1);
     await rows().first().click();
+    await page.getByRole('tab', { name: 'Overview' }).click();
     const agent = panel().getByRole('row', { name: /^Agent/ });
     await agent.hover();
     await agent.getByRole('button', { name: 'Filter out agent:claude-code' }).click();
@@ -448,9 +449,9 @@ describe('actions', () => {
     await expect.poll(() => rows().count()).toBe(2);
     await press('j', 'd', 'Escape');
     expect(await rows().count()).toBe(2);
-    await press('d', 'Enter');
-    await expect.poll(() => rows().count()).toBe(1);
     // Cancel has the focus.
+    await press('d', 'Tab', 'Enter');
+    await expect.poll(() => rows().count()).toBe(1);
     await press('Delete', 'Tab', 'Enter');
     await expect.poll(() => rows().count()).toBe(0);
     expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
