@@ -144,6 +144,7 @@ describe('a thread', () => {
 
   it('links to its flows, and they link back', async () => {
     await page.getByRole('link', { name: 'flow', exact: true }).first().click();
+    await page.getByRole('tab', { name: 'Overview' }).click();
     const link = page.getByRole('link', { name: 'conversation of claude-code' });
     await link.waitFor();
     expect(await page.locator('.drawn .model').first().textContent()).toContain('claude-sonnet-4-5');
