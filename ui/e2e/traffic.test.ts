@@ -128,6 +128,22 @@ describe('keys', () => {
     expect(page.url()).not.toContain('id=');
   });
 
+  it('a flow opens with request and response side by side, then on the tab that was chosen last', async () => {
+    await page.evaluate(() => localStorage.removeItem('flow.tab'));
+    await fresh('path:/echo');
+    await press('j', 'Enter');
+    const [request, response] = [panel().getByRole('region', { name: 'Request' }), panel().getByRole('region', { name: 'Response' })];
+    await request.getByText('POST /echo?x=1 HTTP/1.1').waitFor();
+    await response.getByText('HTTP/1.1 200').waitFor();
+    const [left, right] = [await request.boundingBox(), await response.boundingBox()];
+    expect(right!.x).toBeGreaterThan(left!.x + left!.width);
+    await page.getByRole('tab', { name: 'Raw' }).click();
+    await fresh('path:/missing');
+    await press('j', 'Enter');
+    await page.getByRole('tab', { name: 'Raw', selected: true }).waitFor();
+    await page.evaluate(() => localStorage.removeItem('flow.tab'));
+  });
+
   it('switch tabs', async () => {
     await show('is:websocket');
     const current = () => page.locator('.pane [role=tab][aria-selected=true]').textContent();
@@ -234,6 +250,31 @@ describe('the filter', () => {
     await page.locator('.drawn .line .status.s4').first().hover();
     await page.locator('.cell-filter button').last().click();
     await expect.poll(() => rows().count()).toBe(all - 1);
+  });
+
+  it('has the words of the cells and chips, and several values with commas', async () => {
+    for (const [query, least] of [['type:ws', 1], ['type:sse', 1], ['status:404,500', 2], ['status:ERR', 1], ['method:GET,POST', 10], ['time:today', 10], ['host:27', 0], ['host:=127.0.0.1', 10]] as const) {
+      const { count } = await world.api<{ count: number }>(`/flows/count?${new URLSearchParams({ query }).toString()}`);
+      expect(count, query).toBeGreaterThanOrEqual(least);
+    }
+    await fresh();
+    for (const chip of await page.getByRole('group', { name: 'Filters' }).locator('button.chip').all()) {
+      const term = (await chip.getAttribute('title')) ?? '';
+      const { ok } = await world.api<{ ok: boolean }>(`/query/check?${new URLSearchParams({ q: term }).toString()}`);
+      expect(ok, term).toBe(true);
+    }
+    await page.getByRole('button', { name: 'WebSocket', exact: true }).click();
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(await rows().textContent()).toContain('/socket');
+  });
+
+  it('offers what was probably meant when nothing matches', async () => {
+    for (const [wrong, meant] of [['status>=500', 'status:>=500'], ['path:/missing or path:/broken', 'path:/missing OR path:/broken'], ['host=127.0.0.1', 'host:127.0.0.1']] as const) {
+      await page.goto(`${host()}/?${new URLSearchParams({ q: wrong }).toString()}`);
+      await page.getByRole('button', { name: meant, exact: true }).click();
+      await rows().first().waitFor();
+      expect(new URL(page.url()).searchParams.get('q')).toBe(meant);
+    }
   });
 
   it('takes the model and agent of a call', async () => {
