@@ -226,7 +226,8 @@ it('the keyboard reaches everything in reading order', async () => {
     seen.push(await page.evaluate(() => (document.activeElement as HTMLSelectElement | null)?.labels?.[0]?.textContent ?? document.activeElement?.textContent?.trim() ?? ''));
   }
   const places = ['Traffic', 'Intercept', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Keys & budgets', 'Media', 'Overview', 'Settings'];
-  expect(seen.slice(0, places.length)).toEqual(places);
+  expect(seen[0]).toBe('Skip to the page');
+  expect(seen.slice(1, places.length + 1)).toEqual(places);
   expect(seen).toContain('TLS interception');
   const outline = await page.evaluate(() => getComputedStyle(document.activeElement!).outlineStyle);
   expect(outline).not.toBe('none');
