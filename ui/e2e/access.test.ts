@@ -221,7 +221,7 @@ it('the keyboard reaches everything in reading order', async () => {
   await page.getByRole('heading', { name: 'Settings' }).waitFor();
   await page.waitForTimeout(300);
   const seen: string[] = [];
-  for (let i = 0; i < 28; i += 1) {
+  for (let i = 0; i < 34; i += 1) {
     await page.keyboard.press('Tab');
     seen.push(await page.evaluate(() => (document.activeElement as HTMLSelectElement | null)?.labels?.[0]?.textContent ?? document.activeElement?.textContent?.trim() ?? ''));
   }

@@ -27,7 +27,8 @@ class LinkHistory {
   list = $state.raw<CreatedLink[]>(read());
 
   add(link: CreatedLink): void {
-    this.keep([link, ...this.list].slice(0, MAX_LINKS));
+    // The same request within a second has the same link.
+    this.keep([link, ...this.list.filter((l) => l.link !== link.link)].slice(0, MAX_LINKS));
   }
 
   clear(): void {
