@@ -40,9 +40,16 @@ it('a link does not reveal its destination', async () => {
 it('created links stay listed in the tab, to be played and copied', async () => {
   const address = await link('File or stream, unchanged', '/film.mp4');
   const row = page.getByRole('region', { name: 'Created links' }).getByRole('row', { name: /film\.mp4/ });
-  expect(await row.getByRole('link', { name: 'Play' }).getAttribute('href')).toBe(address);
+  await row.getByRole('button', { name: 'Play' }).click();
+  const player = page.getByLabel('Player');
+  expect(await player.getAttribute('src')).toBe(address);
+  await expect.poll(() => world.strays.includes(address)).toBe(true);
+  // The gateway of the instance, and nothing else.
+  expect(world.strays.every((s) => new URL(s).host === world.gateway)).toBe(true);
+  world.strays.length = 0;
+  await page.getByRole('button', { name: 'Close the player' }).click();
   await page.reload();
-  await row.getByRole('link', { name: 'Play' }).waitFor();
+  await row.getByRole('button', { name: 'Play' }).waitFor();
   await page.getByRole('button', { name: 'Forget them' }).click();
   await expect.poll(() => row.count()).toBe(0);
 });
